@@ -33,12 +33,13 @@ test-worlds: .venv/.set-up-test ## the full cycle on each broker and store of te
 	$(BIN)/pytest tests/worlds --worlds $(ARGS)
 	$(BIN)/python -m tests.worlds.figures
 
-docs: .venv/.set-up-test ## the generated pages, written anew
+docs: .venv/.set-up-test ## writes the generated pages again
 	$(BIN)/python -c 'from pathlib import Path; from archiver.backup.metrics import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
 	$(BIN)/archiver config reference > docs/configuration.md
 	$(BIN)/python -m tests.worlds.figures
 	$(BIN)/python -m tests.support.target_states
 	$(BIN)/python -m tests.support.rights_table
+	$(BIN)/python -m tests.support.bad_input
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)
@@ -49,7 +50,7 @@ bench: .venv/.set-up-test ## ours against the baseline; writes docs/benchmarks.m
 bench-quick: .venv/.set-up-test ## the same with few records: its ratios beside the recorded ones, in two minutes
 	$(BIN)/python -m benchmarks.run --quick $(ARGS)
 
-pins: .venv/.set-up-test ## the hashes of all that set-up, tests and demo fetch, written anew
+pins: .venv/.set-up-test ## the hashes of all that set-up, tests and demo fetch, written again
 	$(BIN)/python -m tests.support.pins
 
 .venv/.set-up-test: $(SETUP_INPUTS)

@@ -1,7 +1,8 @@
 """An archiver for Apache Kafka: topics to S3 as plain Avro, and back with Spark.
 
-Reading order: errors, config, observe; frame and codec (records in memory, and bytes <-> records); layout and store (keys and objects);
-segment, inventory, control (what the archive is made of); kafka (the wire); backup and restore (the order of effects); spark (jobs); cli.
+Reading order of the rooms: process, config; codec (records in memory, bytes <-> Frame); store and kafka (the two worlds outside); archive
+(what lies in the bucket); groups; backup, restore, upkeep (the order of effects); spark (runs their plans); cli. Each room's docstring lists
+its modules.
 """
 
 import sys

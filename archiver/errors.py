@@ -1,4 +1,4 @@
-"""Every error raised on purpose. The class answers two questions: is a retry of use, and which exit code."""
+"""Every error raised on purpose. Its class answers two questions: may a retry help, and which exit code is it."""
 
 from typing import ClassVar, Self
 
@@ -10,11 +10,11 @@ class ArchiverError(Exception):
 
     exit_code: ClassVar[int] = 1
     retriable: ClassVar[bool] = False
-    # Whether line breaks in the message are ours; those in what was read elsewhere must not make lines of their own.
+    # Whether the message's line breaks are ours. A line break in a text that was read elsewhere must not begin a line.
     has_lines: bool = False
 
     def in_lines(self) -> Self:
-        """Say that its line breaks are meant."""
+        """Say that the line breaks in the message are ours."""
         self.has_lines = True
         return self
 
@@ -27,7 +27,7 @@ class UsageError(ArchiverError):
 
 
 class PredicateError(UsageError):
-    """A predicate cannot be worked out: no way on leads over the same command."""
+    """A predicate cannot be evaluated: typing the same command again does not help."""
 
 
 class NotWholeError(ArchiverError):
@@ -37,7 +37,7 @@ class NotWholeError(ArchiverError):
 
 
 class TemporaryError(ArchiverError):
-    """It may work when tried again. `cause` is a word for metrics: a code or a class name, never free text."""
+    """What failed may work when tried again. `cause` is a word for metrics: a code or a class name, never free text."""
 
     exit_code = 4
     retriable = True
@@ -57,7 +57,7 @@ class StoppedError(TemporaryError):
 
 
 class DroppedError(TemporaryError):
-    """Records of a partition were held when its work ended, and are not known to be in the archive."""
+    """The work on a partition ended while records were held in memory, and nothing proves that they are in the archive."""
 
     def __init__(self, message: str, *, records: int) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class DroppedError(TemporaryError):
 class CorruptBatchError(NotWholeError):
     """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec.
 
-    `good_bytes` is how much of the fetched bytes lies before it.
+    `good_bytes` is how many of the fetched bytes lie before the batch.
     """
 
     def __init__(self, message: str, *, good_bytes: int = 0) -> None:
@@ -80,13 +80,13 @@ class UnsupportedBatchError(CorruptBatchError):
 
 
 class LargeBatchError(CorruptBatchError):
-    """A record batch that opens to more than is allowed (backup.batch.bytes)."""
+    """A record batch that decompresses to more than backup.batch.bytes allows."""
 
 
 class MisplacedBatchError(CorruptBatchError):
-    """A record batch that says of itself to be where it cannot be; no checksum covers that.
+    """A record batch whose header names an offset at which it cannot be. No checksum covers that field.
 
-    `next_offset` is where the next one begins, or the log ends; -1: not known.
+    `next_offset` is where the next batch begins, or where the log ends; -1: not known.
     """
 
     def __init__(self, message: str, *, next_offset: int = -1) -> None:
@@ -99,7 +99,7 @@ class CorruptSegmentError(NotWholeError):
 
 
 class FalseFactsError(ArchiverError):
-    """An object that is whole has other facts than those by which its reading was planned: nobody knows what else is missing."""
+    """A whole object has other facts than those by which its reading was planned, so other objects may be missing from the plan."""
 
     exit_code = 3
 
@@ -113,19 +113,19 @@ class StoreError(ArchiverError):
 
 
 class StoreLacksError(StoreError):
-    """The object store cannot do what was asked, whoever asks, and whenever."""
+    """The object store cannot do what was asked: not for any user, and not later."""
 
 
 class StoreNameError(StoreError):
-    """The object store takes no object of this name."""
+    """The object store refuses objects with this name."""
 
 
 class StoreTemporaryError(TemporaryError):
-    """The store did not do it now: throttled, timed out, broken connection. For a put: the outcome is unknown."""
+    """The store failed for now: throttled, timed out, broken connection. Whether a put that failed so was done is unknown."""
 
 
 class KafkaError(ArchiverError):
-    """The broker refused. `code` is Kafka's own, and `said` what came with it, where a broker gave them."""
+    """The broker refused. `code` is Kafka's own and `said` is the broker's text, where it gave them."""
 
     def __init__(self, message: str, *, code: int = 0, said: str = "") -> None:
         super().__init__(message)
@@ -134,23 +134,23 @@ class KafkaError(ArchiverError):
 
 
 class TargetError(KafkaError):
-    """Topics, as they are, cannot take what is to be restored into them; a line for each problem."""
+    """The target topics, as they are now, cannot take what is to be restored; a line for each problem."""
 
     exit_code = 2
     has_lines = True
 
 
 class KafkaTemporaryError(TemporaryError):
-    """The broker did not do it now; metadata may have to be read again."""
+    """The broker failed for now; metadata may have to be read again."""
 
 
 class CutBackError(NotWholeError):
-    """The broker's log no longer goes on from what was read of it: it lost records, and may have others there now."""
+    """The broker's log was cut back behind what was read of it: it lost records, and may have others at their offsets now."""
 
 
 class TopicGoneError(KafkaError):
-    """The topic was deleted, and perhaps created again: another one has its name."""
+    """The topic was deleted; if a topic has its name now, that is another one."""
 
 
 class StrangerError(NotWholeError):
-    """Someone else wrote where only we should have."""
+    """Somebody else wrote where only this program should."""

@@ -1,11 +1,11 @@
-"""Where Python finds modules: never in a folder only because the program was started there."""
+"""Where Python finds modules: never in the current folder, only because the program was started there."""
 
 import os
 import sys
 
 
 def leave_out_current_folder() -> None:
-    """Take such folders off the path of this process, and of all that it starts. For a program, before its other imports.
+    """Take the current folder, and relative ones, off the path of this process and of all that it starts; before other imports.
 
     `python -m` puts the current folder first, and calls itself "-m" until it has found what to run. An empty or relative
     entry of PYTHONPATH is a place at or below the current folder: `PYTHONPATH=$PYTHONPATH:/more` has one that nobody meant

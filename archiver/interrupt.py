@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM, which end a command alike. Where none runs yet, or any more: one line and exit code 4.
+"""Ctrl-C and SIGTERM, which end a command alike. Before a command runs, and after it: one line and exit code 4.
 
-This stands before all other imports, and is there before anybody can press it: so it has next to none of its own.
+This module is imported before all others, so that Ctrl-C is handled as soon as anybody can press it: it imports next to nothing.
 """
 
 import _signal  # type: ignore[import-not-found]  # what the module signal wraps, without the enums that take it 3 ms
@@ -11,26 +11,29 @@ EXIT_CODE = 4
 
 
 def leave(_number: int, _frame: object) -> None:
-    """Handle either signal where there is nothing to put away."""
+    """End the process at once: nothing has been begun that would have to be ended in order."""
     os.write(2, f"archiver: {INTERRUPTED}\n".encode())
     os._exit(EXIT_CODE)
 
 
 def leave_when_interrupted() -> None:
-    """For a program, at its very beginning. Who ignores one of them (as shells have it for what runs with `&`) goes on doing so."""
+    """Call this first. A signal that this process ignores (as shells have it for what runs with `&`) stays ignored."""
     for number in ENDING:
         if _signal.getsignal(number) in {_signal.SIG_DFL, _signal.default_int_handler}:
             _signal.signal(number, leave)
 
 
 def terminate(_number: int, _frame: object) -> None:
-    """Handle SIGTERM as Ctrl-C is handled, once: `timeout` and service managers send it to the group as well."""
-    _signal.signal(_signal.SIGTERM, told_before)
+    """Handle the first SIGTERM as Ctrl-C is handled: `timeout` and service managers send SIGTERM to the whole group."""
+    _signal.signal(_signal.SIGTERM, overlook_repeats)
     raise KeyboardInterrupt
 
 
-def told_before(_number: int, _frame: object) -> None:
-    """Handle each further SIGTERM: what is being put away, and told, comes to its end."""
+def overlook_repeats(_number: int, _frame: object) -> None:
+    """Ignore each further SIGTERM, so that what the first one began is ended in order."""
 
 
-ENDING = {_signal.SIGINT: _signal.default_int_handler, _signal.SIGTERM: terminate}  # and how, while a command runs
+ENDING = {
+    _signal.SIGINT: _signal.default_int_handler,
+    _signal.SIGTERM: terminate,
+}  # the signals that end a command, and their handlers while one runs

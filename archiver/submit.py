@@ -1,11 +1,11 @@
-"""What spark-submit is given to run: the whole command line, `spark-submit ... submit.py restore ...` (docs/clusters.md)."""
+"""The program for spark-submit, with the whole command line: `spark-submit ... submit.py restore ...` (docs/clusters.md)."""
 
 import sys
 from pathlib import Path
 
 
 def main() -> None:
-    """Be the command line."""
+    """Run the command line."""
     # Python has put this file's folder first in the path, where the names of our modules would hide others'.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [place for place in sys.path if str(Path(place).resolve()) != here or not place]

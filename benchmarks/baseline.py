@@ -1,4 +1,4 @@
-"""What a careful engineer writes in an afternoon with confluent-kafka and fastavro; our ratios are against this.
+"""The baseline: what a careful engineer writes in an afternoon with confluent-kafka and fastavro. Ratios are against this.
 
 One process. Backup: consume(10_000) and fastavro.writer, no validation, local files, no upload. Restore:
 fastavro.reader over those files and an idempotent Producer.produce. Each prints one line of JSON: what it counted.
@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 
 class _Source:
-    """The topic's records up to its ends of now."""
+    """The topic's records up to its ends at the start."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(

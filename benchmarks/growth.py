@@ -20,9 +20,9 @@ _LEAST_S, _MOST_S = 0.1, 100.0
 _COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8f5db7", "#c77d0a", "#5b6770", "#0f8b8d", "#a23e48")
 _LABEL_HEIGHT = 17
 
-_TEXT = """# How the archive's size tells
+_TEXT = """# What a larger archive costs
 
-Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds of a process of its own, its start included, median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores. The index of facts is there: an `ls` before has written it.
+Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Each command runs in a process of its own: seconds include its start, and are the median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores. The index of facts exists: an `ls` before has written it.
 Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
 
 {date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
@@ -31,14 +31,14 @@ Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
 
 ![seconds over objects, both logarithmic](growth.svg)
 
-Lines that rise less than the dashed one grow less than the archive does.
+A line that rises less than the dashed line grows less than the archive does.
 
 {slopes}
 
 ## Memory
 
-Archives that a store in memory makes up, of up to ten million objects, with an index of four files; each command's planning in a process of its own. Bytes an object are the most that the process had in memory, less what it had before it began (a growing part of that, of small archives, is code that is loaded then). A query plans one topic of ten, and the index of all is read.
-Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds 200 bytes an object of what Python allocates (`--traced`); the process has some more, and of few objects code and buffers show.
+A store in memory makes up archives of up to ten million objects, with an index of four files; each command's planning runs in a process of its own. Bytes an object are the most that the process had in memory, less what it had before planning began (for small archives, much of that is code that is loaded then). A query plans one topic of ten; the index of all topics is read.
+Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds Python's own allocations below 200 bytes an object (`--traced`); the process takes more, and with few objects code and buffers weigh.
 
 {memory}
 """

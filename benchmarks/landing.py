@@ -1,4 +1,4 @@
-"""When the first and the last record of a restore reached the target, seen from outside: by the broker's own log files."""
+"""Measures when the first and the last record of a restore reached the target, by the broker's log files."""
 
 import threading
 import time

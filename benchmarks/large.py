@@ -74,10 +74,10 @@ class Site:
         storage = {"url": f"s3://{BUCKET}/{topic}", "endpoint": self._minio.endpoint}
         config = self._write("archive", {"kafka": kafka, "storage": storage, "topics": {"include": [topic]}})
         usage = self._run("backup", "--until-end", "-c", config)
-        self.limits.tell_memory(f"backup, {megabytes} MB of {kind}", usage.peak_memory_bytes, MOST_MEMORY + beyond)
+        self.limits.report_memory(f"backup, {megabytes} MB of {kind}", usage.peak_memory_bytes, MOST_MEMORY + beyond)
         target = self._write("target", {"kafka": kafka})
         usage = self._run("restore", "-c", config, "--target", target, "--rename", f"{topic}={topic}-back")
-        self.limits.tell_memory(
+        self.limits.report_memory(
             f"task of a restore, {megabytes} MB of {kind}", usage.peak_task_bytes, MOST_TASK + beyond
         )
 

@@ -1,20 +1,20 @@
-"""What a figure may be at most, and whether one was over."""
+"""Limits of figures, and whether one was exceeded."""
 
 MOST_MEMORY = 320_000_000  # of a backup, for records up to 1 MB
 MOST_TASK = 300_000_000  # of a task of a restore
 
 
 class Limits:
-    """Tells figures beside their limits, and keeps which were over."""
+    """Prints figures with their limits, and keeps those that exceed them."""
 
     def __init__(self) -> None:
         self.over: list[str] = []
 
-    def tell(self, what: str, value: float, most: float, unit: str) -> None:
+    def report(self, what: str, value: float, most: float, unit: str) -> None:
         is_over = value > most
         print(f"{what:58} {value:9.1f} {unit:3} of at most {most:.1f}{'  OVER' if is_over else ''}", flush=True)
         if is_over:
             self.over.append(what)
 
-    def tell_memory(self, what: str, value_bytes: float, most_bytes: float) -> None:
-        self.tell(what, value_bytes / 1e6, most_bytes / 1e6, "MB")
+    def report_memory(self, what: str, value_bytes: float, most_bytes: float) -> None:
+        self.report(what, value_bytes / 1e6, most_bytes / 1e6, "MB")

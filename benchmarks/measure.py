@@ -1,4 +1,4 @@
-"""Run one command and measure all of it: wall time, CPU of the process tree, and its peak memory.
+"""Runs one command and measures it: wall time, CPU of the process tree, and its peak memory.
 
 `python -m benchmarks.measure REPORT.json COMMAND...`. It is a process of its own and the subreaper of what it starts, so
 that what loses its parent is still waited for here, and its CPU is counted by the kernel. Sampled are memory, and the CPU of Spark's workers.
@@ -23,7 +23,7 @@ from tests.support.processes import descendants
 
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 _SAMPLED_EVERY_S = 0.1
-_LARGEST_SHARE = 0.02  # of a core, that looking may take: of a JVM it takes 15 ms
+_LARGEST_SHARE = 0.02  # of a core, that sampling may take: sampling a JVM takes 15 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def run_measured(
 
 
 class Watch(threading.Thread):
-    """Looks at some processes now and then.
+    """Samples some processes now and then.
 
     Memory is PSS, because forked workers share pages that must not count twice. Spark's Python daemon ignores the end of
     its workers, and the kernel then adds their CPU to nobody: it is what they had used when they were last seen.
@@ -91,7 +91,7 @@ class Watch(threading.Thread):
 
 @contextmanager
 def watching(processes: Callable[[], Iterable[int]]) -> Iterator[Watch]:
-    """Look at some processes for a block."""
+    """Watch some processes for a `with` block."""
     watch = Watch(processes)
     watch.start()
     try:

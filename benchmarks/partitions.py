@@ -117,7 +117,7 @@ class Scenes:
             puts = instance.total("archiver_puts_total")
             instance.stop()
         self._durable = self._in_kafka
-        self.limits.tell("puts of one record in each partition", puts, self._partitions, "")
+        self.limits.report("puts of one record in each partition", puts, self._partitions, "")
 
     def starts(self) -> None:
         """With the positions that the group knows, and without."""
@@ -126,7 +126,7 @@ class Scenes:
             started_s = time.monotonic()
             with self.backup(f"start-{what}", "1h", group) as instance:
                 self.until_open(instance)
-                self.limits.tell(f"start, positions {what}", time.monotonic() - started_s, MOST_START_S, "s")
+                self.limits.report(f"start, positions {what}", time.monotonic() - started_s, MOST_START_S, "s")
 
     def idle(self, seconds: float) -> None:
         with self.backup("idle", "1h", "idle") as instance:
@@ -135,9 +135,9 @@ class Scenes:
             before_s = cpu_seconds(tree_of(instance.process.pid))
             time.sleep(seconds)
             used = (cpu_seconds(tree_of(instance.process.pid)) - before_s) / seconds
-            self.limits.tell("CPU when nothing comes", 100 * used, 100 * MOST_IDLE, "%")
+            self.limits.report("CPU when nothing comes", 100 * used, 100 * MOST_IDLE, "%")
             memory = sum(map(pss_bytes, tree_of(instance.process.pid)))
-            self.limits.tell_memory("memory when nothing comes", memory, MOST_MEMORY)
+            self.limits.report_memory("memory when nothing comes", memory, MOST_MEMORY)
 
     def open_segments(self) -> None:
         """All partitions hold records; then some get records of 1 MB."""
@@ -146,10 +146,10 @@ class Scenes:
             for _ in range(OPEN_RECORDS):
                 self.produce(1)
             self.until_open(instance)
-            self.limits.tell_memory("peak memory, all partitions open", memory.peak_bytes, MOST_MEMORY)
+            self.limits.report_memory("peak memory, all partitions open", memory.peak_bytes, MOST_MEMORY)
             self.produce(20, LARGE_BYTES, partitions=50)
             self.until_open(instance)
-            self.limits.tell_memory("peak memory, and records of 1 MB", memory.peak_bytes, MOST_MEMORY)
+            self.limits.report_memory("peak memory, and records of 1 MB", memory.peak_bytes, MOST_MEMORY)
 
 
 def main() -> int:

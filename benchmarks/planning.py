@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
 from archiver.archive.catalog import read_archive
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import survey
-from archiver.archive.index import FreshEntries
+from archiver.archive.holdings import summarize
 from archiver.archive.inventory import end_at
 from archiver.archive.layout import Layout
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest
 from archiver.backup.indexer import Indexer
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 from archiver.restore.plan import RestorePlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.spark.table.options import parse_options
@@ -57,7 +58,9 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
-    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: EVERYTHING)
+    archive = read_archive(
+        Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS, share=share_learned
+    )
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
     return plan
@@ -67,27 +70,28 @@ def plan_query(store: GeneratedStore) -> object:
     """Of one topic, as the data source does for each that a statement names."""
     options = parse_options({"topic": store.shape.names[0]}, StorageConfig(url="s3://nowhere"))
     with patch("archiver.spark.table.scan.archive_of", lambda _: Archive(store, Layout())):
-        plan = plan_scan(options, lambda _: EVERYTHING, 8)
+        plan = plan_scan(options, lambda _: ALL_RECORDS, 8)
     assert sum(len(task.parts) for task in plan.tasks) == store.shape.partitions * store.shape.per_partition
     return plan
 
 
 def choose_all(store: GeneratedStore) -> object:
     """What the driver holds while Spark looks through all objects, and of what it found; Spark itself is left out."""
-    from archiver.spark.choose import choose  # noqa: PLC0415 - the others need no Spark
 
     plan = cast("RestorePlan", plan_all(store))
     spark = cast("SparkContext", NoSpark(store.shape.objects))
+    from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - the others need no Spark
+
     storage, request = StorageConfig(url="s3://nowhere"), RestoreRequest()
-    with patch("archiver.spark.choose.open_sql", lambda found: found):
-        chosen = choose(spark, plan.topics, request, storage=storage, restore_id="r-1")
+    with patch("archiver.spark.record_choice.open_sql", lambda found: found):
+        chosen = choose_records(spark, plan.topics, request, storage=storage, restore_id="r-1")
     assert all(topic.is_chosen for topic in chosen)
     assert sum(len(one.parts) for topic in chosen for one in topic.partitions) == store.shape.objects
     return plan, chosen
 
 
 def list_all(store: GeneratedStore) -> object:
-    found = survey(Archive(store, LAYOUT), None)
+    found = summarize(Archive(store, LAYOUT), None, share_learned)
     assert sum(one.segments for one in found.holdings) == store.shape.objects
     assert not found.problems
     return found
@@ -124,7 +128,7 @@ TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
 
 def run_task(task: str, shape: Shape, folder: Path, *, is_traced: bool) -> None:
     """In a process of its own: print what it took."""
-    settle_memory()
+    tune_memory()
     store = GeneratedStore(shape, folder)
     work = TASKS[task][1]
     gc.collect()

@@ -1,4 +1,4 @@
-"""From the rows of a run to medians, ratios, and the page docs/benchmarks.md."""
+"""Makes medians, ratios and the page docs/benchmarks.md of the rows of a run."""
 
 import os
 import platform
@@ -81,7 +81,7 @@ def _medians(rows: Sequence[Row]) -> Row:
 
 
 def _least(rows: Sequence[Row]) -> Row:
-    """Of a start, which only others on the machine make longer."""
+    """Return the least of several times of a start: only other work on the machine makes a start longer."""
     return min(rows, key=lambda row: float(row["cpu_seconds"]))
 
 
@@ -107,7 +107,7 @@ def _summary(rows: Sequence[Row], start: Row) -> Row:
 
 
 def _rate(records: int, seconds: float, rest_seconds: float) -> float | None:
-    """None where nearly all was start: a difference of two such times says nothing."""
+    """Return a rate without the start; None where nearly all of the time was start: the difference then says nothing."""
     return records / rest_seconds if rest_seconds > seconds / 10 else None
 
 
@@ -137,8 +137,8 @@ def ratios(summary: Sequence[Row]) -> dict[str, float | None]:
     return found
 
 
-def beside(now: Row, recorded: Row) -> str:
-    """Ratios of now, the recorded ones, and how far they are apart. One run of few records is right to about a quarter."""
+def compare_with_recorded(now: Row, recorded: Row) -> str:
+    """Return the ratios of this run, the recorded ones, and their difference. A run of few records is exact to about a quarter."""
     lines = [f"{'':48}{'now':>10}{recorded['date']:>22}{'change':>9}"]
     for name, value in now["ratios"].items():
         before = recorded["ratios"].get(name)

@@ -21,7 +21,7 @@ from archiver.demo.sandbox import KafkaBroker
 from benchmarks.generate import Produced, create_topic, fill_topic
 from benchmarks.landing import Landing
 from benchmarks.measure import Usage, read_all, run_measured
-from benchmarks.report import beside, machine_facts, ratios, results, summarise, write_page
+from benchmarks.report import compare_with_recorded, machine_facts, ratios, results, summarise, write_page
 from benchmarks.servers import environment_for, own_broker, own_minio
 from tests.support.brokers import KAFKA_41
 from tests.support.foreign_reader import open_client
@@ -53,7 +53,7 @@ QUICK = Plan(records={100: 1_000_000, 800: 250_000}, repetitions=1, starts=1, wi
 
 
 class Bench:
-    """Servers, folders, and the four measured operations. `size` names a topic that was filled before."""
+    """Servers, folders, and the four measured operations. `size` names a topic that is filled already."""
 
     def __init__(self, broker: KafkaBroker, minio: Minio, folder: Path, level: int) -> None:
         self.bootstrap = broker.bootstrap
@@ -67,7 +67,7 @@ class Bench:
         self._environment = environment_for(minio)
 
     def measured(self, command: list[str], landing: Landing | None = None) -> tuple[Usage, Any]:
-        """Measure a command on files that are in memory, and no others under way to a disk, whoever ran before it."""
+        """Measure a command with its files in the page cache, and no writes to disk under way from earlier commands."""
         for folder in (self._folder, self.minio.drive):  # the first is the broker's, too
             read_all(folder)
         os.sync()
@@ -208,7 +208,7 @@ def _row(usage: Usage, produced: Produced, **more: float) -> Row:
 
 
 def _agree(who: str, found: Row, produced: Produced) -> None:
-    """A benchmark of nothing must not look fast."""
+    """Check the counts of both tools: a benchmark of nothing must not look fast."""
     for name in ("records", "payload_bytes"):
         if name in found and found[name] != getattr(produced, name):
             raise RuntimeError(f"{who} has {found[name]} {name}, the topic got {getattr(produced, name)}")
@@ -309,7 +309,7 @@ def main() -> None:
     if given.quick:
         now = {"date": found["machine"]["date"], "ratios": ratios(found["summary"])}
         recorded = json.loads(LAST_QUICK.read_text(encoding="utf-8")) if LAST_QUICK.exists() else now
-        print(beside(now, recorded))
+        print(compare_with_recorded(now, recorded))
         if given.record:
             LAST_QUICK.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
         return

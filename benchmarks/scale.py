@@ -29,14 +29,15 @@ from archiver.archive.catalog import read_archive, topic_names
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, settle_cluster, settle_topic
+from archiver.archive.topics import PartitionSource, record_cluster, record_topic
 from archiver.backup.opener import OPENERS
 from archiver.config.model import StorageConfig
 from archiver.process.children import start_child
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
 from benchmarks.growth import table, write_page
@@ -111,9 +112,9 @@ def make_archive(minio: S3, shape: Shape) -> None:
 def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[str, str]]]:
     """One record each, and readable: a restore could read them. The control facts of all topics come first."""
     layout, control = Layout(), MemoryStore()
-    settle_cluster(Archive(control, layout), CLUSTER)
+    record_cluster(Archive(control, layout), CLUSTER)
     for topic in map(topic_name, range(shape.topics)):
-        settle_topic(
+        record_topic(
             Archive(control, layout),
             topic=topic,
             topic_id=f"id-{topic}",
@@ -164,13 +165,13 @@ def prepare(minio: S3, shape: Shape) -> None:
 
 def plan_all(archive: Archive, shape: Shape) -> None:
     targets = RestoreRequest().targets(topic_names(archive))
-    plan = plan_restore(read_archive(archive, wanted=targets.__contains__), targets)
+    plan = plan_restore(read_archive(archive, wanted=targets.__contains__, share=share_learned), targets)
     assert sum(topic.records for topic in plan.topics) == shape.objects
 
 
 def plan_topic(archive: Archive, shape: Shape) -> None:
     name = topic_name(shape.topics // 2)
-    plan = plan_restore(read_archive(archive, wanted=name.__eq__), {name: name})
+    plan = plan_restore(read_archive(archive, wanted=name.__eq__, share=share_learned), {name: name})
     assert plan.topics[0].records == shape.objects // shape.topics
 
 
@@ -258,7 +259,7 @@ def measure(minio: S3, shape: Shape, task: str) -> Figure:
 
 
 def run_task(task: str, shape: Shape) -> None:
-    settle_memory()  # as the command does
+    tune_memory()  # as the command does
     config = StorageConfig(url=f"s3://{shape.bucket}", endpoint=os.environ["AWS_ENDPOINT_URL"])
     archive = open_archive(config)
     CALLS[task](archive, shape)

@@ -1,4 +1,4 @@
-"""Where the CPU of a backup goes: the same functions over the same bytes, one after the other, in one thread.
+"""Measures where the CPU of a backup goes: calls the same functions with the same bytes, one after the other, in one thread.
 
 The hot path is not instrumented; its stages are called here as it calls them. CPU of this thread only, but for the
 fetch, which is all of the process.
@@ -24,8 +24,8 @@ from archiver.codec import batch as batch_codec
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import Frame
-from archiver.codec.kernels import batches as kernels
-from archiver.codec.kernels.digest import SURVEY_SIZE, survey
+from archiver.codec.kernels import batches as batch_kernels
+from archiver.codec.kernels.digest import SURVEY_SIZE, add_rows
 from archiver.config.model import StorageConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.fetch import FetchTarget, fetch
@@ -48,7 +48,7 @@ STAGES = (
     "decompress",
     "index and buffers",
     "encode Avro",
-    "survey and digest",
+    "add_rows and digest",
     "compress",
     "SHA-256",
     "spool",
@@ -107,15 +107,15 @@ def _decode(fetched: list[tuple[int, memoryview]], watch: Stopwatch) -> Iterator
     that all of it is laid into."""
     for position, records in fetched:
         batches, source = batch_codec.whole_batches(records, position)
-        starts, sizes = batches[kernels.START].tolist(), batches[kernels.SIZE].tolist()
+        starts, sizes = batches[batch_kernels.START].tolist(), batches[batch_kernels.SIZE].tolist()
         with watch.on("check CRC"):
             for start, size in zip(starts, sizes, strict=True):
-                google_crc32c.value(source[start + kernels.CRC_END : start + size])
+                google_crc32c.value(source[start + batch_kernels.CRC_END : start + size])
         arena = Arena(len(source), _MOST_BYTES)
-        codecs = (batches[kernels.ATTRIBUTES] & _CODEC_BITS).tolist()
+        codecs = (batches[batch_kernels.ATTRIBUTES] & _CODEC_BITS).tolist()
         with watch.on("decompress"):
             for start, size, codec in zip(starts, sizes, codecs, strict=True):
-                arena.add(BatchCodec(codec), source[start + kernels.HEADER_SIZE : start + size])
+                arena.add(BatchCodec(codec), source[start + batch_kernels.HEADER_SIZE : start + size])
         at, end, rest = position, batch_codec.position_after(batches, position), records
         while at < end:
             with watch.on("decode"):
@@ -148,8 +148,8 @@ class _Segment:
         while row < len(frame):
             with self._watch.on("encode Avro"):
                 after = self._blocks.append(frame, row, len(frame))
-            with self._watch.on("survey and digest"):
-                survey(frame.body, frame.header_body, frame.table, row, after, self._found)
+            with self._watch.on("add_rows and digest"):
+                add_rows(frame.body, frame.header_body, frame.table, row, after, self._found)
             row = after
             if self._blocks.is_full:
                 self.flush()

@@ -4,30 +4,35 @@
 - block_budget: memory that is shared: by all open segments, and by all threads that decode what was fetched
 - catalog: the archive's topics, each as one of its lives has it
 - chosen_records: which of an object's records a restore takes, as it is written down beside its plan
-- cluster_topics: the topics of a cluster as a backup looks for them
+- cluster_topics: the topics of a cluster as a backup finds them
 - control: small facts beside the records
 - control_census: what lies beside the records: how much of it there is, and what of it is gone
 - copies: copies of compacted topics: a log as an instance has read it, once from its beginning on
 - entries: what is known of many objects, as columns
-- handle: the archive as a value: a store, and where in it everything lies
+- fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
+- fresh_entries: what this process has put, and no file of the index names yet
+- handle: the archive as a value: a store, and where in that store everything lies
 - holdings: what the archive holds, summed up (`ls`): from facts alone, without a body or a kernel
 - index: an index of segment facts, so that a reader need not ask for each segment
 - index_file: one file of the index of segment facts
-- inventory: A listing -> segments per partition: what is readable, shadowed, missing, strange
+- index_generations: the files of the index of segment facts, in generations: read, appended to, merged into the next one
+- index_member: a member of an index file: the entries of one topic directory, column by column
+- inventory: a listing -> segments per partition: what is readable, shadowed, missing, strange
 - layout: every object key is spelled and parsed here, and nowhere else
+- learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them
 - listing: the segments under `topics/`, and the strangers
-- lookup: the facts of listed segments: as the index knows them, or as the objects themselves tell
-- message_format: topics that are written in a message format of before Kafka 0.11
+- lookup: the facts of listed segments: as the index knows them, or as the objects themselves say
+- message_format: topics in a message format of before Kafka 0.11
 - offset_map: an offset map: where a restore has put the records of a partition
-- parts: what is read of objects, and what their facts tell of it: of millions as columns, and one by one
+- parts: which records of objects are to be read, and what facts say of them: for millions of objects as columns, or one by one
 - plain_records: records of the archive as plain values (`cat`)
 - probe: may an archive lie in this store? A writer asks that at each start
-- reader: A partition's records out of the archive, in order, by the read rule
-- segment: one partition's open segment
+- reader: a partition's records out of the archive, in order, by the read rule
+- segment: a finished segment, read back into frames, and compared with its facts
 - segment_facts: the facts of a segment, as values and as the text that metadata and Avro header carry
-- segment_writer: an open segment: takes frames, and becomes one object
-- segments: the segments of a partition, and what is read of them: as columns, and one by one
+- segment_writer: an open segment of one partition: takes frames, and becomes one object
+- segments: the segments of a partition, and the readings of them: as columns, or one by one
 - spool: local files that hold the blocks of open segments
 - topics: topics as the archive knows them: their shape, their lives, where logs were cut back
-- v1_bounds: both ends of an object: all that is read where a whole object would be too much
+- v1_bounds: both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read
 """

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archiver.archive.inventory import EMPTY, PartitionInventory, problems_of
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
@@ -14,19 +14,19 @@ from archiver.process.columns import Chain, as_slice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """What the archive has of a topic in one life, joined with those that it goes on from; `fact` None: its shape is not known."""
+    """What the archive has of a topic in one life, and in the lives that this one goes on from. `fact` None: the topic's shape is not known."""
 
     topic: str
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
     damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
-    other_lives: tuple[int, ...]  # that have records, and of which nothing is joined here
+    other_lives: tuple[int, ...]  # lives that have records, and of which nothing is joined here
 
 
 def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
-    """Tell what is missing of what is wanted. Where a damaged object lies is not known: it counts as wanted."""
-    inventory = topic.partitions.get(number, EMPTY)
+    """Name what is missing of the wanted offsets. A damaged object counts as wanted: nobody knows which offsets it holds."""
+    inventory = topic.partitions.get(number, EMPTY_PARTITION)
     gaps = tuple(
         gap
         for gap in inventory.gaps
@@ -42,15 +42,15 @@ def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> 
 
 
 def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequence[Reading]:
-    """Leave out objects that cannot hold a selected record: by what they cover, and by their times."""
+    """Leave out objects that cannot hold a selected record: by the offsets that they cover, and by their times."""
     return Chain(_wanted(block, selection) for block in blocks_of(readable))
 
 
 def _wanted(readings: Readings, selection: Selection) -> Readings:
-    """The same of columns. Of a v1.0 object nobody knows the times.
+    """Do the same with columns; the times of a v1.0 object are not known, so it stays.
 
-    What is covered is what the names of objects confirm. Where in it the first and the last record lie, an index could say
-    falsely, and nobody would find that out of an object that is not read.
+    Covered offsets are believed, because names of objects confirm them. Where the first and the last record lie within is
+    not: an index could say that falsely, and nobody would find out about an object that is not read.
     """
     segments = readings.segments
     kept = (readings.next > selection.first_offset) & (readings.from_offset <= selection.last_offset)

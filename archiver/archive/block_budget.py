@@ -12,16 +12,16 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
-# What a thread takes beside the payloads that it decodes: the table of MOST_ROWS, and of a segment the block at hand, before and
-# after it is compressed.
+# What a thread takes beside the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
+# compression.
 _BESIDE_BYTES: Final = 10 * 1024 * 1024
 _LEAST_STEP_BYTES: Final = 1024 * 1024
-_STEP_SHARE: Final = 16  # of the room
+_STEP_SHARE: Final = 16  # a usual step takes one part in so many of the budget
 _GROWTH: Final = 4  # from one try to the next: all tries together take a third more time than the last
 
 
-class BlockRoom:
-    """Counts the open segments of a process: the more, the earlier each one lets its records go to the spool. Safe for many threads."""
+class BlockBudget:
+    """Counts the open segments of a process: the more there are, the earlier each one compresses its records. Safe for many threads."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -29,12 +29,12 @@ class BlockRoom:
         self._open = 0
 
     def enter(self) -> None:
-        """Tell that a segment has been opened."""
+        """Count a segment that was opened."""
         with self._lock:
             self._open += 1
 
     def leave(self) -> None:
-        """Tell that one no longer holds records in memory."""
+        """Count a segment out: it no longer holds records in memory."""
         with self._lock:
             self._open -= 1
 
@@ -44,10 +44,10 @@ class BlockRoom:
         return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, self._most_bytes // max(self._open, 1)))
 
 
-class DecodingRoom:
-    """Lends out memory to decode in, as long as there is some; what is larger than all of it is alone. Safe for many threads.
+class DecodingBudget:
+    """Lends out memory to decode in; who asks for more than the whole budget gets it alone. Safe for many threads.
 
-    How much decompressed payloads take, only decompressing tells: `sizes` are those to try with, one after the other.
+    Only decompressing tells how large payloads become: `sizes` are the sizes to try, one after the other.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -59,12 +59,12 @@ class DecodingRoom:
         self._changed = threading.Condition()
 
     def sizes(self, largest_bytes: int) -> tuple[int, ...]:
-        """Tell with which sizes to try, up to the largest."""
+        """Return the sizes to try, in rising order, up to the largest."""
         return _sizes(min(self._usual_bytes, largest_bytes), largest_bytes)
 
     @contextmanager
     def lend(self, size: int) -> Iterator[Scratch]:
-        """Wait until so much is free, and what goes with it, or nobody else has any. Nothing of it may outlive the block."""
+        """Wait until so many bytes are free, or nobody else holds any. Nothing decoded in them may outlive the block."""
         scratch = self._take(size + _BESIDE_BYTES, is_usual=size <= self._usual_bytes)
         try:
             yield scratch
@@ -80,7 +80,7 @@ class DecodingRoom:
             self._changed.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= self._most_bytes)
             self._used_bytes += size
             if not is_usual:
-                self._spare.clear()  # what others have left would come on top
+                self._spare.clear()  # spare buffers of others would come on top of the budget
             return self._spare.pop() if self._spare else Scratch()
 
 

@@ -8,32 +8,33 @@ from dataclasses import dataclass
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
     TopicFact,
-    list_topics_known,
+    list_known_topics,
+    list_newest_topic_facts,
+    read_topic_facts,
     read_topic_history,
-    read_topics_known,
     shape_in,
-    topics_known,
 )
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 
-Tell = Callable[[str], None]
+ReportProblem = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """Control facts of topics, read at once: whoever does one topic after the other meets no damaged one later."""
+    """Control facts of topics, read before the work begins: a damaged fact is met then, and not in the midst of it."""
 
     newest: Mapping[str, TopicFact | None]
-    histories: Mapping[str, Sequence[TopicFact]]  # of those with more than one life
+    histories: Mapping[str, Sequence[TopicFact]]  # of topics with more than one life
 
 
-def read_known(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
+def read_known_topics(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
     """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
     newest: dict[str, TopicFact | None] = {}
     for name, fact in _newest_facts(archive, wanted).items():
@@ -52,16 +53,17 @@ def read_archive(
     known: KnownTopics | None = None,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell_asked: Callable[[int, int], None] = lambda _done, _total: None,
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    share: ShareLearned = keep_to_itself,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
-    That is the given one, or the newest that has records. Of topics that are not wanted nothing is read. `known`: their
-    control facts, if those were read before. `use`, `reads` and `tell_asked` as in read_inventory.
+    That is the given life, or the newest one that has records. Nothing is read of other topics. `known`: control facts that
+    were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
         reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
-        inventory = read_inventory(archive, wanted, use=use, reads=reads, tell=tell_asked)
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     found: list[ArchivedTopic] = []
@@ -71,7 +73,7 @@ def read_archive(
             raise fact
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
-        if fact is not None and topic.fact is None:  # it has moved on since that life
+        if fact is not None and topic.fact is None:  # the topic has begun another life since
             history = known.histories.get(name) if known is not None else None
             topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
         found.append(topic)
@@ -88,17 +90,17 @@ def _among(
 def _newest_facts(
     archive: Archive, wanted: Callable[[str], bool] | None
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    known = list_topics_known(archive)
-    return read_topics_known(archive, {name: known[name] for name in known if not wanted or wanted(name)})
+    known = list_newest_topic_facts(archive)
+    return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
 def topic_names(archive: Archive) -> set[str]:
-    """List the topics by name alone: two listings of directories, however many objects are in them."""
+    """List the topics by name alone. That takes two listings of directories, however many objects are in them."""
     parsed = (
         archive.layout.parse_topic_directory(name)
         for name in archive.store.list_directories(archive.layout.topics_prefix)
     )
-    return {found[0] for found in parsed if found is not None} | topics_known(archive)
+    return {found[0] for found in parsed if found is not None} | list_known_topics(archive)
 
 
 def find_topic(
@@ -108,17 +110,18 @@ def find_topic(
     *,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell: Tell = lambda _: None,
+    report_problem: ReportProblem = lambda _: None,
+    share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is told.
+    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is reported.
 
-    `use` and `reads` as in read_inventory.
+    `use`, `reads` and `share` as in read_inventory.
     """
-    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads)
+    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
     try:
         history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:
-        tell(str(error))
+        report_problem(str(error))
         history = None
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
     if history == [] and not topic.partitions and not topic.damaged:
@@ -155,7 +158,7 @@ def _archived(
 def join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
-    """Read each partition as it stood in a life: from that one, and from those before it that it goes on from."""
+    """Join each partition as it stood in a life: what that life holds, and what the lives before it hold that it goes on from."""
     family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}

@@ -13,35 +13,35 @@ from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind, ObjectStore
 
 CHOSEN_DIGEST = "archiver-sha256"
-# Records of an object: 4 GiB of Avro, of which one takes 16 bytes.
+# Most records of an object: 4 GiB of Avro, at 16 bytes for the smallest record.
 MOST_OFFSETS: Final = 1 << 28
-MOST_CHOSEN_BYTES: Final = 1 << 31  # of such a list, were it not compressed
+MOST_CHOSEN_BYTES: Final = 1 << 31  # of an uncompressed list
 _PIECE_BYTES: Final = 1 << 20
 _OFFSET_BYTES: Final = 8
-_MOST_WINDOW_BYTES: Final = 8 << 20  # of ours half a megabyte
-CHOSEN_DIGITS: Final = 24  # of the name: of the digest of the content
+_MOST_WINDOW_BYTES: Final = 8 << 20  # our own lists are compressed with a window of half a megabyte
+CHOSEN_DIGITS: Final = 24  # of the content's digest, in the name of a list
 
 
 def encode_chosen(offsets: Longs) -> bytes:
-    """Write rising offsets: the distance of each from the one before it, from 0 on, as 8 bytes, little-endian; zstd."""
+    """Encode rising offsets: the distance of each from the one before (of the first from 0), 8 bytes little-endian, in zstd."""
     steps = np.diff(offsets.astype("<i8"), prepend=np.int64(0))
     return zstandard.ZstdCompressor(level=1).compress(steps.tobytes())
 
 
 def decode_chosen(content: bytes, digest: str | None, key: str, most: int = MOST_OFFSETS) -> Longs:
-    """Read them back, no more than so many. Raises CorruptSegmentError."""
+    """Decode a list of offsets, of at most `most`. Raises CorruptSegmentError."""
     return np.concatenate(list(_read_pieces(content, digest, key, most)))
 
 
 def check_chosen(content: bytes, digest: str | None, key: str) -> None:
-    """Read all of a list, a piece at a time: a few bytes may tell of millions of offsets. Raises CorruptSegmentError."""
+    """Check a whole list piece by piece, because a few bytes may expand to millions of offsets. Raises CorruptSegmentError."""
     for _ in _read_pieces(content, digest, key, MOST_OFFSETS):
         pass
 
 
 def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Iterator[Longs]:
     actual = hashlib.sha256(content).hexdigest()
-    # Whoever writes the metadata, may write the name too: but that is what a plan has of it.
+    # Who can change the metadata can change the name too; but the plan has noted the digest that is in the name.
     if digest != actual or key.rpartition("/")[2] != chosen_name(actual[:CHOSEN_DIGITS]):
         raise CorruptSegmentError(f"{key}: is not as it was written; take another --id and an empty target")
     last = -1
@@ -49,7 +49,7 @@ def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Ite
         for steps in _steps(content):
             offsets = last + np.cumsum(steps, dtype=np.int64)
             most -= len(offsets)
-            # The sum of two that fit into 64 bits is negative where it does not.
+            # A sum of two numbers of 64 bits that overflows is negative.
             if (steps < 1).any() or (offsets < 0).any() or most < 0:
                 raise ValueError("they do not rise, or are more than there are records")  # noqa: TRY301
             last = int(offsets[-1])
@@ -63,7 +63,7 @@ def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Ite
 
 
 def _steps(content: bytes) -> Iterator[Longs]:
-    """Yield the distances, of the first one from -1."""
+    """Yield the distances between offsets; that of the first one is from -1."""
     reader = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).stream_reader(content)
     left, to_first = b"", 1
     while piece := reader.read(_PIECE_BYTES):
@@ -79,12 +79,12 @@ def _steps(content: bytes) -> Iterator[Longs]:
 
 
 def put_chosen(store: ObjectStore, key: str, content: bytes) -> None:
-    """Write down what was chosen, unless that was done before; the key names the content."""
+    """Put a list, unless it is there already: its key names its content, so what is there is the same."""
     store.put_if_absent(key, content, {CHOSEN_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
 
 
 def read_chosen(store: ObjectStore, key: str, most: int) -> Longs:
-    """Read what was chosen of an object, that covers so many offsets."""
+    """Read the chosen offsets of an object, which covers at most `most` of them."""
     found = store.get(key, MOST_CHOSEN_BYTES)
     if found is None:
         raise CorruptSegmentError(

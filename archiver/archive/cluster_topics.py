@@ -1,4 +1,4 @@
-"""The topics of a cluster as a backup looks for them: also those that brokers leave out of the list of all."""
+"""The topics of a cluster as a backup finds them: also those that brokers leave out of the list of all topics."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import is_topic_name
-from archiver.archive.topics import topics_known
-from archiver.config.model import ArchiverConfig, GroupPositions, TopicsConfig
+from archiver.archive.topics import list_known_topics
+from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
@@ -17,7 +17,7 @@ from archiver.kafka.settings import KafkaSettings
 
 
 class Standing(StrEnum):
-    """What a topic is to a backup."""
+    """What a backup does with a topic, or why it does nothing."""
 
     ARCHIVED = "archived"
     EXCLUDED = "excluded"
@@ -27,7 +27,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class IncludeEntry:
     """An entry of topics.include or topics.exclude, and where it stands."""
 
     entry: str
@@ -42,8 +42,8 @@ class TopicRow:
     partitions: int | None  # None: not known
     standing: "Standing"
     why: str
-    include: Sequence[Entry]
-    exclude: Sequence[Entry]
+    include: Sequence[IncludeEntry]
+    exclude: Sequence[IncludeEntry]
     in_archive: bool
 
 
@@ -52,31 +52,31 @@ class TopicsSurvey:
     """Every topic that cluster or archive have, and the entries of topics.include that match none of the cluster's."""
 
     rows: Sequence[TopicRow]
-    unmatched: Sequence[Entry]
+    unmatched: Sequence[IncludeEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """Those that are described, and why others are not."""
+    """Topics that were described, and why others could not be."""
 
     found: Mapping[str, TopicDescription]
     refused: Mapping[str, Refusal]
 
     def unmatched(self, topics: TopicsConfig) -> list[int]:
-        """The entries of topics.include that match none of them."""
+        """Return which entries of topics.include match no topic, as numbers."""
         return topics.unmatched([*self.found, *self.refused])
 
 
-async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
-    """Describe all topics; and by name, those that are `known` or spelled out in topics.include, and are not among all.
+async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
+    """Describe all topics; and by name, those that are `known` or spelled out in topics.include and not in the list of all.
 
-    What a user may not describe is missing from the list of all, as if it were not there: also where the entry that spells
-    it out matches others, as `a.b` does `a-b`.
+    Brokers leave a topic that a user may not describe out of that list, as if it did not exist. An entry that spells such a
+    topic may still match others, as `a.b` matches `a-b`.
     """
-    found, refused = await client.describe_known(None)
+    found, refused = await client.describe_each(None)
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
-        more, denied = await client.describe_known(hidden)
+        more, denied = await client.describe_each(hidden)
         patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
         found |= more
         refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
@@ -84,7 +84,7 @@ async def look_at_topics(client: KafkaClient, topics: TopicsConfig, known: Colle
 
 
 def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
-    """Brokers refuse also what does not exist, where this user may not know that; `is_pattern`: the entry matches others."""
+    """Add advice to a refusal: it may mean that the topic does not exist, which this user may not know. `is_pattern`: the entry matches others."""
     if not isinstance(error, KafkaError):
         return error
     as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
@@ -93,27 +93,27 @@ def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
     )
 
 
-def tell_unmatched(
+def explain_unmatched(
     topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str] = "topics.include[{}]".format
 ) -> Iterator[str]:
-    """Say of entries of topics.include that they match nothing."""
+    """Yield a message for each entry of topics.include, by its number, that matches no topic."""
     return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
 
 
 def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
-    """Look at the cluster and at the names of what is archived. Changes nothing."""
+    """List the topics of the cluster and of the archive, and what a backup would do with each. Changes nothing."""
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     archive = open_archive(config.storage)
-    archived = topics_known(archive)
+    archived = list_known_topics(archive)
 
-    async def look() -> ClusterTopics:
+    async def ask() -> ClusterTopics:
         async with KafkaClient(kafka) as client:
-            return await look_at_topics(client, config.topics, archived)
+            return await find_cluster_topics(client, config.topics, archived)
 
-    seen = asyncio.run(look())
+    seen = asyncio.run(ask())
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
-        Entry(entry=config.topics.include[at], place=config.place_of_include(at))
+        IncludeEntry(entry=config.topics.include[at], place=config.place_of_include(at))
         for at in seen.unmatched(config.topics)
     ]
     return TopicsSurvey(
@@ -123,8 +123,12 @@ def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
 
 def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:
     topics, described, refused = config.topics, seen.found.get(name), seen.refused.get(name)
-    include = [Entry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)]
-    exclude = [Entry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)]
+    include = [
+        IncludeEntry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)
+    ]
+    exclude = [
+        IncludeEntry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)
+    ]
     if described is None and refused is None:
         standing, why = Standing.GONE, "is not in the cluster any more"
     elif exclude:
@@ -149,8 +153,8 @@ def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_arc
 
 
 def _holds_positions(config: ArchiverConfig, name: str) -> bool:
-    return name == OFFSETS_TOPIC and config.backup.groups in {GroupPositions.AUTO, GroupPositions.TOPIC}
+    return name == OFFSETS_TOPIC and config.backup.groups in {PositionKeeping.AUTO, PositionKeeping.TOPIC}
 
 
-def _spell(entries: Sequence[Entry]) -> str:
+def _spell(entries: Sequence[IncludeEntry]) -> str:
     return ", ".join(f"{one.place}: {one.entry}" for one in entries)

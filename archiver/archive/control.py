@@ -14,19 +14,19 @@ from archiver.errors import (
     TemporaryError,
 )
 from archiver.process.json_values import as_object, parse_json
-from archiver.process.workers import workers
+from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind, refuse_larger
 
-FORMAT = 1
+FACT_FORMAT = 1
 CLUSTER = "cluster"
 TOPICS = "topics"
 RESTORES = "restores"
 _DIGEST = "sha256"
 _ATTEMPTS = 32
 _LAST_NUMBER = 10**FACT_DIGITS - 1
-# Bytes of a fact, by the first part of its stream. A topic: 10,000 partitions that were cut back ten times each take 9 MB.
-# Where a million partitions begin takes 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of 10,000
-# partitions, or a piece of one, up to 14 MB. All others name one thing.
+# Most bytes of a fact, by the first part of its stream. A topic with 10,000 partitions that were cut back ten times each takes
+# 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
+# 10,000 partitions, or a piece of a plan, up to 14 MB. All other facts name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
     "present": 64 << 20,
@@ -34,14 +34,14 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     RESTORES: 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
-_MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 of one with many configs
-_READS_AT_ONCE = 16
+_MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs
+READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
 
 
 def most_fact_bytes(stream: str) -> int:
-    """Return how many bytes a fact of a stream can have: more are not written, and not read."""
+    """Return how many bytes a fact of a stream may have. A larger one is neither written nor read."""
     return _MOST_BYTES.get(stream.partition("/")[0], _FEW_BYTES)
 
 
@@ -51,7 +51,7 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
     return None if newest is None else _read(archive, stream, newest)
 
 
-def facts(archive: Archive, stream: str) -> list[Fact]:
+def read_history(archive: Archive, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
@@ -61,8 +61,8 @@ def facts(archive: Archive, stream: str) -> list[Fact]:
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
     """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
 
-    When another writer was faster, `decide` is asked again with what that one wrote; it may answer None: nothing to add.
-    It also meets its own fact there, when the answer to the put was lost: it must know what it wrote.
+    When another writer was faster, `decide` is called again with that writer's fact; None means that there is nothing to add.
+    When the answer to our own put was lost, `decide` is given our own fact, and must recognize it.
     """
     for _ in range(_ATTEMPTS):
         newest = _newest(archive, stream)
@@ -89,19 +89,19 @@ def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
 
 
 def _bounded(content: bytes, stream: str, key: str) -> bytes:
-    """Nobody would read one that is larger."""
+    """Refuse to write a fact that is so large that nobody would read it."""
     if len(content) > most_fact_bytes(stream):
         raise ArchiverError(f"{key}: would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}")
     return content
 
 
-def settle_first(archive: Archive, stream: str, wanted: Fact) -> Fact:
-    """Write the first fact of a stream, if nobody did, and return the one that is."""
+def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
+    """Write the first fact of a stream unless there is one. Returns the fact that holds."""
     return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 
 
 def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
-    """List all streams below a parent at once, each with the number of its fact that holds."""
+    """List all streams below a parent in one listing, each with the number of its newest fact."""
     prefix = archive.layout.control_prefix(parent)
     newest: dict[str, int] = {}
     for item in archive.store.list(prefix):
@@ -113,19 +113,18 @@ def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
 
 
 def read_fact(archive: Archive, stream: str, number: int) -> Fact:
-    """Read one that was listed. Raises NotWholeError."""
+    """Read a fact that was listed. Raises NotWholeError."""
     return _read(archive, stream, _Listed(number))
 
 
 def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    with workers(_READS_AT_ONCE, "fact") as pool:
-        found = pool.map(lambda one: read_fact(archive, *one), numbers.items())
-        return dict(zip(numbers, found, strict=True))
+    found = side_by_side(READS_AT_ONCE, lambda one: read_fact(archive, *one), numbers.items(), "fact")
+    return dict(zip(numbers, found, strict=True))
 
 
 class _Listed(NamedTuple):
-    """A fact of a stream, by its row of a listing."""
+    """The number and size of a fact, as a listing has them."""
 
     number: int
     size: int = 0
@@ -152,21 +151,21 @@ def _read(archive: Archive, stream: str, listed: _Listed) -> Fact:
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """Write a fact, with a digest of what it says."""
-    plain = json.loads(json.dumps(fact))  # numbers as keys are text once they are read, and sort otherwise
+    """Encode a fact, with a digest of its content in it."""
+    plain = json.loads(json.dumps(fact))  # JSON turns keys that are numbers into text, which sorts in another order
     return _spelled({**plain, _DIGEST: hashlib.sha256(_spelled(plain)).hexdigest()})
 
 
 def decode_fact(content: bytes, key: str) -> Fact:
-    """Read a fact; its digest, if it has one, is checked, and taken out. Raises NotWholeError."""
+    """Decode a fact, check its digest if it has one, and leave the digest out. Raises NotWholeError."""
     try:
         fact = parse_json(content)
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
     if not isinstance(fact, dict) or type(fact.get("format")) is not int:
         raise CorruptSegmentError(f"{key}: not a control fact")
-    if fact["format"] > FORMAT:
-        raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FORMAT})")
+    if fact["format"] > FACT_FORMAT:
+        raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FACT_FORMAT})")
     digest = fact.pop(_DIGEST, None)
     if digest is not None and digest != hashlib.sha256(_spelled(fact)).hexdigest():
         raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")
@@ -174,7 +173,7 @@ def decode_fact(content: bytes, key: str) -> Fact:
 
 
 def has_digest(content: bytes) -> bool:
-    """Tell of a fact that can be read whether it is held against a digest of its own."""
+    """Tell whether a fact, which must be readable, has a digest in it."""
     return _DIGEST in as_object(parse_json(content))
 
 

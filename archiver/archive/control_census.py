@@ -4,7 +4,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
@@ -16,26 +15,27 @@ from archiver.archive.layout import Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
+from archiver.process.workers import side_by_side
 
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
 _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
-_MANY_IN_A_ROW = 10  # facts that are gone: told in one line
+_MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
 
 
 def count_beside(archive: Archive, below: str = "", *, goes_on: Callable[[], bool] = lambda: True) -> Mapping[str, int]:
-    """Count what lies beside the records, by what it belongs to: `restores/<id>`, `group-positions`, `probe` and others.
+    """Count the objects beside the records, by what they belong to: `restores/<id>`, `group-positions`, `probe` and others.
 
-    Topics' facts, of which the index knows the numbers, and the index are left out. `below`: only of streams that begin so.
-    What is not counted when `goes_on` ends it is missing: a count is one of so many at least.
+    The index and the facts of topics are left out: the index knows their numbers. `below`: only streams that begin with
+    that. When `goes_on` stops the counting early, counts are too small: each means "at least so many".
     """
     listed = takewhile(lambda _: goes_on(), archive.store.list(f"{archive.layout.control_root}{below}"))
     return Counter(filter(None, (_belongs_to(archive.layout, item.key) for item in listed)))
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
-    """Tell what something that is written beside the records, and stays, belongs to; empty for anything else."""
+    """Return what an object that is never deleted belongs to; empty for anything else."""
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
@@ -43,13 +43,13 @@ def _belongs_to(layout: Layout, key: str) -> str:
 
 
 def _root_of(stream: str) -> str:
-    """Return the first part of a stream's name; of a restore's, with its id."""
+    """Return the first part of a stream's name; for a restore's stream, with the id of the restore."""
     parts = stream.split("/", maxsplit=2)
     return "/".join(parts[:2]) if parts[0] == RESTORES else parts[0]
 
 
 class Gone(NamedTuple):
-    """A finding: so many objects of a stream are gone."""
+    """A finding: so many `objects` of a stream are missing; `text` says which."""
 
     stream: str
     objects: int
@@ -57,7 +57,7 @@ class Gone(NamedTuple):
 
 
 def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) -> Iterator[Gone]:
-    """Tell that facts of a stream below a number are gone, one by one; many in a row at once."""
+    """Yield a finding for each missing fact of a stream below a number; many in a row are one finding."""
     for run in _gaps(there, until):
         if len(run) >= _MANY_IN_A_ROW:
             first, last = layout.fact_key(stream, run[0]), layout.fact_key(stream, run[-1])
@@ -70,7 +70,7 @@ def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) ->
 
 
 def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
-    """Yield what lies between numbers: a single one that is high has a million below it."""
+    """Yield the ranges of missing numbers. Ranges, because a single high number may have a million below it."""
     start = 0
     for number in sorted({*(one for one in there if one < until), until}):
         if start < number:
@@ -79,7 +79,7 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
 
 
 def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
-    """Tell what must be there by what else is, and how much more the index has seen. Returns problems and notes."""
+    """Find what is missing beside the records: other objects prove it, or the index has counted more. Returns problems and notes."""
     there = _Beside(archive)
     lost = [*_lost_facts(archive.layout, there), *_lost_of_restores(archive, there), *_lost_choices(archive, there)]
     named: Counter[str] = Counter()
@@ -93,7 +93,7 @@ def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
             there.counts[root],
             root.startswith(f"{RESTORES}/"),
         )
-        if not left and is_restore:  # somebody has tidied up
+        if not left and is_restore:  # the whole restore was deleted: somebody has tidied up
             notes.append(
                 f"{place}: is gone, with all of {spell_count(count, 'object')}: that restore can neither go on nor be checked again"
             )
@@ -115,7 +115,7 @@ def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
 
 
 class _Beside:
-    """What one listing shows."""
+    """What one listing of the objects beside the records shows."""
 
     def __init__(self, archive: Archive) -> None:
         self.numbers: dict[str, set[int]] = {}  # of facts, by stream
@@ -137,14 +137,14 @@ class _Beside:
 
 
 def _lost_facts(layout: Layout, there: _Beside) -> Iterator[Gone]:
-    """Tell of facts before the newest of a stream; of topics' the index knows more."""
+    """Yield the facts that are missing before the newest of each stream. Topics are left to the index, which knows more."""
     for stream, numbers in sorted(there.numbers.items()):
         if not stream.startswith(f"{TOPICS}/"):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 
 def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
-    """Tell of targets, and of their partitions, what was written before something that is there."""
+    """Yield what is missing of the targets of restores: what must have been written before something that is there."""
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:
@@ -158,12 +158,12 @@ def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
 
 
 def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:
-    """Tell which pieces of plans, and which lists of chosen records, are gone: plans name them."""
+    """Yield the missing pieces of plans, and the missing lists of chosen records. Plans name both."""
 
     def lost_of(stream: str) -> tuple[list[str], list[str]]:
         try:
             plan = read_fact(archive, stream, max(there.numbers[stream]))
-        except NotWholeError:  # which level `records` tells
+        except NotWholeError:  # `verify --level records` reports that
             return [], []
         pieces = _pieces_in(stream, plan)
         chosen = set(_choices_in(archive.layout, plan))
@@ -176,17 +176,17 @@ def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:
         return lost, [key for key in sorted(chosen - there.chosen) if archive.store.head(key) is None]
 
     plans = [stream for stream in there.of_restores() if stream.endswith("/plan")]
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="plans") as pool:
-        for stream, (pieces, lost) in zip(plans, pool.map(lost_of, plans), strict=True):
-            for piece in pieces:
-                yield from gone_facts(archive.layout, piece, (), 1)
-            for key in lost:
-                text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
-                yield Gone(stream, 1, text)
+    found = side_by_side(_READS_AT_ONCE, lost_of, plans, "plans")
+    for stream, (pieces, lost) in zip(plans, found, strict=True):
+        for piece in pieces:
+            yield from gone_facts(archive.layout, piece, (), 1)
+        for key in lost:
+            text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
+            yield Gone(stream, 1, text)
 
 
 def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
-    """Tell the keys of the lists that a plan, or a piece of one, names; of one that is not spelled as ours are, none."""
+    """Yield the keys of the lists of chosen records that a plan, or a piece of a plan, names; only keys spelled as ours are."""
     return (key for key in _named_choices(plan) if layout.is_chosen(key))
 
 
@@ -204,7 +204,7 @@ def _named_choices(plan: Fact) -> Iterator[str]:
 
 
 def _pieces_in(stream: str, plan: Fact) -> list[str]:
-    """The same of the streams of its pieces."""
+    """Return the streams of the pieces that a plan names."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         names = [name for partition in plan["partitions"] for name in partition.get("pieces", ())]
         return [f"{stream}/{name}" for name in names if _PIECE_NAME.fullmatch(name)]

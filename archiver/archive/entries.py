@@ -1,4 +1,4 @@
-"""What is known of many objects, as columns: their facts, or bounds where there are none, and which objects they are of."""
+"""What is known of many objects, as columns: which objects they are, and their facts, or their bounds where they have no facts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
@@ -13,7 +13,7 @@ NUMBERS: Final = (
     "bytes", "largest_record", "source_bytes", "digest",
 )  # fmt: skip
 _TEXTS: Final = ("etag", "sha256")
-# Most begin with a record, and hold but one offset that is none: then the first column is the other one, too.
+# Most segments begin with a record: where `first` equals `base` in all rows, both are one column in memory.
 _OFTEN_ALIKE: Final = (("first", "base"),)
 
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 class Entries:
     """Columns by their names: NUMBERS, `partition`, `merged`, `size`, `etag`, `sha256`; and `kind`, which of the traits.
 
-    None among the traits: there are no facts, but bounds at most: base, first and last.
+    A row whose traits are None has no facts, but at most bounds: base, first and last.
     """
 
     def __init__(self, columns: dict[str, Numbers | Texts], traits: Sequence[Traits | None]) -> None:
@@ -74,8 +74,10 @@ class Entries:
 
     @classmethod
     def join(cls, several: list["Entries"]) -> "Entries":
-        """Put several behind each other. They are taken apart for that, column by column: both at once would be too much."""
-        several = [one for one in several if len(one)] or several[:1]  # one without entries has other kinds of columns
+        """Join entries in order. The given ones are used up, column by column: both in memory at once would be too much."""
+        several = [one for one in several if len(one)] or several[
+            :1
+        ]  # entries without a row have columns of other kinds
         if len(several) == 1:
             return several[0]
         traits: dict[Traits | None, int] = {}
@@ -111,12 +113,12 @@ class Entries:
         )
 
     def named_next(self, places: Places) -> Numbers:
-        """Return the next that the name of some objects has; 0: it is not merged, and its name has none."""
+        """Return the `next` in the names of these objects; 0 for an object that is not merged, whose name has none."""
         merged = self.numbers("merged")[places]
         return narrow(np.where(merged, self.numbers("next")[places], 0)) if merged.any() else same(0, len(merged))
 
     def has_facts(self, places: Places) -> Numbers:
-        """Tell of some whether they have facts."""
+        """Tell which of these objects have facts."""
         found: Numbers = np.array([trait is not None for trait in self.traits], bool)[self.numbers("kind")[places]]
         return found
 
@@ -128,7 +130,7 @@ class Entries:
         return SegmentFacts(**numbers, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
 
     def known_facts(self, place: int) -> SegmentFacts | None:
-        """Return facts, if there are any. Of an entry of an index without them, the bounds need not be possible either."""
+        """Return the facts of an object, or None. Without facts, an index may hold bounds that are impossible, too."""
         facts = self.facts(place) if self.traits[self.numbers("kind")[place]] is not None else None
         return facts if isinstance(facts, SegmentFacts) else None
 
@@ -149,7 +151,7 @@ def _traits_of(facts: SegmentFacts | Bounds) -> Traits | None:
 
 
 class _Unknown(NamedTuple):
-    """What stands in the columns of an object of v1.0."""
+    """What the columns hold for an object of v1.0, which has no facts."""
 
     base: int
     first: int
@@ -171,7 +173,7 @@ def _empty(bounds: Bounds) -> _Unknown:
 
 
 def can_be(columns: Mapping[str, Numbers]) -> Numbers:
-    """Tell of each entry whether its numbers can be facts: what SegmentFacts asks of one."""
+    """Tell of each entry whether its numbers can be facts, by the rules of SegmentFacts."""
     base, first, last, following = (columns[name] for name in ("base", "first", "last", "next"))
     records, tombstones = columns["records"], columns["tombstones"]
     are_offsets = (base >= 0) & (base <= first) & (first <= last) & (last < following)

@@ -1,4 +1,4 @@
-"""The archive as a value: a store, and where in it everything lies. What reads or writes the archive is given one."""
+"""The archive as a value: a store, and where in that store everything lies. Whatever reads or writes the archive is given this value."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from archiver.store.shared import store_of
 
 
 class Archive(NamedTuple):
-    """One archive."""
+    """An archive: its store, and the layout of its keys."""
 
     store: ObjectStore
     layout: Layout
 
 
 def open_archive(storage: StorageConfig) -> Archive:
-    """Open the archive of a configuration, and warn where others on the way can read."""
+    """Open the archive of a configuration, and warn where others on the network can read along."""
     return Archive(open_store(storage), Layout(storage.prefix))
 
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
-from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_history, read_topics_known
+from archiver.archive.topics import TopicFact, list_topic_facts, read_topic_facts, read_topic_history
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Lazy, Places, total
 
@@ -22,7 +23,7 @@ from archiver.process.columns import Chain, Lazy, Places, total
 class Holding:
     """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps.
 
-    What `uncounted` segments hold, those of v1.0, is in no total but `segments` and `stored_bytes`.
+    Segments of v1.0 are `uncounted`: only `segments` and `stored_bytes` include them.
     """
 
     topic: str
@@ -52,14 +53,14 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """One object of a partition; `is_shadowed`: its records lie in others, too, and nobody reads it."""
+    """One object of a partition; `is_shadowed`: other objects hold its records, too, and nobody reads it."""
 
     segment: Segment
     is_shadowed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class ArchiveSummary:
     """The whole archive, or one topic with its objects; `problems` name what is damaged or missing."""
 
     holdings: Sequence[Holding]
@@ -68,50 +69,52 @@ class Survey:
     problems: Sequence[str]
 
 
-def survey(archive: Archive, topic: str | None) -> Survey:
-    """Sum up the archive by topic, or one topic by partition."""
-    return _survey_all(archive) if topic is None else _survey_topic(archive, topic)
+def summarize(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> ArchiveSummary:
+    """Sum up the archive by topic, or one topic by partition. `share` as in read_inventory."""
+    return _summarize_all(archive, share) if topic is None else _summarize_topic(archive, topic, share)
 
 
-def _survey_all(archive: Archive) -> Survey:
-    found = look(archive)
+def _summarize_all(archive: Archive, share: ShareLearned) -> ArchiveSummary:
+    found = read_contents(archive, share=share)
     return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
 
 
-class Sight(NamedTuple):
-    """What there is of some topics."""
+class ArchiveContents(NamedTuple):
+    """What the archive has of some topics."""
 
     inventory: Inventory
     fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each topic that is known
     facts: Mapping[str, TopicFact]  # the newest of each topic, as far as they were read
-    unreadable: Sequence[str]  # why others could not be
+    unreadable: Sequence[str]  # why other control facts could not be read
 
 
-def look(
+def read_contents(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     *,
     asks_all: Index | None = None,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Sight:
-    """Look at the wanted topics: what is needed is read, and the index believed.
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    share: ShareLearned = keep_to_itself,
+) -> ArchiveContents:
+    """Read what the archive has of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: all of their newest control facts are read, and each object is asked. `tell` as in read_inventory.
+    `asks_all`, an index: every newest control fact is read, and each object is asked for its facts. `report_progress` and `share` as in
+    read_inventory.
     """
-    inventory = read_inventory(archive, wanted, asks_all=asks_all, tell=tell)
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
-    # The first life begins at 0, whatever the facts say: only topics with others need theirs.
+    # The first life begins at offset 0, whatever the facts say: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
     asked = {
         name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
     }
     histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
-    return Sight(_begin_at_branches(inventory, histories), known, newest, unreadable)
+    return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _survey_topic(archive: Archive, topic: str) -> Survey:
-    inventory = read_inventory(archive, lambda name: name == topic)
+def _summarize_topic(archive: Archive, topic: str, share: ShareLearned) -> ArchiveSummary:
+    inventory = read_inventory(archive, lambda name: name == topic, share=share)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
@@ -121,7 +124,7 @@ def _survey_topic(archive: Archive, topic: str) -> Survey:
 
 
 class _SegmentRows(Lazy[SegmentRow]):
-    """What a partition has, in the order of its offsets."""
+    """The objects of a partition, in the order of their offsets."""
 
     def __init__(self, partition: PartitionInventory) -> None:
         self._segments = Chain([partition.segments, partition.shadowed])
@@ -150,12 +153,14 @@ def _rows_of(inventory: Inventory) -> Sequence[SegmentRow]:
     return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
 
 
-def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> Survey:
-    return Survey(holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)])
+def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> ArchiveSummary:
+    return ArchiveSummary(
+        holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)]
+    )
 
 
 def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:
-    found = read_topics_known(archive, numbers)
+    found = read_topic_facts(archive, numbers)
     readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
     return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
 
@@ -172,7 +177,7 @@ def _shapes(history: Sequence[TopicFact]) -> dict[int, Collection[int]]:
 
 
 def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[TopicFact]]) -> Inventory:
-    """Let the partitions of a life that has a parent begin where they were cut back: below it nothing is missing."""
+    """Let the partitions of a life that has a parent begin where they were cut back: nothing below that offset is missing."""
     partitions = dict(inventory.partitions)
     lives = [(topic, life) for topic, history in histories.items() for fact in history[-1:] for life in fact.lives]
     for topic, life in lives:
@@ -185,14 +190,14 @@ def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[To
 
 
 def problems_in(inventory: Inventory) -> list[str]:
-    """Tell of all that cannot be read, and of all that is missing."""
+    """Name everything that cannot be read, and everything that is missing."""
     problems: list[str] = []
     for topic, lives in sorted(inventory.lives().items()):
         for life in sorted(lives):
             name = f"{topic}@{life}" if life else topic
             partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
             for number in sorted(inventory.numbers_of(topic, [life])):
-                problems += problems_of(name, number, partitions.get(number, EMPTY), damaged.get(number, ()))
+                problems += problems_of(name, number, partitions.get(number, EMPTY_PARTITION), damaged.get(number, ()))
     return problems
 
 
@@ -221,7 +226,7 @@ def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Colle
         partitions = inventory.partitions.get((topic, life), {})
         damaged = inventory.damage_of(topic, life)
         for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
-            found = partitions.get(number, EMPTY)
+            found = partitions.get(number, EMPTY_PARTITION)
             rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
     return rows
 

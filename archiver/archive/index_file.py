@@ -1,48 +1,27 @@
 """One file of the index of segment facts: gzip members, a line that names the topic directories, then one for each (docs/format.md §9)."""
 
-import codecs
-import json
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
-import numpy as np
-
-from archiver.archive.entries import NUMBERS, Entries, Entry, Traits, can_be
+from archiver.archive.entries import Entries, Entry
+from archiver.archive.index_member import GZIP, READ_BYTES, dump, encode_member, pack, parse_flat
 from archiver.archive.layout import FACT_DIGITS, SegmentKey, is_topic_name
-from archiver.archive.segment_facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
-from archiver.codec.selection import FIRST_LONG, LAST_LONG
+from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import CorruptSegmentError, FormatTooNewError
-from archiver.process.columns import Numbers, Texts, chunks, narrow, same
-from archiver.process.json_columns import JsonColumns, Values
-from archiver.process.json_values import MOST_TEXT, as_list, as_number, as_object, as_text, parse_json
+from archiver.process.json_values import as_list, as_number, as_object, as_text
 
-FORMAT = 1
-_GZIP = 31  # zlib's number for it
-_LEVEL = 1  # hashes do not get smaller: level 6 takes four times as long for 5 %
+INDEX_FORMAT = 1
 # An entry takes 75 to 90 bytes, and ten million of them, merged, one file of 0.9 GB.
 MOST_FILE_BYTES: Final = 2 << 30
-_MOST_BYTES = 1 << 34  # of one topic directory, uncompressed: fifty million segments
-_MOST_HEADER_BYTES = 32 << 20  # 200,000 topics, of which a directory and the number of a fact are told
+_MOST_HEADER_BYTES = 32 << 20  # enough for 200,000 topics: a directory each, and the number of a fact
 _SMALLEST_MEMBER: Final = 20  # bytes: gzip of nothing
-_PIECE_BYTES: Final = 1 << 18
-_READ_BYTES: Final = 1 << 16
-_SMALL_BYTES: Final = 1 << 14  # two hundred entries
-# Ours expand to three times their size, their first lines to ten; and those of long names that are alike to eighty.
-_MOST_TIMES = 16
+# Our first lines expand to ten times their size; those of long names that are alike to eighty.
 _MOST_HEADER_TIMES = 64
-_FEW_BYTES = 1 << 20  # that any may expand to
-_FEW_HEADER_BYTES = 4 << 20
-# Lists of nothing take thirty times their text. Ours have one for each topic directory or column, and that is longer.
-_LEAST_OF_A_LIST: Final = 8
-_FEW_LISTS: Final = 16_000
-_MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
+_FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
-_MOST_NAME: Final = 1024  # as keys of S3
+_MOST_NAME: Final = 1024  # characters, as of keys in S3
 # The names of what SeenBeside has, and how much of each there can be: numbers of facts, and objects.
 _BESIDE: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
 _MOST_LIFE: Final = 2**31 - 1
@@ -51,7 +30,7 @@ Directory = tuple[str, int]  # topic and life
 
 
 class IndexEntry(NamedTuple):
-    """What the index knows of one object. It holds for an object of this key that has this size and this ETag."""
+    """What the index knows of one object. It holds only for an object of this key, this size and this ETag."""
 
     key: SegmentKey
     size: int
@@ -59,22 +38,11 @@ class IndexEntry(NamedTuple):
     facts: SegmentFacts
 
 
-_PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
-_FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
-_TAGS: Final = ("etag", "sha256")
-_SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
-_COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
-
-
-# What a number may be; of those that are facts, `can_be` asks for more.
-_RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}
-_ANY: Final = (FIRST_LONG, LAST_LONG)
-
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SeenBeside(NamedTuple):
-    """What writers saw beside the records: nothing else would tell that the last of it is gone."""
+    """What writers saw beside the records: nothing else shows later that the last such objects are gone."""
 
     newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
     counts: Mapping[str, int] = (
@@ -82,7 +50,7 @@ class SeenBeside(NamedTuple):
     )
 
     def joined(self, other: "SeenBeside") -> "SeenBeside":
-        """Return the larger number of each: they only grow."""
+        """Return the larger of each two numbers: numbers only grow."""
         return SeenBeside(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
 
 
@@ -94,14 +62,14 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, in
 
 
 class IndexFile(NamedTuple):
-    """A file that was split: a member for each topic directory, still packed, and what its writer saw beside the records."""
+    """A file, split into its members: one for each topic directory, still packed; and what its writer saw beside the records."""
 
     members: dict[Directory, bytes]
     beside: SeenBeside
 
 
 def encode_index(entries: Iterable[tuple[Directory, Entries]], beside: SeenBeside = NOTHING_SEEN) -> bytes:
-    """Write a whole file."""
+    """Encode a whole file."""
     return join_members({directory: encode_member(found) for directory, found in entries}, beside)
 
 
@@ -116,68 +84,22 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
 
 
 def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> bytes:
-    """Make a file of what `encode_member` wrote for each topic directory."""
+    """Make a file of the members of topic directories, as `encode_member` made them."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_BESIDE, beside, strict=True) if found}
-    return b"".join([_compress({"format": FORMAT, "directories": names, **seen}), *members.values()])
-
-
-def encode_member(entries: Entries) -> bytes:
-    """Write the entries of one topic directory. A column that is the same in all of them is written once."""
-    columns = (text for name in _COLUMNS for text in (f',"{name}":', *_spelled_column(entries, name)))
-    return _pack(chain([f'{{"count":{len(entries)}'], columns, ["}\n"]))
-
-
-def _spelled_column(entries: Entries, name: str) -> Iterator[str]:
-    """Spell a column, some values at a time."""
-    pieces = (_values(entries, name, rows) for rows in chunks(len(entries)))
-    first = next(pieces, [])
-    before: list[list[Any]] = []
-    if first and first.count(first[0]) == len(first):
-        while (piece := next(pieces, None)) is not None:
-            before.append(piece)
-            if piece.count(first[0]) != len(piece):
-                break
-        else:
-            yield _dump(first[0])
-            return
-    spelled = (_dump(piece)[1:-1] for piece in chain([first], before, pieces))
-    yield "["
-    for number, text in enumerate(spelled):
-        yield f",{text}" if number else text
-    yield "]"
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _values(entries: Entries, name: str, rows: slice) -> list[Any]:
-    if name in Traits._fields:
-        told = [getattr(trait, name, None) for trait in entries.traits]
-        spelled = [spell_fact(name, value) for value in told] if name in _SPELLED else told
-        return [spelled[kind] for kind in entries.numbers("kind")[rows].tolist()]
-    if name in _TAGS:
-        return entries.texts(name).texts(rows)
-    found = entries.numbers(name)[rows].tolist()
-    return [spell_fact(name, value) for value in found] if name in _SPELLED else found
-
-
-def _pack(texts: Iterable[str]) -> bytes:
-    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
-    return b"".join([*(packer.compress(text.encode()) for text in texts), packer.flush()])
+    return b"".join([_compress({"format": INDEX_FORMAT, "directories": names, **seen}), *members.values()])
 
 
 def _compress(value: object) -> bytes:
-    return _pack([_dump(value), "\n"])
+    return pack([dump(value), "\n"])
 
 
 def split_file(content: bytes, key: str) -> IndexFile:
-    """Split a file by topic directory, without looking into the members. Raises NotWholeError."""
+    """Split a file by topic directory, without unpacking the members. Raises NotWholeError."""
     header, start = _read_header(content, key)
     version = header.get("format")
-    if type(version) is int and version > FORMAT:
-        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({FORMAT})")
+    if type(version) is int and version > INDEX_FORMAT:
+        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({INDEX_FORMAT})")
     members: dict[Directory, bytes] = {}
     try:
         for topic, life, length in map(as_list, as_list(header["directories"])):
@@ -189,7 +111,7 @@ def split_file(content: bytes, key: str) -> IndexFile:
         beside = SeenBeside(*(_counts(header.get(name, {}), most) for name, most in _BESIDE.items()))
     except (KeyError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
-    if start != len(content) or version != FORMAT:
+    if start != len(content) or version != INDEX_FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
     return IndexFile(members, beside)
 
@@ -206,266 +128,16 @@ def _counts(found: object, most: int) -> Mapping[str, int]:
 
 def _read_header(content: bytes, key: str) -> tuple[dict[str, Any], int]:
     """Read the first member, and tell where it ends; gzip checks its bytes."""
-    unpacker, end, texts = zlib.decompressobj(wbits=_GZIP), 0, list[bytes]()
+    unpacker, end, texts = zlib.decompressobj(wbits=GZIP), 0, list[bytes]()
     left = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * len(content))
     try:
         while end < len(content) and not unpacker.eof and not unpacker.unconsumed_tail:
-            packed = content[end : end + _READ_BYTES]
+            packed = content[end : end + READ_BYTES]
             texts.append(unpacker.decompress(packed, left + 1))
             left -= len(texts[-1])
             end += len(packed) - len(unpacker.unused_data)
         if not unpacker.eof or left < 0:
             raise ValueError("cut, or expanding to more than it could")  # noqa: TRY301
-        return as_object(_parse_flat(b"".join(texts).decode())), end
+        return as_object(parse_flat(b"".join(texts).decode())), end
     except (zlib.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error}") from error
-
-
-def _parse_flat(text: str) -> object:
-    if text.count("[") + text.count("{") > _FEW_LISTS + len(text) // _LEAST_OF_A_LIST:
-        raise ValueError("more lists than it could have")
-    return parse_json(text)
-
-
-# --- a member, column by column
-
-
-def cut_member(member: bytes) -> deque[bytes]:
-    """Cut a member into pieces, which can be given away one by one: beside its entries it would be too much."""
-    return deque(member[start : start + _READ_BYTES] for start in range(0, len(member), _READ_BYTES))
-
-
-class SmallMember(NamedTuple):
-    """Entries of one topic directory as JSON has them: of a few, columns would cost more than they spare."""
-
-    entries: int
-    columns: Mapping[str, Any]
-
-
-def decode_member(pieces: deque[bytes], key: str) -> Entries | SmallMember:
-    """Read the entries of one topic directory, of which the pieces are used up. Raises NotWholeError.
-
-    Those that cannot be, or are of a later format, have no kind of facts; what else they tell holds.
-    """
-    packed_bytes = sum(map(len, pieces))
-    try:
-        if packed_bytes <= _SMALL_BYTES:
-            return _small_member(_parse_flat("".join(_expand(pieces))), packed_bytes)
-        return _large_member(JsonColumns(_expand(pieces)), packed_bytes)
-    except (zlib.error, ValueError) as error:
-        raise CorruptSegmentError(f"{key}: not an index: {error}") from error
-    except RecursionError as error:
-        raise CorruptSegmentError(f"{key}: not an index: nested too deep") from error
-
-
-def entries_of(members: Sequence[SmallMember]) -> Entries:
-    """Put members that follow each other into columns."""
-
-    def lists(name: str) -> Values:
-        found = ((one.entries, one.columns[name]) for one in members)
-        return (value if isinstance(value, list) else [value] * count for count, value in found)
-
-    columns = {name: gather(lists(name)) for name, gather in _GATHERED.items()}
-    return _entries(columns, sum(one.entries for one in members))
-
-
-def _small_member(told: object, packed_bytes: int) -> SmallMember:
-    found = as_object(told)
-    count = _checked_count(found.get("count"), packed_bytes)
-    columns = {name: found.get(name) for name in _COLUMNS}
-    for (name, value), kind in zip(columns.items(), _COLUMNS.values(), strict=True):
-        if isinstance(value, list) and len(value) != count:
-            raise ValueError(f"column {name}")
-        several: list[Any] = value if isinstance(value, list) else [value]
-        _check(several, kind, _RANGES.get(name, _ANY))
-        if name in _TAGS:
-            _check_tags(several)
-    return SmallMember(count, columns)
-
-
-def _check_tags(values: Sequence[str]) -> None:
-    if max(map(len, values), default=0) > _MOST_TAG or not "".join(values).isascii():
-        raise ValueError("an ETag or a hash that cannot be")
-
-
-def _check(values: Sequence[Any], kind: type, limits: tuple[int, int] = _ANY) -> None:
-    """Raise ValueError where a column cannot have these values. It is put together later, when nobody expects an error."""
-    if set(map(type, values)) - {kind}:
-        raise ValueError(f"a value that is no {kind.__name__}")
-    if kind is int and values and not limits[0] <= min(values) <= max(values) <= limits[1]:
-        raise ValueError("a number that is too small or too large")
-    if kind is str:
-        if max(map(len, values), default=0) > MOST_TEXT:
-            raise ValueError("a text that is too long")
-        "".join(values).encode()  # half a surrogate pair cannot be
-
-
-def _checked_count(count: object, packed_bytes: int) -> int:
-    """A digest alone takes more than a byte of what is packed."""
-    if type(count) is not int or not 0 <= count <= packed_bytes:
-        raise ValueError(f"{count!r} entries")
-    return count
-
-
-def _no_more(lists: Values, most: int) -> Values:
-    """Stop at more values than there can be entries: `count` may come behind them."""
-    for some in lists:
-        most -= len(some)
-        if most < 0:
-            raise ValueError("more values than entries")
-        yield some
-
-
-def _large_member(columns: JsonColumns, packed_bytes: int) -> Entries:
-    found: dict[str, _Column] = {}
-    count: object = None
-    for name, value in columns:
-        lists = _no_more(value, packed_bytes) if isinstance(value, Iterator) else iter([[value]])
-        if name in _COLUMNS:
-            found[name] = _GATHERED[name](lists)._replace(is_same=not isinstance(value, Iterator))
-        elif name == "count":
-            count = value
-        for _ in lists:
-            pass
-    count = _checked_count(count, packed_bytes)
-    for name in _COLUMNS:
-        if name not in found or not (found[name].is_same or len(found[name].places) == count):
-            raise ValueError(f"column {name}")
-    return _entries(found, count)
-
-
-def _expand(pieces: deque[bytes]) -> Iterator[str]:
-    """Unpack a member piece by piece; gzip checks its bytes at the end."""
-    unpacker, decoder = zlib.decompressobj(wbits=_GZIP), codecs.getincrementaldecoder("utf-8")()
-    left = min(_MOST_BYTES, _FEW_BYTES + _MOST_TIMES * sum(map(len, pieces)))
-    while pieces:
-        packed = pieces.popleft()
-        while packed and not unpacker.eof:
-            piece = unpacker.decompress(packed, _PIECE_BYTES)
-            packed = unpacker.unconsumed_tail
-            left -= len(piece)
-            if left < 0:
-                raise ValueError("expanding to more than it could")
-            yield decoder.decode(piece)
-    if not unpacker.eof:
-        raise ValueError("cut")
-    yield decoder.decode(b"", final=True)
-
-
-class _Column(NamedTuple):
-    """What a column has: its values, or for each which of a few that are."""
-
-    places: Numbers | Texts
-    values: Sequence[Any] = ()
-    is_same: bool = False  # there is one, and all have it
-
-    def expanded(self, count: int) -> Numbers | Texts:
-        if not self.is_same:
-            return self.places
-        if isinstance(self.places, Texts):
-            return Texts.same(self.places[0], count)
-        return np.broadcast_to(self.places[0], count)
-
-
-def _checked(lists: Values, kind: type, limits: tuple[int, int] = _ANY) -> Iterator[list[Any]]:
-    for values in lists:
-        _check(values, kind, limits)
-        yield values
-
-
-def _numbers(limits: tuple[int, int]) -> Callable[[Values], _Column]:
-    return lambda lists: _joined([np.array(values, np.int64) for values in _checked(lists, int, limits)])
-
-
-def _joined(pieces: Sequence[Numbers]) -> _Column:
-    return _Column(narrow(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64))
-
-
-def _truths(lists: Values) -> _Column:
-    return _joined([np.array(values, bool) for values in _checked(lists, bool)])
-
-
-def _tags(lists: Values) -> _Column:
-    pieces: list[Texts] = []
-    for values in _checked(lists, str):
-        _check_tags(values)
-        pieces.append(Texts.of(values))
-    return _Column(Texts.join(pieces) if pieces else Texts.of(()))
-
-
-def _digests(lists: Values) -> _Column:
-    return _joined([np.array([_digest_in(text) for text in values], np.int64) for values in _checked(lists, str)])
-
-
-def _digest_in(text: str) -> int:
-    """Parse a digest; -1, which none is: it cannot be one."""
-    try:
-        found = int(text, 16)
-    except ValueError:
-        return -1
-    return found if 0 <= found <= LAST_LONG else -1
-
-
-def _few(kind: type) -> Callable[[Values], _Column]:
-    """Gather values of which there are few different ones."""
-
-    def gather(lists: Values) -> _Column:
-        values: dict[Any, int] = {}
-        pieces = [
-            np.array([values.setdefault(value, len(values)) for value in some], np.int64)
-            for some in _checked(lists, kind)
-        ]
-        return _joined(pieces)._replace(values=list(values))
-
-    return gather
-
-
-_GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
-    **{name: _few(kind) for name, kind in _COLUMNS.items() if name in Traits._fields},
-    **{name: _numbers(_RANGES.get(name, _ANY)) for name in (*NUMBERS, *_RANGES)},
-    "merged": _truths,
-    **dict.fromkeys(_TAGS, _tags),
-    "digest": _digests,
-}
-
-
-def _entries(found: dict[str, _Column], count: int) -> Entries:
-    kinds, traits = _kinds(found, count)
-    columns: dict[str, Numbers | Texts] = {name: found[name].expanded(count) for name in (*_PLACE, "sha256", *NUMBERS)}
-    possible = [
-        can_be({name: cast("Numbers", columns[name])[rows].astype(np.int64) for name in NUMBERS})
-        for rows in chunks(count)
-    ]
-    if not all(map(np.all, possible)):
-        kinds = np.where(np.concatenate(possible), kinds, len(traits))  # none
-    return Entries({**columns, "kind": narrow(kinds)}, [*traits, None])
-
-
-def _kinds(found: Mapping[str, _Column], count: int) -> tuple[Numbers, list[Traits | None]]:
-    """Tell of each entry which of the traits it has, of those that are."""
-    if not count:
-        return same(0, 0), []
-    columns = [found[name] for name in Traits._fields]
-    varying = [column.places for column in columns if not column.is_same]
-    kinds: dict[tuple[int, ...], int] = {}
-    pieces = [
-        np.array([kinds.setdefault(kind, len(kinds)) for kind in zip(*several, strict=True)], np.int32)
-        for rows in chunks(count)
-        if (several := [cast("Numbers", places)[rows].tolist() for places in varying])
-    ]
-    traits: list[Traits | None] = []
-    for kind in kinds or [()]:
-        which = iter(kind)
-        traits.append(_traits([column.values[0 if column.is_same else next(which)] for column in columns]))
-    return (np.concatenate(pieces) if pieces else same(0, count)), traits
-
-
-def _traits(values: Iterable[Any]) -> Traits | None:
-    try:
-        told = Traits._make(
-            parse_fact(name, value) if name in _SPELLED else value
-            for name, value in zip(Traits._fields, values, strict=True)
-        )
-    except ValueError:
-        return None
-    return told if told.format <= FORMAT_VERSION and -1 <= told.leader_epoch < 2**31 else None

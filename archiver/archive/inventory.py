@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from archiver.archive.entries import Entries
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index, read_index, share
-from archiver.archive.index_file import Directory, IndexEntry
+from archiver.archive.index import Index
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import read_index
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
-from archiver.archive.lookup import Damage, Tell, learn, look_up
+from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.codec.selection import Wanted
@@ -21,26 +21,19 @@ from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Chain, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
-_TOLD_EACH = 100  # entries of the index
+_LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
-# Segments that an index should have known: whoever had to ask for them tells the others. A backup that runs does it itself,
-# within a quarter of an hour.
-_MANY = 200
-_OVERDUE = timedelta(minutes=30)
-# What is written together takes 300 bytes an object; a generation has room for 64 files.
-_SHARED_AT_ONCE = 200_000
-_MOST_SHARED = 32  # files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets, both inclusive, that no segment covers; beside a v1.0 object they need not have been records."""
+    """Offsets, both inclusive, that no segment covers. Next to an object of v1.0 they need not have been records."""
 
     first_offset: int
     last_offset: int
     is_certain: bool = True
-    is_remembered: bool = False  # by the index alone
+    is_remembered: bool = False  # only the index knows that there was something
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -48,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Offsets, both inclusive, of two objects, one of v1.0: nothing tells whether their records are the same."""
+    """Offsets, both inclusive, that two objects cover, one of them of v1.0: nothing shows whether their records are the same."""
 
     first_offset: int
     last_offset: int
@@ -61,7 +54,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
-    """One partition by the read rule. `position` is the end of the contiguous coverage, `end` of any."""
+    """One partition by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
 
     readable: Sequence[Reading]
     shadowed: Sequence[Segment]
@@ -96,7 +89,7 @@ class PartitionInventory:
         )
 
     def until_offset(self, offset: int) -> "PartitionInventory":
-        """Leave out what lies at or above an offset; what is missing up to there is a gap."""
+        """Leave out what lies at or above an offset; what is missing up to that offset is a gap."""
         readable = Chain(block.below(offset) for block in blocks_of(self.readable))
         end = readable[-1].next if readable else 0
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
@@ -106,14 +99,14 @@ class PartitionInventory:
         return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
-        """Add the gap that no listing shows, up to an offset that something else remembers as the end."""
+        """Add the gap up to an end that something else remembers: no listing shows that the last objects are gone."""
         if self.end >= end:
             return self
         gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
         return replace(self, gaps=(*self.gaps, gap))
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
-        """Go on with what another life holds from the end of this one."""
+        """Append what another life holds, from the end of this one on."""
         return PartitionInventory(
             readable=Chain([self.readable, later.readable]),
             shadowed=Chain([self.shadowed, later.shadowed]),
@@ -122,7 +115,7 @@ class PartitionInventory:
         )
 
 
-EMPTY = PartitionInventory(readable=(), shadowed=(), gaps=())
+EMPTY_PARTITION = PartitionInventory(readable=(), shadowed=(), gaps=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +124,11 @@ class Inventory:
 
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
-    damaged: tuple[Damage, ...]
-    learned: Sequence[Segment] = field(default=(), compare=False)  # whose facts no index told, or other ones
-    _damaged_in: dict[tuple[str, int], dict[int, list[Damage]]] = field(init=False, repr=False, default_factory=dict)
+    damaged: tuple[DamagedSegment, ...]
+    learned: Sequence[Segment] = field(default=(), compare=False)  # segments whose facts the index lacked, or had wrong
+    _damaged_in: dict[tuple[str, int], dict[int, list[DamagedSegment]]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for damage in self.damaged:
@@ -164,10 +159,10 @@ class Inventory:
     def join(
         self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
     ) -> tuple[PartitionInventory, list[str]]:
-        """Join what lives hold of a partition, each (life, from, until); and tell what is wrong with their objects."""
-        joined, damaged = EMPTY, list[str]()
+        """Join what lives hold of a partition, each given as (life, from, until). Returns that, and what is wrong with their objects."""
+        joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
-            part = self.partitions.get((topic, life), {}).get(partition, EMPTY)
+            part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
             damaged += [
@@ -182,21 +177,21 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     """Apply the read rule to the segments of one partition in one life."""
     found = segments if isinstance(segments, Segments) else tuple(segments)
     if not found:
-        return EMPTY
+        return EMPTY_PARTITION
     found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
     base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
-    position = np.zeros_like(base)  # where the walk stands before each
+    position = np.zeros_like(base)  # up to where earlier segments reach, before each segment
     np.maximum.accumulate(following[:-1], out=position[1:])
     is_read = following > position
-    before = np.full(len(base), -1)  # the one that was read last
+    before = np.full(len(base), -1)  # the segment that was read last, before each
     before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
     is_certain = has_facts & ((before < 0) | has_facts[before])
-    # A v1.0 archive begins where the log did, and does not tell what was below.
+    # An archive of v1.0 begins where the log began, and does not tell what was below.
     gaps = (base > position) & ((before >= 0) | is_certain)
     overlaps = (before >= 0) & (base < position) & ~is_certain
     read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
     segments, from_offset = found.only(read), np.maximum(base, position)[read]
-    named = segments.numbers("base")  # most are read from there on: then it is one column
+    named = segments.numbers("base")  # most segments are read from their base on: then both are one column
     return PartitionInventory(
         readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
         shadowed=found.only(shadowed),
@@ -217,7 +212,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
 
 
 def _in_order(segments: Segments) -> Segments:
-    """Sort by base, and of those with one base the furthest first."""
+    """Sort by base; of segments with the same base, the one that reaches furthest comes first."""
     base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
     if bool((np.diff(base) > 0).all()):
         return segments
@@ -225,7 +220,7 @@ def _in_order(segments: Segments) -> Segments:
 
 
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
-    """Tell what of a partition cannot be read: its damaged objects, and the offsets that are missing."""
+    """Name what of a partition cannot be read: its damaged objects, and its missing offsets."""
     problems = list(damaged)
     missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
     unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
@@ -241,7 +236,7 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
         " whether they are the same records; the first are read"
         for overlap in partition.overlaps
     ]
-    # One object that cannot be read is most often the whole reason why its offsets are missing.
+    # A single damaged object is most often the reason for the single gap: one line names both.
     is_one = len(problems) == 2 and partition.gaps and not partition.overlaps
     return ["; ".join(problems)] if is_one else problems
 
@@ -253,82 +248,43 @@ def read_inventory(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     asks_all: Index | None = None,
-    tell: Tell = lambda _done, _total: None,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    report_progress: ReportProgress = lambda _done, _total: None,
+    share: ShareLearned = keep_to_itself,
 ) -> Inventory:
-    """List the archive and learn the facts of every segment; of the wanted topics only, if told which.
+    """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
-    `reads`: which records of each partition will be read, and their objects held against what is told here of them; what
-    is left out on the word of the index is asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its
-    facts, and what the index has of it only spares room. `tell` is told now and then how many were asked, and of how many.
+    `reads`: which records of each partition the caller will read and compare with their facts; objects that the index alone
+    would leave out are asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its facts, and the
+    index only saves memory. `report_progress` is called now and then with how many objects were asked, and of how many.
+    Nothing is written, but by `share`, which is given what the index should have known (share_learned).
     """
-    # The index first: what is put meanwhile is not missing.
+    # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
     listing = list_segments(archive, wanted)
     strangers = tuple(sorted(listing.strangers))
-    segments, learned, damaged, contradicted = look_up(
-        archive.store, listing, index, use=use if asks_all is None else IndexUse.IGNORE, reads=reads, tell=tell
+    segments, learned, damaged, contradicted = find_facts(
+        archive.store,
+        listing,
+        index,
+        use=use if asks_all is None else IndexUse.IGNORE,
+        reads=reads,
+        report_progress=report_progress,
     )
     if asks_all is None:
-        _share(archive, learned, now, is_needed=contradicted > 0)
+        share(archive, Learned(learned, contradicted))
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
     return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
 
 
-def _share(
-    archive: Archive,
-    learned: Mapping[Partition, Segments],
-    now: Callable[[], datetime],
-    *,
-    is_needed: bool,
-) -> None:
-    """Tell the others what an index should have known; it has nothing of v1.0 objects. `is_needed`: something in it is false."""
-    known = {place: segments.known for place, segments in learned.items()}
-    count = sum(map(len, known.values()))
-    if not count or (
-        not is_needed and count < _MANY and not any(_is_overdue(some, now()) for some in learned.values())
-    ):
-        return
-    most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
-    share(archive, (map(_entries_of, one) for one in _files_of(known, most)))
-
-
-def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
-    """Cut segments into files of the index, with so many in each but the last, by topic directory."""
-    file: dict[Directory, list[Segments]] = {}
-    room = most
-    for (topic, life, _), segments in sorted(known.items()):
-        rest = segments
-        while len(rest):
-            some, rest = rest.only(slice(0, room)), rest.only(slice(room, None))
-            file.setdefault((topic, life), []).append(some)
-            room -= len(some)
-            if not room:
-                yield list(file.items())
-                file, room = {}, most
-    if file:
-        yield list(file.items())
-
-
-def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Entries]:
-    directory, segments = found
-    return directory, Entries.join([one.entries for one in segments])
-
-
-def _is_overdue(segments: Segments, now: datetime) -> bool:
-    """Tell whether an object stands there for so long that no backup will add it to the index any more."""
-    return segments.first_put is not None and now - segments.first_put > _OVERDUE
-
-
 def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partition: int) -> Iterator[list[IndexEntry]]:
-    """Ask those objects of a partition for their facts that the index does not know, some after the others."""
+    """Ask the objects of a partition that the index lacks for their facts. Yields the entries some at a time."""
     listing = list_directory(archive, topic, life, partition)
     for listed in listing.partitions.values():
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
-        for start in range(0, len(unknown), _TOLD_EACH):
-            found = learn(archive.store, unknown[start : start + _TOLD_EACH])
+        for start in range(0, len(unknown), _LEARNED_AT_ONCE):
+            found = ask_facts(archive.store, unknown[start : start + _LEARNED_AT_ONCE])
             yield [
                 IndexEntry(one.key, one.size, one.etag, one.facts)
                 for one in found
@@ -345,13 +301,15 @@ def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], di
 
 
 def _add_lost_ends(
-    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[Damage]
+    partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[DamagedSegment]
 ) -> None:
-    """Add the gap that no listing shows: what the index has seen behind the objects that a partition still has."""
-    unknown = {(one.key.topic, one.key.life, one.key.partition) for one in damaged}  # where those end
+    """Add the gaps that no listing shows: the index has seen objects behind the last one that a partition still has."""
+    unknown = {
+        (one.key.topic, one.key.life, one.key.partition) for one in damaged
+    }  # partitions with damaged objects, whose ends are not known
 
     def found(place: Partition) -> PartitionInventory:
-        return partitions.get(place[:2], {}).get(place[2], EMPTY)
+        return partitions.get(place[:2], {}).get(place[2], EMPTY_PARTITION)
 
     for place, end in index.reach_beyond(lambda place: found(place).end).items():
         if place not in unknown:
@@ -360,7 +318,7 @@ def _add_lost_ends(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedEnd:
-    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is none."""
+    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is no segment."""
 
     next: int = 0
     leader_epoch: int = -1
@@ -382,9 +340,9 @@ class ArchivedEnd:
 def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
     """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
 
-    The last plain segment tells; a merged one tells by its name, so an old writer's segment inside it moves nothing back.
-    `newest_base` is a hint, the base of the newest segment as far as someone knew: it spares the listing of what lies
-    before it, and a listing that contradicts it wins.
+    The last plain segment tells by its facts, a merged one by its name: an old writer's segment within a merged one moves
+    nothing back. `newest_base` is a hint, the base of the newest segment as far as someone knew. It saves listing what lies
+    before; a listing that contradicts the hint wins.
     """
     if newest_base is None:
         return _last_end(archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition)))
@@ -408,9 +366,9 @@ def _last_end(archive: Archive, listed: Iterable[ListedObject]) -> ArchivedEnd:
 
 
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
-    """Return where a writer goes on, by what a listing of its partition had. The facts are asked for: an index does not decide that."""
+    """Return where a writer goes on, by a listing of its partition. The object is asked for its facts: an index must not decide this."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
-    # Only the epoch of the segment that holds the end may be told to a broker: an earlier one would seem to diverge.
+    # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
     return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
 
 

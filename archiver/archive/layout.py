@@ -8,7 +8,7 @@ from typing import NamedTuple
 OFFSET_DIGITS = 20
 FACT_DIGITS = 6
 MOST_OFFSET = 2**63 - 1
-MOST_PARTITION = 2**31 - 1  # Kafka's own; and of lives as many
+MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives have the same
 
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _NUMBER = r"0|[1-9][0-9]{0,9}"
@@ -17,9 +17,9 @@ _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partitio
 _OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
 _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
-_MOST_KEY = 1024  # bytes that S3 takes
+_MOST_KEY = 1024  # bytes of a key in S3
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # that a user gives, and that stands in keys
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users give, and that stand in keys
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
 _OFFSET_MAP = re.compile(
     rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
@@ -29,30 +29,30 @@ _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
 _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
 
 
-@lru_cache(maxsize=4096)  # asked for every key of a listing
+@lru_cache(maxsize=4096)  # called for every key of a listing
 def is_topic_name(text: str) -> bool:
     """Tell whether Kafka takes this as a topic's name."""
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
 
 
 def is_partition_number(text: str) -> bool:
-    """Tell whether this is the number of a partition, as we spell it."""
+    """Tell whether a text is a partition number, spelled as we spell it."""
     return re.fullmatch(_NUMBER, text, re.ASCII) is not None and int(text) <= MOST_PARTITION
 
 
 def is_restore_id(text: str) -> bool:
-    """Tell whether this can be the id of a restore: it stands in keys."""
+    """Tell whether a text can be the id of a restore, which stands in keys."""
     return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
 def is_instance(text: str) -> bool:
-    """Tell whether this can be the name of an instance that copies compacted topics."""
+    """Tell whether a text can be the name of an instance that copies compacted topics."""
     return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
-    """What the key of a segment says. `next` only of a merged segment; a plain one has it in its facts."""
+    """What the key of a segment says. Only a merged segment has `next` in its key; a plain one has it in its facts."""
 
     topic: str
     life: int = 0
@@ -87,7 +87,7 @@ class OffsetMapKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyKey:
-    """Which copy of a compacted partition: whose, and which of its readings of the log."""
+    """Which copy of a compacted partition: made by which instance, at which of its readings of the log."""
 
     instance: str
     topic: str
@@ -117,7 +117,7 @@ class Layout:
 
     @property
     def root(self) -> str:
-        """With which all keys begin."""
+        """Return what all keys begin with."""
         return self._under("")
 
     def is_ours(self, directory: str) -> bool:
@@ -141,7 +141,7 @@ class Layout:
         return f"{self.segment_stem(segment.topic, segment.life, segment.partition)}{offsets_name(segment.base, segment.next)}"
 
     def segment_stem(self, topic: str, life: int, partition: int) -> str:
-        """Spell what the keys of all segments of a partition begin with; what follows is `offsets_name`."""
+        """Spell the beginning of all segment keys of a partition; `offsets_name` spells the rest."""
         return f"{self.partition_prefix(topic, life, partition)}{topic}+{partition}-"
 
     def parse_segment(self, key: str) -> SegmentKey | None:
@@ -153,7 +153,7 @@ class Layout:
         return SegmentKey(topic=topic, life=life, partition=partition, base=base, next=named_next)
 
     def split_segment(self, key: str) -> tuple[tuple[str, int, int], int, int | None] | None:
-        """Do the same for a listing of millions: (topic, life, partition), base and next, without an object for each."""
+        """Parse a key into (topic, life, partition), base and next: faster, for listings of millions, as no SegmentKey is made."""
         parent, _, name = key.rpartition("/")
         directory = _parse_partition_directory(self.topics_prefix, parent)
         if directory is None or not name.startswith(directory.stem):
@@ -169,7 +169,7 @@ class Layout:
 
     @staticmethod
     def parse_segment_name(name: str) -> SegmentKey | None:
-        """Parse the last part of a segment's key alone, of a copy that lies elsewhere: its life is not known."""
+        """Parse only the last part of a segment's key, for an object that was copied elsewhere: its life is not known."""
         match = _SEGMENT_NAME.fullmatch(name)
         if match is None:
             return None
@@ -219,7 +219,7 @@ class Layout:
         return f"{self.control_prefix(stream)}{_fact_number(number)}.json"
 
     def is_fact(self, key: str) -> bool:
-        """Tell whether a key is one of a fact, of whatever stream."""
+        """Tell whether a key is the key of a fact, of any stream."""
         return self.split_fact(key) is not None
 
     def parse_fact(self, stream: str, key: str) -> int | None:
@@ -235,11 +235,11 @@ class Layout:
         return (stream, int(match["number"])) if match else None
 
     def chosen_stem(self, restore_id: str, topic: str, partition: int) -> str:
-        """Spell what the keys of all begin with that a restore has chosen of a partition; what follows is `chosen_name`."""
+        """Spell the beginning of the keys of all lists that a restore has chosen of a partition; `chosen_name` spells the rest."""
         return self.control_prefix(f"restores/{restore_id}/{topic}/{partition}/chosen")
 
     def chosen_key(self, restore_id: str, topic: str, partition: int, digest: str) -> str:
-        """Spell the key of what a restore has chosen of an object."""
+        """Spell the key of the list of records that a restore has chosen of an object."""
         return f"{self.chosen_stem(restore_id, topic, partition)}{chosen_name(digest)}"
 
     def is_chosen(self, key: str) -> bool:
@@ -289,7 +289,7 @@ class Layout:
 
     @property
     def first_probe_key(self) -> str:
-        """The key that a probe had before it looked at metadata."""
+        """Return the key of the probes of earlier versions, which did not test metadata."""
         return self._under("control/probe/put-if-absent")
 
 
@@ -300,12 +300,12 @@ def offsets_name(base: int, named_next: int | None) -> str:
 
 
 def chosen_name(digest: str) -> str:
-    """Spell the last part of the key of what was chosen, behind the stem of its partition; a digest has 24 digits."""
+    """Spell the last part of the key of a list of chosen records: 24 digits of its digest."""
     return f"{digest}.offsets"
 
 
 def stem_of(key: str, base: int, named_next: int | None) -> str:
-    """Return what is before the offsets in the key of a segment, or of a copy of one."""
+    """Return the part of a segment's key before its offsets, also of a copied segment."""
     return key.removesuffix(offsets_name(base, named_next))
 
 
@@ -329,7 +329,7 @@ def _parse_topic_directory(name: str) -> tuple[str, int] | None:
 
 class _PartitionDirectory(NamedTuple):
     place: tuple[str, int, int]  # topic, life, partition
-    stem: str  # with which the names in it begin
+    stem: str  # what the keys in it begin with
 
 
 @lru_cache(maxsize=64)  # a listing has a partition's keys one after the other

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
@@ -14,19 +13,20 @@ import numpy as np
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, SegmentKey, offsets_name, stem_of
 from archiver.process.columns import CHUNK, Chain, Lazy, Numbers, Places, Texts, narrow
+from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
-# What is listed before the rest is shared out: each further listing reads up to a page of 1,000 keys too many.
+# Keys that are listed before the rest is shared out: each further listing may read a page of 1,000 keys in vain.
 _ALONE = 5_000
-# A request for each directory, where there are few of them, or so many keys in each, on average of some. What the prefix
-# of all topics asks for costs MinIO more: it goes on listing behind the last key that was wanted.
+# Each directory is listed by a request of its own where there are few directories, or many keys in each of a sample. A listing
+# by the prefix of all topics costs MinIO more: MinIO goes on listing behind the last wanted key.
 _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4
 _PAGE = 1_000
-_MOST_BESIDE = 100  # strangers beside the archive, which cost a request each where they are directories
-_LAST = "\U0010ffff"  # no key goes on with it
+_MOST_BESIDE = 100  # strangers beside the archive; a directory among them costs a request
+_LAST = "\U0010ffff"  # sorts behind every character of a key
 
 
 class ListedSegment(NamedTuple):
@@ -39,7 +39,7 @@ class ListedSegment(NamedTuple):
 Partition = tuple[str, int, int]  # topic, life, number
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK: Final = timedelta(microseconds=1)  # what a moment is told in
+_TICK: Final = timedelta(microseconds=1)  # the unit of moments
 
 
 def ticks_of(moment: datetime) -> int:
@@ -64,16 +64,16 @@ class ListedPartition(Lazy[ListedSegment]):
         etag: Texts,
     ) -> None:
         self.partition = partition
-        self.stem = stem  # with which all keys begin
+        self.stem = stem  # what all keys begin with
         self.base = base
-        self.named_next = named_next  # 0: the name has none
+        self.named_next = named_next  # 0: there is none in the name
         self.size = size
         self.put = put  # ticks
         self.etag = etag
 
     @classmethod
     def of(cls, partition: Partition, rows: Sequence[tuple[int, int, ListedObject]]) -> "ListedPartition":
-        """Take base, next by the name or 0, and row of a listing of each segment."""
+        """Make columns of segments, each given as base, next by its name or 0, and row of the listing."""
         first_base, first_next, first = rows[0]
         stem = stem_of(first.key, first_base, first_next or None)
         base, named_next = (narrow(np.array([row[column] for row in rows], np.int64)) for column in (0, 1))
@@ -112,8 +112,8 @@ class ListedPartition(Lazy[ListedSegment]):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """Both in the order of their keys."""
+class ListedSegments:
+    """What a listing found: segments by partition, and strangers, both in the order of their keys."""
 
     partitions: dict[Partition, ListedPartition]
     strangers: Sequence[str]
@@ -125,45 +125,46 @@ class Listing:
 
 @dataclass(slots=True)
 class Newest:
-    """Of one partition's objects those that tell where it ends: the last plain segment, and the merged one that reaches furthest."""
+    """The objects that show where a partition ends: its last plain segment, and the merged segment that reaches furthest."""
 
     plain: str = ""
     merged: str = ""
     merged_next: int = 0
 
     def see(self, key: SegmentKey, object_key: str) -> None:
-        """Look at the next object, in the order of the keys."""
+        """Take the next object of the listing, in the order of the keys."""
         if key.next is None:
             self.plain = object_key
         elif key.next > self.merged_next:
             self.merged, self.merged_next = object_key, key.next
 
 
-NOTHING: Final = Newest()
+NO_SEGMENTS: Final = Newest()
 
 
 class _Span(NamedTuple):
-    """Keys with a prefix, after one key and up to another, that one included; empty: from the first, to the last."""
+    """Keys with a prefix, behind `after` and up to and with `until`; where those are empty, from the first, to the last."""
 
     prefix: str
     after: str
     until: str
 
 
-def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Listing:
-    """List the archive; of the wanted topics only, if told which."""
+def list_segments(archive: Archive, wanted: Callable[[str], bool] | None = None) -> ListedSegments:
+    """List the segments of the archive; of the wanted topics only, if `wanted` is given."""
     spans = [_Span(archive.layout.topics_prefix, "", "")] if wanted is None else _spans_of(archive, wanted)
     found: list[_Parsed] = []
     if len(spans) == 1:  # the whole archive, one topic, or neighbours
         items = list(islice(_list(archive.store, spans[0]), _ALONE))
         found.append(_parse(archive.layout, items))
         spans = _rest_of(archive.store, spans[0], items[-1].key) if len(items) == _ALONE else []
-    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        found += pool.map(lambda span: _parse(archive.layout, _list(archive.store, span)), spans)
+    found += side_by_side(
+        LISTINGS_AT_ONCE, lambda span: _parse(archive.layout, _list(archive.store, span)), spans, "list"
+    )
     return _join(found)
 
 
-def list_directory(archive: Archive, topic: str, life: int, partition: int | None = None) -> Listing:
+def list_directory(archive: Archive, topic: str, life: int, partition: int | None = None) -> ListedSegments:
     """List one topic directory, or one partition of it."""
     prefix = (
         archive.layout.topic_prefix(topic, life)
@@ -174,16 +175,16 @@ def list_directory(archive: Archive, topic: str, life: int, partition: int | Non
 
 
 def list_beside(archive: Archive) -> list[str]:
-    """List what lies under the prefix and is not the archive's: keys, and directories without what is in them, not too many."""
+    """List what lies under the prefix and is not the archive's: keys, and directories without their content; the first hundred."""
     found: list[str] = []
     after: str | None = ""
     while after is not None and len(found) < _MOST_BESIDE:
-        after = _look_beside(archive, after, found)
+        after = _list_beside_from(archive, after, found)
     return found
 
 
-def _look_beside(archive: Archive, after: str, found: list[str]) -> str | None:
-    """Go on behind a key, up to the first one in a directory. Returns what sorts behind all in that; None at the end."""
+def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | None:
+    """List on behind a key, up to the first key in a directory. Returns what sorts behind that directory; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
         if not slash or not archive.layout.is_ours(name):
@@ -198,10 +199,10 @@ def _look_beside(archive: Archive, after: str, found: list[str]) -> str | None:
 def list_newest(
     archive: Archive, topics: Collection[str], most_keys: float = math.inf
 ) -> dict[Partition, Newest] | None:
-    """List topics for their ends alone: for many partitions far less than a listing of each. None: they have too many keys."""
+    """List topics to find where partitions end: far fewer requests than a listing of each partition. None: there are too many keys."""
     listed = itertools.count(1)
 
-    def look(span: _Span) -> dict[Partition, Newest]:
+    def newest_in(span: _Span) -> dict[Partition, Newest]:
         found: dict[Partition, Newest] = {}
         for item in _list(archive.store, span):
             if next(listed) > most_keys:
@@ -212,9 +213,8 @@ def list_newest(
         return found
 
     newest: dict[Partition, Newest] = {}
-    with ThreadPoolExecutor(max_workers=LISTINGS_AT_ONCE, thread_name_prefix="list") as pool:
-        for found in pool.map(look, _spans_of(archive, topics.__contains__)):
-            newest |= found  # no topic directory is in two spans
+    for found in side_by_side(LISTINGS_AT_ONCE, newest_in, _spans_of(archive, topics.__contains__), "list"):
+        newest |= found  # no topic directory is in two spans
     return None if next(listed) > most_keys + 1 else newest
 
 
@@ -246,14 +246,14 @@ def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
     return runs, strangers
 
 
-def _join(found: Iterable[_Parsed]) -> Listing:
+def _join(found: Iterable[_Parsed]) -> ListedSegments:
     runs: dict[Partition, list[ListedPartition]] = {}
     strangers: list[str] = []
     for some, others in found:
         strangers += others
         for run in some:
             runs.setdefault(run.partition, []).append(run)
-    return Listing({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
+    return ListedSegments({partition: ListedPartition.join(runs.pop(partition)) for partition in list(runs)}, strangers)
 
 
 def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
@@ -264,7 +264,7 @@ def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
 
 
 def _rest_of(store: ObjectStore, span: _Span, after: str) -> list[_Span]:
-    """Share out what sorts after a key, by the directories of topics, or in one topic of partitions."""
+    """Divide what sorts after a key into spans: of directories of topics, or, within one topic, of partitions."""
     starts = [f"{span.prefix}{name}/" for name in _directories(store, span.prefix)]
     later = [start for start in starts if start.encode() > after.encode() and _reaches(span, start)]
     bounds = [after, *(chunk[0] for chunk in _chunks(later)), span.until]
@@ -276,7 +276,7 @@ def _reaches(span: _Span, key: str) -> bool:
 
 
 def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
-    """A span for each wanted directory, or one for several small ones that are neighbours: each costs a request."""
+    """Return a span for each wanted directory, or one for several small neighbours: each span costs a request."""
     prefix = archive.layout.topics_prefix
     names = _directories(archive.store, prefix)
     parsed = {name: archive.layout.parse_topic_directory(name) for name in names}
@@ -285,7 +285,7 @@ def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
     each = [_Span(f"{prefix}{name}/", "", "") for name in chosen]
     if len(each) <= _FEW_DIRECTORIES or _are_large(archive.store, each):
         return each
-    # Each sorts right before a directory, and before the key of the directory itself.
+    # Each name sorts right before its directory, and before the key of the directory itself.
     bounds = {name: f"{prefix}{name}.{_LAST}" for name in names}
     following = dict(zip(names, [bounds[name] for name in names[1:]], strict=False))
     spans: list[_Span] = []
@@ -305,11 +305,11 @@ def _are_large(store: ObjectStore, directories: Sequence[_Span]) -> bool:
 
 
 def _directories(store: ObjectStore, prefix: str) -> list[str]:
-    """In the order of the keys in them: `a.x/` comes before `a/`."""
+    """Return the directories in the order of the keys in them: `a.x/` comes before `a/`."""
     return sorted(store.list_directories(prefix), key=lambda name: f"{name}/".encode())
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
-    """Cut into as many pieces as are listed at once."""
+    """Cut directories into as many pieces as are listed at once."""
     size = -(-len(names) // LISTINGS_AT_ONCE) or 1
     return [names[start : start + size] for start in range(0, len(names), size)]

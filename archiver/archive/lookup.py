@@ -1,4 +1,4 @@
-"""The facts of listed segments: as the index knows them, or as the objects themselves tell."""
+"""The facts of listed segments: as the index knows them, or as the objects themselves say."""
 
 import logging
 from array import array
@@ -13,7 +13,7 @@ from archiver.archive.entries import Entries
 from archiver.archive.index import Index, KnownDirectory
 from archiver.archive.index_file import Directory
 from archiver.archive.layout import SegmentKey
-from archiver.archive.listing import ListedPartition, ListedSegment, Listing, Partition
+from archiver.archive.listing import ListedPartition, ListedSegment, ListedSegments, Partition
 from archiver.archive.segment_facts import Bounds, SegmentFacts, facts_from_metadata
 from archiver.archive.segments import Segment, Segments
 from archiver.codec.selection import NO_TIMESTAMP, Selection, Wanted
@@ -27,63 +27,63 @@ from archiver.store.port import ListedObject, ObjectStore
 log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
-_TOLD_EACH = 100  # objects that are asked for their facts
+_REPORT_EVERY = 100  # objects between two reports of progress
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class DamagedSegment:
     """A segment by its key whose facts cannot be trusted; the message names it."""
 
     key: SegmentKey
     message: str
 
 
-class LookedUp(NamedTuple):
-    """What was listed, with its facts; `learned` of it: whose facts no index told, or other ones (`contradicted`: so many)."""
+class FoundFacts(NamedTuple):
+    """Listed segments with their facts. `learned`: those whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]
-    damaged: tuple[Damage, ...]
+    damaged: tuple[DamagedSegment, ...]
     contradicted: int
 
 
-def look_up(
+def find_facts(
     store: ObjectStore,
-    listing: Listing,
+    listing: ListedSegments,
     index: Index,
     *,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
-    tell: Tell = lambda _done, _total: None,
-) -> LookedUp:
+    report_progress: ReportProgress = lambda _done, _total: None,
+) -> FoundFacts:
     """Take from the index what it knows of exactly the listed objects, and ask the others.
 
-    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie is found
-    out: of what is read, which whoever reads it compares (`reads`: of which partitions which records; None: nobody reads).
-    The listing is used up. One that has gone since it was listed is left out.
+    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie would be found
+    out: of objects that will be read, whose reader compares their facts (`reads`: which records of each partition; None:
+    nothing is read). The listing is used up. An object that was deleted since is left out.
     """
     found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
     learned: dict[Directory, _Learned] = {}
-    damaged: list[Damage] = []
+    damaged: list[DamagedSegment] = []
     contradicted = _Contradicted()
     total = sum(len(one.asked) for one in found)
     waiting = ((one, int(place), listed) for one in found for place, listed in zip(one.places, one.asked, strict=True))
     answers = run_ahead(partial(_ask, store), waiting, HEADS_AT_ONCE, "head")
     for asked, ((one, place, listed), seen) in enumerate(answers, start=1):
-        if isinstance(seen, Damage):
+        if isinstance(seen, DamagedSegment):
             damaged.append(seen)
         if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
             one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
-        if asked % _TOLD_EACH == 0:
-            tell(asked, total)
-    contradicted.tell()
+        if asked % _REPORT_EVERY == 0:
+            report_progress(asked, total)
+    contradicted.warn()
     for one in found:
         one.forget_asked()
     first = {directory: index.of(directory).extend(some.entries()) for directory, some in learned.items()}
     pairs = [(one.partition, *one.segments(index, first.get(one.partition[:2], 0))) for one in found]
-    return LookedUp(
+    return FoundFacts(
         {place: segments for place, segments, _ in pairs if len(segments)},
         {place: fresh for place, _, fresh in pairs if len(fresh)},
         tuple(damaged),
@@ -91,23 +91,23 @@ def look_up(
     )
 
 
-def learn(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | Damage]:
-    """Ask objects for their facts, several at a time. One that has gone since it was listed is left out."""
-    return filter(None, run_ahead(partial(_look_at, store), listed, HEADS_AT_ONCE, "head"))
+def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | DamagedSegment]:
+    """Ask objects for their facts, several at a time. An object that was deleted since it was listed is left out."""
+    return filter(None, run_ahead(partial(_head_segment, store), listed, HEADS_AT_ONCE, "head"))
 
 
 @dataclass(slots=True)
 class _Contradicted:
-    """Entries of the index that are of an object as it is, and have other facts than it has."""
+    """Counts the entries of the index that are false: they are of an object as it is, and have other facts than it has."""
 
     count: int = 0
     _first: str = ""
 
     def add(self, key: str, known: SegmentFacts | Bounds, told: SegmentFacts | Bounds) -> None:
         self.count += 1
-        self._first = self._first or f"{key} ({difference(known, told)})"
+        self._first = self._first or f"{key} ({_difference(known, told)})"
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         if self.count:
             log.warning(
                 "the index of facts is false of %s, the first is %s; the objects were asked, and what they say holds. Look who"
@@ -117,8 +117,8 @@ class _Contradicted:
             )
 
 
-def difference(claimed: object, told: object) -> str:
-    """Say in which facts two differ."""
+def _difference(claimed: object, told: object) -> str:
+    """Say in which facts two objects differ."""
     if isinstance(told, Bounds):
         return "it has no facts"
     names = [item.name for item in fields(SegmentFacts)]
@@ -127,7 +127,7 @@ def difference(claimed: object, told: object) -> str:
 
 
 class _Learned:
-    """Segments of one topic directory, as columns as soon as there are some."""
+    """Learned segments of one topic directory; some at a time are put into columns, to save memory."""
 
     def __init__(self) -> None:
         self._some: list[Segment] = []
@@ -135,7 +135,7 @@ class _Learned:
         self._count = 0
 
     def add(self, segment: Segment) -> int:
-        """Return which one it is."""
+        """Add a segment. Returns its number."""
         self._some.append(segment)
         self._count += 1
         if len(self._some) == CHUNK:
@@ -154,14 +154,14 @@ class _Learned:
 
 @dataclass(slots=True)
 class _Found:
-    """One partition: which entry is of each object that was listed, and which objects have to be asked."""
+    """One partition: the index's entry for each listed object, and the objects that have to be asked."""
 
     partition: Partition
     stem: str
-    rows: Numbers  # of the index; -1: of none
+    rows: Numbers  # the row of the index for each listed object; -1: there is none
     put: Numbers
     asked: ListedPartition
-    places: range | Numbers  # of those that are asked
+    places: range | Numbers  # the places in the listing of the objects that are asked
     known: KnownDirectory
     learned: "array[int]" = field(default_factory=lambda: array("i"))
     learned_put: "array[int]" = field(default_factory=lambda: array("q"))
@@ -184,9 +184,9 @@ class _Found:
         return cls(listed.partition, listed.stem, rows, listed.put, listed.only(chosen), places, known)
 
     def confirms(
-        self, place: int, asked: ListedSegment, seen: "Segment | Damage | None", contradicted: _Contradicted
+        self, place: int, asked: ListedSegment, seen: "Segment | DamagedSegment | None", contradicted: _Contradicted
     ) -> bool:
-        """Tell whether an object has the facts that the index has of it; if not, those are forgotten."""
+        """Tell whether an object has the facts that the index has of it; if not, disbelieve the index's entry."""
         row = int(self.rows[place])
         if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
             claimed = self.known.entries.facts(row)
@@ -202,11 +202,11 @@ class _Found:
         self.learned_put.append(segment.put_ticks)
 
     def forget_asked(self) -> None:
-        """Let go of what was listed, before what was learned of it is put together."""
+        """Free the rows of the listing before what was learned is put into columns."""
         self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
 
     def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
-        """Return all segments of the partition, and those that were learned."""
+        """Return all segments of the partition, and those of them that were learned."""
         entries, is_known = index.of(self.partition[:2]).entries, self.rows >= 0
         fresh, fresh_put = (
             np.array(self.learned, np.int32) + np.int32(first_learned),
@@ -221,13 +221,13 @@ class _Found:
 
 
 class _Claims(NamedTuple):
-    """What the index claims of those objects of a partition that it knows, in the order of the listing."""
+    """What the index claims of the objects of a partition that it knows, in the order of the listing."""
 
     places: Numbers  # in the listing
     listed: ListedPartition
     entries: Entries
     rows: Numbers  # of the index
-    follows: Numbers  # where the first object begins that begins behind each; -1: there is none
+    follows: Numbers  # the base of the next object that begins later; -1: there is none
 
     @classmethod
     def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
@@ -236,16 +236,15 @@ class _Claims(NamedTuple):
         return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
 
     def contradict_names(self) -> Numbers:
-        """Tell which do not end where the next object begins: a gap, an overlap, or a lie. Of a merged one its name tells."""
+        """Return the claims that do not end where the next object begins: a gap, an overlap, or a lie. A merged object's name shows its end."""
         is_plain = self.listed.named_next[self.places] == 0
         found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
         return found
 
     def leave_out(self, selection: Selection) -> Numbers:
-        """Tell which would not be read, and so not be compared, for nothing but what is claimed of them.
+        """Return the objects that would not be read, and so not be compared, only because of what the index claims of them.
 
-        Up to where the next object begins nothing is hidden: what is missing there shows. Where a partition ends, only
-        its last object tells.
+        A lie about the offsets before the next object shows as a gap. Where a partition ends, only its last object tells.
         """
         following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
         is_last = (self.follows < 0) & (self.listed.named_next[self.places] == 0)
@@ -265,12 +264,12 @@ class _Claims(NamedTuple):
 _Asked = tuple[_Found, int, ListedSegment]
 
 
-def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | Damage | None]:
-    return asked, _look_at(store, asked[2])
+def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | DamagedSegment | None]:
+    return asked, _head_segment(store, asked[2])
 
 
-def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | None:
-    """Read a segment's facts; None for an object that has gone since the listing."""
+def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | DamagedSegment | None:
+    """Ask a segment for its facts; None for an object that was deleted since the listing."""
     key, item = listed
     info = store.head(item.key)
     if info is None:
@@ -279,7 +278,7 @@ def _look_at(store: ObjectStore, listed: ListedSegment) -> Segment | Damage | No
         facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
         return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
     except NotWholeError as error:
-        return Damage(key=key, message=str(error))
+        return DamagedSegment(key=key, message=str(error))
 
 
 def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:

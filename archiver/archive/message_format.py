@@ -1,4 +1,4 @@
-"""Topics that are written in a message format of before Kafka 0.11: without headers, and without who has sent a batch."""
+"""Topics in a message format of before Kafka 0.11, whose records have no headers, and whose batches name no producer."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,9 @@ def has_old_format(configs: Mapping[str, str]) -> bool:
 
 
 async def without_ignored_format(client: KafkaClient, topic: str, configs: Mapping[str, str]) -> Mapping[str, str]:
-    """Leave the format out of a topic's configs where brokers do not follow it: from 3.0 on they may, and tell it all the same.
+    """Leave the format out of a topic's configs where brokers ignore it: from 3.0 on they may, but still list the config.
 
-    A leader knows where an epoch ends in its log only where batches have epochs, which they have since 0.11.
+    The proof is that a leader knows where an epoch ends in its log: only batches since 0.11 have epochs.
     """
     if not has_old_format(configs):
         return configs

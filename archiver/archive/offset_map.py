@@ -24,44 +24,44 @@ from archiver.codec.avro import (
 )
 from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Frame, Longs
-from archiver.codec.kernels import runs as k
+from archiver.codec.kernels import runs as run_kernels
 from archiver.codec.kernels.varint import BROKEN
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.errors import CorruptSegmentError, FormatTooNewError, NotWholeError
 from archiver.process.json_values import as_text, spelled_number
 from archiver.store.port import ObjectKind, ObjectStore
 
-FORMAT: Final = 1
+MAP_FORMAT: Final = 1
 HOW_TO_MEND: Final = "delete it, and run that restore again, which makes it"
-SHA256: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
-# Kept as holes and lengths, and written while records pass: ten million runs with holes of up to 200 offsets take 14 MB of
-# a task. As pairs of offsets, which do not get smaller, they took 64 MB.
+MAP_DIGEST: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
+# Runs are kept as holes and lengths, and packed while records pass: ten million runs with holes of up to 200 offsets take 14 MB of
+# a task. As pairs of offsets, which cannot be packed well, they took 64 MB.
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
-_SMALLEST_RUN: Final = 2  # bytes: two numbers
-_Object = tuple[bytes, Mapping[str, str]]  # its content and metadata
-# Uncompressed, of what is read: ours have 320 KB at most, and what is made of a run is eight times as large.
+_SMALLEST_RUN: Final = 2  # bytes of a run: two numbers
+_Object = tuple[bytes, Mapping[str, str]]  # content and metadata of an object
+# Uncompressed bytes of a block that is read: ours have 320 KB at most. In memory a run is eight times as large.
 _MOST_BLOCK_BYTES: Final = 512 * 1024
-# Ten million runs take 14 MB, and of those that are alike none.
+# Ten million runs take 14 MB, and next to nothing when they are alike.
 MOST_MAP_BYTES: Final = 256 * 1024 * 1024
-MOST_RUNS: Final = 1 << 27  # that are held at once: two GiB
+MOST_RUNS: Final = 1 << 27  # runs in memory at once: 2 GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMapFacts:
-    """What a map is of, and what it must add up to. Field names are those in the header, `-` for `_`."""
+    """What a map is of, and what its runs must add up to. The header has the same field names, with `-` for `_`."""
 
-    format: int = FORMAT
+    format: int = MAP_FORMAT
     restore_id: str
     source_topic: str
     source_life: int
     source_partition: int
-    source_next: int  # behind all that was read of the source
+    source_next: int  # the offset behind all that was read of the source
     target_cluster_id: str
     target_topic: str
     target_topic_id: str
     target_partition: int
-    target_next: int  # behind the last record that was restored
+    target_next: int  # the offset behind the last restored record
     records: int
     runs: int
 
@@ -75,7 +75,7 @@ class OffsetMapFacts:
 
     @property
     def key(self) -> OffsetMapKey:
-        """Where the map belongs."""
+        """The key of the map."""
         return OffsetMapKey(
             restore_id=self.restore_id,
             topic=self.target_topic,
@@ -85,7 +85,7 @@ class OffsetMapFacts:
 
     @property
     def keys(self) -> tuple[OffsetMapKey, ...]:
-        """Where it may lie: until there were several clusters without topic ids, it named no cluster, either."""
+        """The keys where the map may lie: earlier versions left the cluster out where there was no topic id."""
         return self.key, replace(self.key, topic_id=self.target_topic_id)
 
     def to_header(self) -> dict[str, str]:
@@ -94,9 +94,9 @@ class OffsetMapFacts:
     @classmethod
     def from_header(cls, texts: Mapping[str, str], key: str) -> "OffsetMapFacts":
         version = texts.get(_name_in_header("format"), "")
-        if re.fullmatch(r"[0-9]{1,9}", version, re.ASCII) and int(version) > FORMAT:
+        if re.fullmatch(r"[0-9]{1,9}", version, re.ASCII) and int(version) > MAP_FORMAT:
             raise FormatTooNewError(
-                f"{key}: format {version} is newer than this program reads ({FORMAT}); use a later version"
+                f"{key}: format {version} is newer than this program reads ({MAP_FORMAT}); use a later version"
             )
         try:
             found = {item.name: texts[_name_in_header(item.name)] for item in fields(cls)}
@@ -116,9 +116,9 @@ def _name_in_header(name: str) -> str:
 
 
 class OffsetMapWriter:
-    """Collects runs as records pass on their way to the target, whose first one goes to `target_start`.
+    """Collects runs while records pass on their way to the target, where the first one goes to `target_start`.
 
-    What it holds is blocks of the finished object: one or two bytes a run, where neither runs nor what lies between is long.
+    It holds blocks of the finished object: one or two bytes a run, where runs and the holes between them are short.
     """
 
     def __init__(self, target_start: int) -> None:
@@ -127,57 +127,57 @@ class OffsetMapWriter:
         self._sync = os.urandom(SYNC_BYTES)
         self._blocks: list[bytes] = []
         self._block_runs = 0
-        self._state = np.zeros(k.RUN_STATE_SIZE, np.int64)
-        self._closed = np.empty((2, _RUNS_A_BLOCK), np.int64)  # what is not written to costs no memory
+        self._state = np.zeros(run_kernels.RUN_STATE_SIZE, np.int64)
+        self._closed = np.empty((2, _RUNS_A_BLOCK), np.int64)  # pages that are not written to take no memory
 
     @property
     def runs(self) -> int:
-        return self._block_runs + int(self._state[k.CLOSED]) + (1 if self.records else 0)
+        return self._block_runs + int(self._state[run_kernels.CLOSED]) + (1 if self.records else 0)
 
     @property
     def source_next(self) -> int:
-        """Behind the last record."""
-        return int(self._state[k.SOURCE_NEXT])
+        """The source's offset behind the last record."""
+        return int(self._state[run_kernels.SOURCE_NEXT])
 
     @property
     def target_next(self) -> int:
         return self._target_start + self.records
 
     def add(self, frame: Frame) -> None:
-        """Take all records of a frame, whose offsets are above those before."""
+        """Take all records of a frame; their offsets must be above those of frames before."""
         row = 0
-        while (row := k.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
+        while (row := run_kernels.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
             if row == BROKEN:
                 raise ValueError(f"offsets do not rise from {self.source_next} on")
             self._flush()
         self.records += len(frame)
 
     def _flush(self) -> None:
-        runs = int(self._state[k.CLOSED])
-        body = np.empty(runs * k.MAX_RUN_BYTES, np.uint8)
-        used = k.encode_runs(self._closed, runs, body)
+        runs = int(self._state[run_kernels.CLOSED])
+        body = np.empty(runs * run_kernels.MAX_RUN_BYTES, np.uint8)
+        used = run_kernels.encode_runs(self._closed, runs, body)
         self._blocks.append(encode_block(body[:used], runs, BlockCodec.ZSTANDARD, _LEVEL, self._sync))
         self._block_runs += runs
-        self._state[k.CLOSED] = 0
+        self._state[run_kernels.CLOSED] = 0
 
     def finish(self, facts: OffsetMapFacts) -> bytes:
         """Return the whole object; the writer cannot be used afterwards."""
         if self.records:
-            if self._state[k.CLOSED] == _RUNS_A_BLOCK:
+            if self._state[run_kernels.CLOSED] == _RUNS_A_BLOCK:
                 self._flush()
-            last = int(self._state[k.CLOSED])
-            self._closed[:, last] = self._state[[k.OPEN_ABSENT, k.OPEN_RECORDS]]
-            self._state[k.CLOSED] += 1
+            last = int(self._state[run_kernels.CLOSED])
+            self._closed[:, last] = self._state[[run_kernels.OPEN_ABSENT, run_kernels.OPEN_RECORDS]]
+            self._state[run_kernels.CLOSED] += 1
             self._flush()
         header = encode_header(BlockCodec.ZSTANDARD, self._sync, facts.to_header(), OFFSET_RUN)
         return b"".join((header, *self._blocks))
 
 
 def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts: OffsetMapFacts) -> None:
-    """Put a map, unless an earlier attempt did. Raises NotWholeError when what is there is of something else."""
+    """Put a map, unless an earlier attempt did. Raises NotWholeError when the object there maps something else."""
     content = writer.finish(facts)
     if (
-        store.put_if_absent(key, content, {SHA256: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
+        store.put_if_absent(key, content, {MAP_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
         is not None
     ):
         return
@@ -191,7 +191,7 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
 
 
 def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
-    """Compare maps run by run: each attempt writes a sync marker of its own, and the same blocks. Raises NotWholeError."""
+    """Compare two maps run by run, as bytes differ: each attempt writes a sync marker of its own. Raises NotWholeError."""
     (header, facts), (other_header, other_facts) = _open(*one, key), _open(*other, key)
     if facts != other_facts:
         return False
@@ -204,29 +204,29 @@ def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMap:
-    """Runs, in order. `sources` and `targets` have one entry more than there are runs: where the last one ends at the latest."""
+    """Runs, in order. `sources` and `targets` have one entry more than there are runs: the ends of source and target."""
 
     facts: OffsetMapFacts
     sources: Longs
     targets: Longs
 
     def translate(self, offsets: Longs) -> Longs:
-        """Return where reading goes on, on the target, that stood at these offsets of the source.
+        """Return where a reader that stood at these offsets of the source goes on, on the target.
 
-        For the offset of a record that was restored it is that record's; for any other, that of the next one above it;
-        above the last one, the end of what was restored.
+        The offset of a restored record becomes the offset of that record on the target; any other offset, that of the next
+        restored record; an offset above the last record, the end of what was restored.
         """
         return _across(self.sources, self.targets, offsets)
 
     def translate_back(self, offsets: Longs) -> Longs:
-        """Return the source's offsets of the records at these offsets of the target; below and above all, its first record and its end."""
+        """Return the source's offsets of the records at these offsets of the target; below all of them its first record, above its end."""
         return _across(self.targets, self.sources, offsets)
 
 
 def _across(here: Longs, there: Longs, offsets: Longs) -> Longs:
     run = np.maximum(np.searchsorted(here, offsets, side="right") - 1, 0)
     following = np.minimum(run + 1, len(here) - 1)
-    ahead = np.maximum(offsets, here[run]) - here[run]  # in this order: no difference leaves 64 bits
+    ahead = np.maximum(offsets, here[run]) - here[run]  # in this order no difference overflows 64 bits
     found: Longs = there[run] + np.minimum(ahead, there[following] - there[run])
     return found
 
@@ -238,7 +238,7 @@ def read_offset_map(store: ObjectStore, key: str) -> OffsetMap | None:
 
 
 def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> OffsetMap:
-    """Read and check a whole object. Raises NotWholeError, which names it."""
+    """Decode and check a whole map. Raises NotWholeError, which names the object."""
     header, facts = _open(content, metadata, key)
     if facts.runs > MOST_RUNS:
         raise CorruptSegmentError(
@@ -249,7 +249,7 @@ def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> 
 
 
 def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetMapKey, key: str) -> None:
-    """Read all of an object, a block at a time. Raises NotWholeError, also when it is not of what its key says."""
+    """Check a whole map, block by block. Raises NotWholeError, also when it maps something else than its key says."""
     header, facts = _open(content, metadata, key)
     if found not in facts.keys:
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")
@@ -258,7 +258,7 @@ def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetM
 
 
 def _open(content: bytes, metadata: Mapping[str, str], key: str) -> tuple[ContainerHeader, OffsetMapFacts]:
-    digest = metadata.get(SHA256)
+    digest = metadata.get(MAP_DIGEST)
     if digest is not None and digest != hashlib.sha256(content).hexdigest():
         raise CorruptSegmentError(f"{key}: its bytes are not those that were written")
     header = decode_header(content, key, (OFFSET_RUN,))
@@ -270,15 +270,15 @@ def _decode_block(block: Block, header: ContainerHeader) -> Longs:
     if block.count > len(body) // _SMALLEST_RUN:
         raise CorruptSegmentError(f"{block.where}: {block.count} runs cannot lie in {len(body)} bytes")
     runs = np.empty((2, block.count), np.int64)
-    if not k.decode_runs(body, runs):
+    if not run_kernels.decode_runs(body, runs):
         raise CorruptSegmentError(f"{block.where}: not {block.count} runs of an offset map")
     return runs
 
 
 def _read_runs(content: bytes, header: ContainerHeader, facts: OffsetMapFacts, key: str) -> Iterator[Longs]:
-    """Read (source, target) of the runs' first records, block by block, compared with the facts; and then both ends.
+    """Yield (source, target) of the runs' first records, block by block; at the end, compare their sums with the facts.
 
-    A file that was cut at a block boundary reads as a shorter valid one everywhere else.
+    Without that, a file that was cut at a block boundary would read as a valid, shorter map.
     """
     count = 0
     source, target = 0, facts.target_next - facts.records
@@ -289,7 +289,7 @@ def _read_runs(content: bytes, header: ContainerHeader, facts: OffsetMapFacts, k
         if block.count > facts.runs - count:
             raise CorruptSegmentError(f"{block.where}: more runs than the {facts.runs:,} that the header tells of")
         absent, records = runs
-        # Where each run begins, and where it ends. The sum of two that fit into 64 bits is negative where it does not.
+        # Where each run begins, and where it ends. A sum of two numbers of 64 bits that overflows is negative.
         sources = np.cumsum(np.concatenate([[source], runs.T.ravel()]))[1:].reshape(-1, 2).T
         targets = target + np.cumsum(records)
         if (records < 1).any() or (absent[0 if count else 1 :] < 1).any() or (absent < 0).any() or (sources < 0).any():

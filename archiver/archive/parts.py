@@ -1,4 +1,4 @@
-"""What is read of objects, and what their facts tell of it: of millions as columns, and one by one."""
+"""Which records of objects are to be read, and what facts say of them: for millions of objects as columns, or one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +16,14 @@ from archiver.process.columns import Chain, Lazy, Numbers, Places, Texts, narrow
 
 @dataclass(frozen=True, slots=True)
 class ObjectPart:
-    """The records of one object at or above an offset, and below another if there is one."""
+    """The records of one object at or above an offset, and below `until_offset` if that is given."""
 
     object_key: str
     from_offset: int
     until_offset: int | None = None
     next_offset: int | None = None  # where the object's coverage ends, if that is known
-    chosen_key: str | None = None  # where it stands which of its records are wanted; None: all
-    # What the plan has of the object; None: nothing else.
+    chosen_key: str | None = None  # the key of the list of wanted records; None: all are wanted
+    # The facts that the plan has noted; None: there are none.
     planned: PartFacts | None = field(default=None, compare=False)
 
     @classmethod
@@ -37,15 +37,15 @@ class ObjectPart:
 
     @property
     def end_offset(self) -> int | None:
-        """Where reading ends; None where only the object itself tells."""
+        """The offset where reading ends; None where only the object itself shows that."""
         return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
 
     def __str__(self) -> str:
         end = self.end_offset
         return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
 
-    def tell(self, error: object) -> str:
-        """Say what is wrong with it; errors of an object begin with its key."""
+    def describe_damage(self, error: object) -> str:
+        """Say what is wrong with the object of this part; the error's text may begin with its key."""
         return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
 
 
@@ -53,26 +53,26 @@ PART_COLUMNS: Final = ("base", "named_next", "from_offset", "until_offset", "nex
 
 
 class Chosen(NamedTuple):
-    """Where it stands which records of some objects are wanted: what all these keys begin with, and the digest of each."""
+    """The lists of wanted records of some objects: what their keys begin with, and the digest of each."""
 
     stem: str
     digests: Texts
 
 
 class ObjectParts(Lazy[ObjectPart]):
-    """Parts of segments of one partition in one life, of which all records are wanted, or some."""
+    """Parts of segments of one partition in one life, as columns; all records are wanted, or only chosen ones."""
 
     def __init__(
         self, stem: str, *columns: Numbers, chosen: Chosen | None = None, planned: "FactsOfParts | None" = None
     ) -> None:
-        self.stem = stem  # with which the keys of all objects begin
-        self.columns = columns  # PART_COLUMNS; 0: no next in the name, no offset below which is read
+        self.stem = stem  # what the keys of all objects begin with
+        self.columns = columns  # PART_COLUMNS; 0 means none: no next in the name, no offset where reading ends
         self.chosen = chosen  # None: all records are wanted
         self.planned = planned
 
     @classmethod
     def join(cls, several: Sequence["ObjectParts"]) -> "ObjectParts":
-        """Put parts with one stem behind each other."""
+        """Join parts that have the same stem."""
         columns = zip(*(one.columns for one in several), strict=True)
         chosen = [one.chosen for one in several if one.chosen is not None]
         digests = Chosen(chosen[0].stem, Texts.join([one.digests for one in chosen])) if chosen else None
@@ -87,11 +87,11 @@ class ObjectParts(Lazy[ObjectPart]):
         return ObjectParts(self.stem, *(column[places] for column in self.columns), chosen=chosen, planned=planned)
 
     def with_planned(self, planned: "FactsOfParts") -> "ObjectParts":
-        """Return the same, with what a plan has of the objects."""
+        """Return the same parts with the facts that a plan has noted."""
         return ObjectParts(self.stem, *self.columns, chosen=self.chosen, planned=planned)
 
     def with_chosen(self, chosen: Chosen) -> "ObjectParts":
-        """Return the same, of which some records are wanted."""
+        """Return the same parts, of which only chosen records are wanted."""
         return ObjectParts(self.stem, *self.columns, chosen=chosen)
 
     def value(self, place: int) -> ObjectPart:
@@ -115,7 +115,7 @@ class ObjectParts(Lazy[ObjectPart]):
 
 
 def parts_within(readings: Sequence[Reading], selection: Selection) -> Sequence[ObjectPart]:
-    """What is read of objects: as far as offsets go; times are looked at record by record."""
+    """Return the parts that a selection leaves of readings, by offsets alone. Times are compared record by record later."""
     return Chain(_parts_of(block, selection) for block in blocks_of(readings))
 
 
@@ -132,12 +132,12 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
 
 
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
-    """Tell whether it is known of parts which records are wanted: it is of all, or none."""
+    """Tell whether lists of wanted records were chosen: of all parts, or of none."""
     return bool(parts) and parts[0].chosen_key is not None
 
 
 def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Sequence[ObjectPart]:
-    """Return the same parts, with what a plan has of their objects; of one of chosen records its facts are of those alone."""
+    """Return the same parts with the facts that a plan has noted. Facts of chosen records are of those records alone."""
     if are_chosen(parts):
         return parts
     blocks, start = list[Sequence[ObjectPart]](), 0
@@ -152,9 +152,9 @@ def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Seq
 
 
 def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
-    """Hold what an object tells of itself (None: it is of v1.0) against what its reading was planned by. Raises FalseFactsError.
+    """Compare an object's own facts (None: it is of v1.0) with those by which its reading was planned. Raises FalseFactsError.
 
-    Plans are made by the index, and stand below `control/`: others may have written there.
+    Plans are made by the index, and lie below `control/`, where others may have written.
     """
     if facts is None:
         told = None if part.planned is None or part.planned.is_unknown else "it has no facts"
@@ -185,10 +185,10 @@ def _differing(part: ObjectPart, facts: SegmentFacts) -> str:
 
 
 class FactsOfParts(Lazy[PartFacts]):
-    """The same of the facts that a plan keeps of each part."""
+    """The facts that a plan keeps of parts, as columns."""
 
     def __init__(self, *columns: Numbers) -> None:
-        self.columns = columns  # the fields of PartFacts
+        self.columns = columns  # by the fields of PartFacts
 
     @classmethod
     def of(cls, facts: Sequence[PartFacts]) -> "FactsOfParts":
@@ -199,7 +199,7 @@ class FactsOfParts(Lazy[PartFacts]):
 
     @classmethod
     def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[Reading]) -> "FactsOfParts":
-        """Take them from the facts of the objects."""
+        """Take the facts of parts from the facts of their objects."""
         blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
         return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])
 
@@ -237,7 +237,7 @@ def _facts_of(parts: ObjectParts, readings: Readings) -> FactsOfParts:
     is_exact = (first <= segments.numbers("first")) & ((until == 0) | (until > segments.numbers("last")))
     has_facts = segments.has_facts
     columns = {name: segments.numbers(name) for name in PartFacts._fields[1:]}
-    if not has_facts.all():  # nobody knows how large the records of v1.0 are: what is known is how large it is itself
+    if not has_facts.all():  # the size of records of v1.0 is not known: the object's own size stands for it
         size, is_exact = segments.numbers("size"), is_exact & has_facts
         ends = {"min_timestamp": np.int64(FIRST_LONG), "max_timestamp": np.int64(LAST_LONG)}
         unknown = ends | {"bytes": size, "source_bytes": size}

@@ -1,4 +1,4 @@
-"""Records of the archive as plain values (`cat`): those that are wanted, in order, and what keeps others from being read."""
+"""Records of the archive as plain values (`cat`): the wanted ones, in order; and what keeps others from being read."""
 
 import base64
 import codecs
@@ -9,53 +9,54 @@ from typing import Any, Final
 import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
-from archiver.archive.catalog import Tell, find_topic
+from archiver.archive.catalog import ReportProblem, find_topic
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.parts import FactsOfParts, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
-from archiver.codec.rows import frame_rows, long_row
-from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.codec.rows import long_record_of, plain_records_of
+from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.store.port import ObjectStore
 
-_LARGE_BYTES: Final = 64 * 1024  # of keys, values and headers that become values of Python together
-_HEADERS_AT_ONCE: Final = 200  # of such a record, where they are small
-_PIECE_BYTES: Final = 3 * 16 * 1024  # base64 takes three at a time
+_LARGE_BYTES: Final = 64 * 1024  # keys, values and headers of so many bytes become Python values together
+_HEADERS_AT_ONCE: Final = 200  # small headers of a large record
+_PIECE_BYTES: Final = 3 * 16 * 1024  # base64 encodes three bytes at a time
 
 
 def read_records(
     store: ObjectStore,
     topic: ArchivedTopic,
     *,
-    tell: Tell,
+    report_problem: ReportProblem,
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     positions: Mapping[int, int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Read what can be read as plain values, partition by partition, in offset order; tell what cannot.
+    """Read records as plain values, partition by partition, in offset order; report what cannot be read.
 
-    `positions` are offsets of partitions below which nothing is wanted any more.
+    `positions`: offsets of partitions below which nothing is wanted.
     """
     reads = wanted_of(partition, selection, positions)
     for number in _numbers(topic, partition):
         wanted = reads(number) or selection
         for problem in problems_within(topic, number, wanted):
-            tell(problem)
-        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, wanted)
+            report_problem(problem)
+        readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, wanted)
         parts = parts_within(readings, wanted)
         for part in with_planned(parts, FactsOfParts.of_parts(parts, readings)):
             try:
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
             except NotWholeError as error:
-                tell(f"{topic.topic}-{number}: {error}")
+                report_problem(f"{topic.topic}-{number}: {error}")
 
 
 def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
-    """Return what is wanted of each partition; `positions` as in read_records."""
+    """Return a function that says what is wanted of each partition; `positions` as in read_records."""
 
     def wanted(number: int) -> Selection | None:
         seen = Selection(first_offset=(positions or {}).get(number, 0))
@@ -68,35 +69,42 @@ def follow_records(
     archive: Archive,
     name: str,
     *,
-    tell: Tell,
+    report_problem: ReportProblem,
     pause: Callable[[], object],
     partition: int | None = None,
-    selection: Selection = EVERYTHING,
+    selection: Selection = ALL_RECORDS,
     use: IndexUse = IndexUse.CHECK,
+    share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
-    """Read a topic, and what is archived of it later, until stopped. Each problem is told once."""
+    """Read a topic, and what is archived of it later, until stopped. Each problem is reported once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
     root, life = 0, 0
 
-    def tell_once(problem: str) -> None:
+    def report_once(problem: str) -> None:
         if problem not in told:
             told.add(problem)
-            tell(problem)
+            report_problem(problem)
 
     while True:
-        topic = find_topic(archive, name, use=use, reads=wanted_of(partition, selection, positions), tell=tell_once)
+        reads = wanted_of(partition, selection, positions)
+        topic = find_topic(archive, name, use=use, reads=reads, report_problem=report_once, share=share)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
             if root != root_before:
-                positions.clear()  # it was created again: another log, from its beginning
+                positions.clear()  # the topic was created again: another log is read from its beginning
             for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
                 for number, branch in later.branches.items():  # the log was cut back: other records stand there now
                     positions[number] = min(positions.get(number, 0), branch.offset)
             life = topic.life
         for row in read_records(
-            archive.store, topic, tell=tell_once, partition=partition, selection=selection, positions=positions
+            archive.store,
+            topic,
+            report_problem=report_once,
+            partition=partition,
+            selection=selection,
+            positions=positions,
         ):
             positions[row["partition"]] = row["offset"] + 1
             yield row
@@ -114,25 +122,25 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
-    """Turn a frame into plain values that `json_pieces` writes; what is long of a large record is read while that is done."""
+    """Turn a frame into plain values that `json_pieces` writes; long values of a large record are read only while they are written."""
     for run in _runs(frame):
-        rows = [long_row(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else frame_rows(run)
+        rows = [long_record_of(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else plain_records_of(run)
         for row in rows:
             yield {
                 "partition": partition,
                 "offset": row.offset,
                 "timestamp": row.timestamp,
                 "timestampType": row.timestamp_type,
-                "key": _told(row.key),
-                "value": _told(row.value),
-                "headers": [[tell_bytes(key), tell_bytes(value)] for key, value in row.headers]
+                "key": _spell_value(row.key),
+                "value": _spell_value(row.value),
+                "headers": [[spell_bytes(key), spell_bytes(value)] for key, value in row.headers]
                 if isinstance(row.headers, list)
                 else _LongHeaders(row.headers),
             }
 
 
 def _runs(frame: Frame) -> Iterator[Frame]:
-    """Cut it where values of Python for all of its rows would take too much; a large row is alone."""
+    """Cut a frame where Python values of all its rows would take too much memory; a large row is alone."""
     start = held = 0
     for row, size in enumerate(_sizes(frame)):
         if row > start and held + size > _LARGE_BYTES:
@@ -149,7 +157,7 @@ def _sizes(frame: Frame) -> list[int]:
 
 
 def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
-    """Write a record as one line of JSON: at once, or in pieces where it is large."""
+    """Yield a record as one line of JSON: in one piece, or in several where it is large."""
     if not any(isinstance(value, _Long) for value in record.values()):
         yield json.dumps(record, ensure_ascii=False)
         return
@@ -169,7 +177,7 @@ def _pieces(value: object) -> Iterator[str]:
 
 
 class _Long:
-    """A value that is written piece by piece."""
+    """A long value, which is written piece by piece."""
 
     def pieces(self) -> Iterator[str]:
         raise NotImplementedError
@@ -180,7 +188,7 @@ class _LongBytes(_Long):
         self._content = content
 
     def pieces(self) -> Iterator[str]:
-        """Write what `tell_bytes` tells."""
+        """Yield the JSON of what `spell_bytes` returns, in pieces."""
         is_text = self._is_utf8()
         yield '{"utf8": "' if is_text else '{"base64": "'
         if is_text:
@@ -216,31 +224,31 @@ class _LongHeaders(_Long):
         for key, value in self._headers:
             is_large = len(key) + len(value or b"") > _LARGE_BYTES
             if few and (is_large or len(few) >= _HEADERS_AT_ONCE):
-                yield lead + _told_headers(few)
+                yield lead + _spell_headers(few)
                 lead, few = ", ", []
             if is_large:
                 yield f"{lead}["
-                yield from _pieces(_told(key))
+                yield from _pieces(_spell_value(key))
                 yield ", "
-                yield from _pieces(_told(value))
+                yield from _pieces(_spell_value(value))
                 lead = "], "
             else:
                 few.append((key, value))
-        yield (lead + _told_headers(few) if few else lead.removesuffix(", ")) + "]"
+        yield (lead + _spell_headers(few) if few else lead.removesuffix(", ")) + "]"
 
 
-def _told_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
-    return json.dumps([[_told(key), _told(value)] for key, value in headers], ensure_ascii=False)[1:-1]
+def _spell_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
+    return json.dumps([[_spell_value(key), _spell_value(value)] for key, value in headers], ensure_ascii=False)[1:-1]
 
 
-def _told(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
+def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
     if isinstance(value, memoryview):
-        return _LongBytes(value) if len(value) > _LARGE_BYTES else tell_bytes(bytes(value))
-    return tell_bytes(value)
+        return _LongBytes(value) if len(value) > _LARGE_BYTES else spell_bytes(bytes(value))
+    return spell_bytes(value)
 
 
-def tell_bytes(value: bytes | None) -> Mapping[str, str] | None:
-    """Tell bytes without loss: null, text when it is UTF-8, else base64."""
+def spell_bytes(value: bytes | None) -> Mapping[str, str] | None:
+    """Turn bytes into JSON values without loss: null; text when they are UTF-8; otherwise base64."""
     if value is None:
         return None
     try:

@@ -12,9 +12,9 @@ from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 
 _STREAM: Final = "probe"
-_FIRST_CONTENT: Final = b"probe"  # of the probe that earlier writers put
+_FIRST_CONTENT: Final = b"probe"  # the content of probes of earlier versions
 CONTENT: Final = encode_fact({"format": 1})
-# As much as segments ever have, and with an empty value, as they have them too. Never changed: it is in earlier archives.
+# As much metadata as segments ever have, with an empty value, as segments may have. It must never change: archives have it.
 METADATA: Final = SegmentFacts(
     format=1,
     writer="probe",
@@ -50,12 +50,12 @@ def probe_key(layout: Layout) -> str:
 def probe_store(archive: Archive) -> None:
     """Refuse a store that overwrites, or changes metadata.
 
-    All writers put the same object, so none is in the way of another, whenever one was killed. It stays: later probes
-    find what they must not change.
+    All writers put the same object, so none is in the way of another, whenever one is killed. The object stays: later probes
+    try to overwrite it.
     """
     key = probe_key(archive.layout)
     try:
-        # The second put is needed only where the first one found nothing.
+        # A second put is needed only where the first one did not find the object.
         overwrites = all(
             archive.store.put_if_absent(key, CONTENT, METADATA, kind=ObjectKind.FACT) is not None for _ in range(2)
         )
@@ -76,11 +76,13 @@ def probe_store(archive: Archive) -> None:
 
 
 def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:
-    """Tell what is wrong with a probe's object, or nothing; None: it is none."""
+    """Return what is wrong with the object of a probe, or an empty text; None: the key is no probe's."""
     if key == layout.first_probe_key:
         is_good = content == _FIRST_CONTENT
     elif key == probe_key(layout):
-        kept = {name: text for name, text in METADATA.items() if text}  # an empty one is read as if it were there
+        kept = {
+            name: text for name, text in METADATA.items() if text
+        }  # stores may drop empty values; readers take them as there
         is_good = content == CONTENT and kept.items() <= metadata.items()
     else:
         return None

@@ -13,29 +13,29 @@ from archiver.archive.chosen_records import MOST_OFFSETS, read_chosen
 from archiver.archive.parts import ObjectPart, check_planned
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.selection import EVERYTHING, NO_TIMESTAMP, Selection
+from archiver.codec.selection import ALL_RECORDS, NO_TIMESTAMP, Selection
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ObjectStore, ReadBuffer
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
-Rooms = tuple[ReadBuffer, ReadBuffer]  # of the object that is being worked on, and of the next
-Skip = Callable[[ObjectPart, NotWholeError], None]
+BufferPair = tuple[ReadBuffer, ReadBuffer]  # for the object that is being worked on, and for the next one
+SkipDamaged = Callable[[ObjectPart, NotWholeError], None]
 
 
-_spare: deque[Rooms] = deque()  # of this process: Spark's workers do one task after the other
+_spare: deque[BufferPair] = deque()  # kept by this process: a Python worker of Spark does one task after the other
 
 
 @contextmanager
-def spare_rooms() -> Iterator[Rooms]:
-    """Lend rooms that someone before has used, if any are free."""
+def spare_buffers() -> Iterator[BufferPair]:
+    """Lend a pair of buffers, of an earlier task if one is free."""
     try:
-        rooms = _spare.pop()
+        buffers = _spare.pop()
     except IndexError:
-        rooms = ReadBuffer(), ReadBuffer()
+        buffers = ReadBuffer(), ReadBuffer()
     try:
-        yield rooms
+        yield buffers
     finally:
-        _spare.append(rooms)
+        _spare.append(buffers)
 
 
 def read_parts(
@@ -44,22 +44,24 @@ def read_parts(
     partition: int,
     parts: Sequence[ObjectPart],
     *,
-    selection: Selection = EVERYTHING,
-    skip: Skip | None = None,
-    rooms: Rooms | None = None,
+    selection: Selection = ALL_RECORDS,
+    skip: SkipDamaged | None = None,
+    buffers: BufferPair | None = None,
 ) -> Iterator[Frame]:
     """Read frames of all parts, checked; the next object is fetched while one is decoded.
 
-    Of times, only those that are selected. Damage raises NotWholeError, or is given to `skip`, and the object is left out.
-    With `rooms`, a frame holds until the next one is asked for.
+    Records outside of the selected times are left out. Damage raises NotWholeError; with `skip`, the damaged object is handed
+    to `skip` and left out. With `buffers`, a frame is valid until the next one is asked for.
     """
-    for part, found in fetch_parts(store, parts, rooms):
+    for part, found in fetch_parts(store, parts, buffers):
         frames = _read_part(part, found, topic, partition)
         try:
-            if skip is not None and _has_no_facts(part, found):  # then its last block may tell, and that is too late
+            if skip is not None and _has_no_facts(
+                part, found
+            ):  # without facts only its last block may show damage, when records were yielded already
                 for _ in _read_part(part, found, topic, partition):
                     pass
-            first = next(frames, None)  # what an object's facts tell of damage, they tell before that
+            first = next(frames, None)  # damage that facts reveal is raised before the first frame
         except NotWholeError as error:
             if skip is None:
                 raise
@@ -72,7 +74,7 @@ def read_parts(
 def wanted_frames(
     store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int, selection: Selection
 ) -> Iterator[Frame]:
-    """Read of one object what is wanted. Damage raises NotWholeError."""
+    """Read the wanted records of one object. Damage raises NotWholeError."""
     return _wanted(store, part, _read_part(part, found, topic, partition), selection)
 
 
@@ -119,17 +121,17 @@ def _within_times(frame: Frame, selection: Selection) -> Frame:
 
 
 def fetch_parts(
-    store: ObjectStore, parts: Sequence[ObjectPart], rooms: Rooms | None = None
+    store: ObjectStore, parts: Sequence[ObjectPart], buffers: BufferPair | None = None
 ) -> Iterator[tuple[ObjectPart, FoundObject | None]]:
     """Fetch the objects, one ahead of the one that is being worked on; None for one that is gone.
 
-    With `rooms`, an object holds until the next one is asked for.
+    With `buffers`, an object is valid until the next one is asked for.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
 
         def fetch(index: int) -> FoundObject | None:
             key = parts[index].object_key
-            return store.get(key) if rooms is None else store.get_into(rooms[index % 2], key)
+            return store.get(key) if buffers is None else store.get_into(buffers[index % 2], key)
 
         ahead = pool.submit(fetch, 0) if parts else None
         for index, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""One partition's open segment: frames in, a finished object out; and a finished object back into frames."""
+"""A finished segment, read back into frames, and compared with its facts."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ def read_segment(
     until_offset: int | None = None,
     check: Callable[[SegmentFacts | None], None] = lambda _: None,
 ) -> Iterator[Frame]:
-    """Read an object back, checked against its facts; only records from one offset on and below another, no empty frame.
+    """Read an object back, checked against its facts; without empty frames; only records from one offset on and below another.
 
     `facts` are those of the object's metadata; None when it has none: a v1.0 object, which has none at all, or a copy
     that lost them, which still has those of its header. Raises CorruptSegmentError, before the first frame when the
@@ -51,7 +51,7 @@ def read_segment(
         if start < stop:
             yield frame if stop - start == len(frame) else frame.rows(start, stop)
     if facts is not None:
-        check_count(counted, previous, facts, key)
+        check_record_count(counted, previous, facts, key)
 
 
 def check_header(
@@ -74,7 +74,7 @@ def check_bytes(content: memoryview, header: ContainerHeader, facts: SegmentFact
         )
 
 
-def check_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
+def check_record_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
     """Compare what a body held with the facts: an object cut at a block boundary reads as a shorter valid file."""
     if (counted, last_offset) != (facts.records, facts.last):
         raise CorruptSegmentError(

@@ -12,12 +12,12 @@ from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.json_values import MOST_TEXT, spelled_digest, spelled_number
 
-FORMAT_VERSION = 2  # the newest that this program reads
-_FIRST_FORMAT = 1  # what is written wherever its readers understand all of it
+FORMAT_VERSION = 2  # the newest format that this program reads
+_FIRST_FORMAT = 1  # written wherever readers of that format understand the whole object
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
-# Some stores drop metadata with an empty value; the checksum tells that it was there.
+# Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
 
@@ -31,7 +31,7 @@ class HoleCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that were not to be had of it."""
+    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that could not be read from Kafka."""
 
     first_offset: int
     last_offset: int
@@ -94,7 +94,7 @@ class SegmentFacts:
             raise ValueError("a number that is too small or too large for what it tells")
 
     def differing(self, other: "SegmentFacts") -> list[str]:
-        """Name the facts in which another one differs."""
+        """Name the facts in which another segment differs."""
         theirs = other._texts()  # noqa: SLF001 - of the same class
         return [name for name, text in self._texts().items() if theirs[name] != text]
 
@@ -113,7 +113,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What there is instead of facts of a v1.0 object: its name tells `base`, its first and last record the rest (§3.2)."""
+    """What stands for the facts of a v1.0 object: `base` by its name, the rest by its first and last record (§3.2)."""
 
     base: int
     first: int
@@ -129,9 +129,11 @@ class Bounds:
 
 
 class PartFacts(NamedTuple):
-    """What a plan keeps of the facts of an object, or of those of its records that were chosen."""
+    """The facts that a plan keeps of an object, or of those of its records that were chosen."""
 
-    is_exact: bool  # they are those of the wanted records; else upper bounds, for only a part of the object is wanted
+    is_exact: (
+        bool  # facts of exactly the wanted records; otherwise upper bounds, as only a part of the object is wanted
+    )
     records: int
     min_timestamp: int
     max_timestamp: int
@@ -141,12 +143,12 @@ class PartFacts(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether they are those of an object without facts, of which only its size is known."""
+        """Whether the object has no facts, and only its size is known."""
         return not self.is_exact and (self.min_timestamp, self.max_timestamp) == (FIRST_LONG, LAST_LONG)
 
 
 def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None, key: str) -> None:
-    """Hold facts against what their object's name tells: `named_next` only that of a merged one."""
+    """Compare facts with the name of their object; only the name of a merged one has `named_next`. Raises CorruptSegmentError."""
     if facts.base != base or named_next not in {None, facts.next}:
         raise CorruptSegmentError(
             f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
@@ -162,7 +164,7 @@ def spell_fact(name: str, value: object) -> str:
 
 def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
     """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
-    told = metadata.get(FACTS_SHA256)  # not of objects from before there was one
+    told = metadata.get(FACTS_SHA256)  # older objects have no checksum
     whole = dict.fromkeys(_MAY_BE_EMPTY, "") | dict(metadata)
     is_good = told is None or told == _checksum(whole)
     facts = _parse(whole if told is not None and is_good else metadata, PREFIX_IN_METADATA, key)
@@ -181,7 +183,7 @@ def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | Non
 
 
 def _is_almost_its_name(name: str) -> bool:
-    """Tell whether it is the checksum's but for a character: a flipped bit would turn the checksum off."""
+    """Tell whether a name is the checksum's name but for one character: a flipped bit must not turn the check off."""
     return len(name) == len(FACTS_SHA256) and sum(map(ne, name, FACTS_SHA256)) == 1
 
 
@@ -212,7 +214,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
 
 
 def format_for(holes: Iterable[Hole]) -> int:
-    """Return the version to write: readers of the first one know no unreadable holes, and take such facts for damage."""
+    """Return the version to write: readers of the first format do not know unreadable holes, and take them for damage."""
     return FORMAT_VERSION if any(hole.cause is HoleCause.UNREADABLE for hole in holes) else _FIRST_FORMAT
 
 

@@ -1,4 +1,4 @@
-"""An open segment: takes frames, and becomes one object."""
+"""An open segment of one partition: takes frames, and becomes one object."""
 
 import hashlib
 import io
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from archiver import __version__
-from archiver.archive.block_budget import BlockRoom
+from archiver.archive.block_budget import BlockBudget
 from archiver.archive.segment_facts import Hole, SegmentFacts, format_for
 from archiver.archive.spool import Spool, in_spool
 from archiver.archive.topics import PartitionSource
@@ -23,7 +23,7 @@ from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
 from archiver.errors import TemporaryError
 
-# What the facts hold of holes must leave room for the rest under 2 KB.
+# Object metadata may take 2 KB: holes must leave room for the other facts.
 MOST_HOLES = 16
 
 
@@ -54,11 +54,11 @@ class FinishedSegment:
             return SegmentBody(self.header, self.blocks)
 
     def discard(self) -> None:
-        """Delete the local file: the object will be cut again. Whoever still reads it, keeps it."""
+        """Delete the local file: the object will be made again. A reader that has the file open keeps it."""
         self.blocks.unlink(missing_ok=True)
 
     def recycle(self) -> None:
-        """Give the local file back to be written over: the object is durable, and no put reads the file any more."""
+        """Give the local file back to be overwritten: the object is durable, and no put reads the file any more."""
         self.spool.give_back(self.blocks)
 
 
@@ -127,7 +127,7 @@ class OpenSegment:
     """
 
     def __init__(
-        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, room: BlockRoom | None = None
+        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, blocks: BlockBudget | None = None
     ) -> None:
         self.source = source
         self._limits = limits
@@ -141,10 +141,10 @@ class OpenSegment:
             overflow=spool.overflow,
         )
         self._spool = spool
-        # Without the topic's name: it may be as long as a file's name may be.
+        # The name leaves the topic out: a topic's name may be as long as a file's name may be.
         self._file = spool.new_file(f"{source.partition}-{base}")
-        self._room = room or BlockRoom()
-        self._room.enter()
+        self._budget = blocks or BlockBudget()
+        self._budget.enter()
         self._holds_room = True
         self._file_bytes = 0
         self._uncompressed = 0
@@ -186,7 +186,7 @@ class OpenSegment:
             stop = len(frame)
             if self._limits.records:
                 stop = min(stop, row + self._limits.records - self.records)
-            block_bytes = self._room.block_bytes
+            block_bytes = self._budget.block_bytes
             after = self._blocks.append(frame, row, stop, min(block_bytes, self._left_bytes()))
             if after > row:
                 self._tally.add(frame, row, after)
@@ -197,7 +197,7 @@ class OpenSegment:
         return row
 
     def _left_bytes(self) -> int:
-        """How large the block at hand may grow where the segment's limit is near."""
+        """How large the current block may grow when the segment's limit is near."""
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
 
@@ -209,7 +209,7 @@ class OpenSegment:
         coverage.source_bytes += source_bytes
 
     def forget_epoch(self) -> None:
-        """The coverage will end behind batches that were never seen."""
+        """Forget the epoch: the coverage will end behind batches that were never seen."""
         self._coverage.leader_epoch = -1
 
     def note_hole(self, hole: Hole) -> None:
@@ -217,7 +217,7 @@ class OpenSegment:
         holes = self._coverage.holes
         last = holes[-1] if holes else None
         if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
-            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record came between
+            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record lies between them
         else:
             holes.append(hole)
         self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
@@ -227,7 +227,7 @@ class OpenSegment:
         with (
             in_spool(self._file),
             self._file.open("r+b") as file,
-        ):  # buffered: a raw write may take a part and not say so
+        ):  # buffered, because a raw write may write only a part, without an error
             if file.seek(0, io.SEEK_END) < self._file_bytes:
                 raise self._touched()
             file.seek(self._file_bytes)
@@ -283,4 +283,4 @@ class OpenSegment:
     def _leave_room(self) -> None:
         if self._holds_room:
             self._holds_room = False
-            self._room.leave()
+            self._budget.leave()

@@ -1,4 +1,4 @@
-"""The segments of a partition, and what is read of them: as columns, and one by one."""
+"""The segments of a partition, and the readings of them: as columns, or one by one."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from archiver.archive.listing import Partition, moment_of, ticks_of
 from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts, check_named
 from archiver.process.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
 
-_UNKNOWN: Final = -(2**63)  # ticks of a moment that nobody knows
+_UNKNOWN: Final = -(2**63)  # ticks of an unknown moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One object: what its key says, and its facts; of a v1.0 object what its ends tell."""
+    """One object: what its key says, and its facts, or the bounds of a v1.0 object."""
 
     key: SegmentKey
     object_key: str
     size: int
-    etag: str = ""  # of the object that the facts are of
+    etag: str = ""  # of the object with these facts
     put_at: datetime | None = None  # by the store's clock
     facts: SegmentFacts | Bounds
 
@@ -32,7 +32,7 @@ class Segment:
 
     @property
     def entry(self) -> Entry:
-        """What is known of it but its place."""
+        """What is known of the object, without topic and life."""
         return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts)
 
     @property
@@ -41,18 +41,18 @@ class Segment:
 
 
 class Segments(Lazy[Segment]):
-    """Segments of one partition in one life: some of the entries of its topic directory, and when they were put."""
+    """Segments of one partition in one life: some entries of the topic directory, and when their objects were put."""
 
     def __init__(self, partition: Partition, stem: str, entries: Entries, rows: Places, put: Numbers) -> None:
         self.partition = partition
-        self.stem = stem  # with which all keys begin
+        self.stem = stem  # what all keys begin with
         self._entries = entries
         self._rows = rows
         self.put = put  # ticks
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> "Segments":
-        """Take some of one partition, in one life."""
+        """Make columns of segments of one partition in one life."""
         key = segments[0].key
         return cls(
             (key.topic, key.life, key.partition),
@@ -88,41 +88,41 @@ class Segments(Lazy[Segment]):
         )
 
     def numbers(self, name: str) -> Numbers:
-        """Return a column (archiver.archive.entries); of a v1.0 object most have zero."""
+        """Return a column (archiver.archive.entries); for a v1.0 object most columns have zero."""
         return self._entries.numbers(name)[self._rows]
 
     @property
     def entries(self) -> Entries:
-        """Return what is known of them alone."""
+        """Return the entries of these segments alone."""
         return self._entries.only(self._rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Send a task these alone, without the others of the topic directory."""
+        """Pickle these segments alone, without the other entries of the topic directory."""
         return Segments, (self.partition, self.stem, self.entries, slice(0, len(self)), self.put)
 
     @property
     def named_next(self) -> Numbers:
-        """Return the next that each name has; 0: it has none."""
+        """Return the `next` in each name; 0 where there is none."""
         return self._entries.named_next(self._rows)
 
     @property
     def has_facts(self) -> Numbers:
-        """Tell of each whether it has facts; else it is of v1.0."""
+        """Tell of each segment whether it has facts; without, it is of v1.0."""
         return self._entries.has_facts(self._rows)
 
     @property
     def known(self) -> "Segments":
-        """Leave out those of v1.0."""
+        """Leave out the segments of v1.0."""
         has_facts = self.has_facts
         return self if has_facts.all() else self.only(np.flatnonzero(has_facts))
 
     @property
     def of_v1(self) -> "Segments":
-        """Leave out all others."""
+        """Return only the segments of v1.0."""
         return self.only(np.flatnonzero(~self.has_facts))
 
     def put_since(self, moment_s: int) -> "Segments":
-        """Leave out what was put before; when some were, nobody knows."""
+        """Leave out segments that were put before a moment. Segments whose moment is unknown stay."""
         return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
 
     @property
@@ -136,25 +136,25 @@ class Segments(Lazy[Segment]):
         return moment_of(int(known.max())) if len(known) else None
 
     def with_holes(self) -> "Segments":
-        """Return those whose facts tell of holes."""
+        """Return the segments with holes."""
         return self.only(self.places_with_holes())
 
     def places_with_holes(self) -> Places:
-        """Tell which those are."""
+        """Return which segments have holes."""
         has_holes = np.array([trait is not None and bool(trait.holes) for trait in self._entries.traits], bool)
         return np.flatnonzero(has_holes[self.numbers("kind")]) if has_holes.any() else slice(0, 0)
 
     def facts_with_holes(self) -> Iterator[SegmentFacts]:
-        """Make the facts of those that tell of holes."""
+        """Make the facts of the segments with holes."""
         return (one.facts for one in self.with_holes() if isinstance(one.facts, SegmentFacts))
 
     def origins(self) -> dict[tuple[str, str], int]:
-        """Count the objects of each topic id and cluster id, as their facts have it."""
+        """Count the objects by topic id and cluster id, as in their facts."""
         kinds, counts = np.unique(self.numbers("kind"), return_counts=True)
         found: dict[tuple[str, str], int] = {}
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
             trait = self._entries.traits[kind]
-            if trait is not None:  # v1.0 tells neither
+            if trait is not None:  # v1.0 names neither
                 origin = trait.topic_id, trait.cluster_id
                 found[origin] = found.get(origin, 0) + count
         return found
@@ -167,7 +167,7 @@ class Segments(Lazy[Segment]):
                 yield f"{self.stem}{offsets_name(one, following or None)}"
 
     def content_ids(self) -> Iterator[str]:
-        """Tell of each what another content would have otherwise: a digest, or of v1.0 the ETag."""
+        """Return for each segment what identifies its content: its digest, or the ETag of a v1.0 object."""
         rows, has_facts = self._rows, self.has_facts
         digests, etags = (self._entries.texts(name).only(rows) for name in ("sha256", "etag"))
         for places in chunks(len(self)):
@@ -181,7 +181,7 @@ class Segments(Lazy[Segment]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The records of a segment at or above an offset, and below another if there is one."""
+    """The records of a segment at or above an offset, and below `until_offset` if that is given."""
 
     segment: Segment
     from_offset: int
@@ -189,7 +189,7 @@ class Reading:
 
     @property
     def next(self) -> int:
-        """Where the reading ends."""
+        """The offset where the reading ends."""
         return self.segment.facts.next if self.until_offset is None else self.until_offset
 
     @property
@@ -199,12 +199,12 @@ class Reading:
 
 
 class Readings(Lazy[Reading]):
-    """What is read of segments, in the order of their offsets."""
+    """Readings of segments, in the order of their offsets."""
 
     def __init__(self, segments: Segments, from_offset: Numbers, until_offset: Numbers | None = None) -> None:
         self.segments = segments
         self.from_offset = from_offset
-        self.until_offset = until_offset  # 0: all; None: of all, all
+        self.until_offset = until_offset  # 0: up to the segment's end; None: that holds for all
 
     def __len__(self) -> int:
         return len(self.from_offset)
@@ -221,12 +221,12 @@ class Readings(Lazy[Reading]):
 
     @property
     def next(self) -> Numbers:
-        """Return where each ends."""
+        """Return the offset where each reading ends."""
         following = self.segments.numbers("next")
         return following if self.until_offset is None else np.where(self.until_offset > 0, self.until_offset, following)
 
     def uncovered(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges between two offsets that are in none of them; a hole is what was not there to be read, or not to be archived."""
+        """Return the ranges between two offsets that no reading covers; holes within segments count as not covered."""
         first, stop = (np.clip(ends.astype(np.int64), start, max(start, end)) for ends in (self.from_offset, self.next))
         begins, ends = np.concatenate(([start], stop)), np.concatenate((first, [end]))
         gaps = [(int(begins[place]), int(ends[place])) for place in np.flatnonzero(ends > begins)]
@@ -262,17 +262,17 @@ class Readings(Lazy[Reading]):
 
 
 def blocks_of(readings: Sequence[Reading]) -> tuple[Readings, ...]:
-    """Return readings of several lives by life: what is a column is one only within a life."""
+    """Split readings of several lives by life: only within a life they are columns."""
     return tuple(block if isinstance(block, Readings) else _readings(block) for block in Chain([readings]).blocks)
 
 
 def unreadable_within(readings: Sequence[Reading], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges, ends not included, that Kafka had batches in that no backup could read."""
+    """Return the ranges, ends not included, where Kafka had batches that no backup could read."""
     return [hole for block in blocks_of(readings) for hole in block.holes(start, end, (HoleCause.UNREADABLE,))]
 
 
 def segment_blocks(segments: Sequence[Segment]) -> tuple[Segments, ...]:
-    """Return segments of any partitions by partition."""
+    """Split segments of several partitions by partition."""
     return tuple(block if isinstance(block, Segments) else Segments.of(block) for block in Chain([segments]).blocks)
 
 

@@ -12,20 +12,20 @@ from typing import IO, Final, cast
 
 from archiver.errors import TemporaryError, UsageError
 
-# Not `archiver-spool-`, as it was: versions that took a PID for a sign of life would sweep it, and hold no lock on theirs.
+# Not `archiver-spool-`, the former name: versions that judged a folder by a PID would delete ours, and do not lock theirs.
 _PREFIX: Final = "archiver-blocks-"
-_SHARE: Final = 0.8  # of what is free: what is fetched already comes on top
-_KEPT_SHARE: Final = 8  # of all that a spool may take, one part so large is for files that wait to be written over
+_SHARE: Final = 0.8  # of the free space: what is fetched already comes on top
+_KEPT_SHARE: Final = 8  # one part in so many of a spool may be files that wait to be overwritten
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
-_KEPT_FROM_BYTES: Final = 1024 * 1024  # a smaller file is not worth it
+_KEPT_FROM_BYTES: Final = 1024 * 1024  # a smaller file is not worth keeping
 
 
 class Spool:
     """The files of one process, in a folder of its own. Safe for many threads.
 
-    Files that are done with are kept, as many as `keeps_bytes` allow, to be written over: finding new pages for each block
-    takes the kernel up to a fourteenth of a backup's CPU (docs/decisions/0012).
+    Files that are done with are kept, within `keeps_bytes`, to be overwritten: new pages for each block would cost the kernel
+    up to a fourteenth of a backup's CPU (docs/decisions/0012).
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Spool:
         make_folder: Callable[[], Path] | None = None,
     ) -> None:
         """`make_folder` makes another folder when somebody has deleted this one, as cleaners of temporary files do."""
-        self.most_bytes = most_bytes  # of what is held in files, for whoever fills them to keep to
+        self.most_bytes = most_bytes  # bytes in files; whoever fills them must keep to that
         self._folder = folder
         self._make_folder = make_folder
         self._keeps_bytes = keeps_bytes
@@ -47,7 +47,7 @@ class Spool:
         self._kept: list[tuple[Path, int]] = []
 
     def new_file(self, name: str) -> Path:
-        """Return a file to write to from its start; what it holds already means nothing."""
+        """Return a file to write to from its start; its present content means nothing."""
         with in_spool(self._folder):
             try:
                 made = self._new_file(name)
@@ -62,7 +62,7 @@ class Spool:
         return made
 
     def overflow(self) -> IO[bytes]:
-        """Return a file without a name, gone when it is closed, which stays in memory while it is small."""
+        """Return a temporary file without a name, which stays in memory while it is small."""
         return cast("IO[bytes]", tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(self._folder)))
 
     def _new_file(self, name: str) -> Path:
@@ -76,7 +76,7 @@ class Spool:
                 self._folder = self._make_folder()
 
     def give_back(self, file: Path) -> None:
-        """Take a file whose content nobody needs any more."""
+        """Take back a file whose content nobody needs any more."""
         with suppress(FileNotFoundError):
             size = file.stat().st_size
             with self._lock:
@@ -111,7 +111,7 @@ def open_spool(directory: Path | None, most_bytes: int) -> Iterator[Spool]:
 
 @contextmanager
 def in_spool(path: Path) -> Iterator[None]:
-    """Say of an error what it was about, and what to do."""
+    """Turn an error of a file into one that says what to do."""
     try:
         yield
     except FileNotFoundError as error:
@@ -128,9 +128,9 @@ def in_spool(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _own_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder that is ours for as long as we hold a lock on it: the PID of a process says nothing to another container.
+    """Make a folder, and hold a lock on it while it is ours: a PID would mean nothing in another container.
 
-    systemd-tmpfiles leaves a folder alone that is locked like that.
+    systemd-tmpfiles, too, leaves a locked folder alone.
     """
     folder, lock = None, None
     while folder is None:
@@ -151,7 +151,7 @@ def _own_folder(parent: Path) -> Iterator[Path]:
 
 
 def _sweep(parent: Path) -> None:
-    """Delete the folders that nobody holds any more: their processes crashed."""
+    """Delete folders that nobody holds a lock on: their processes crashed."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             lock = _lock(folder)
@@ -161,7 +161,7 @@ def _sweep(parent: Path) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder; None where the file system has no locks: nobody can lock it there to sweep it.
+    """Lock a folder; None where the file system has no locks: there, nobody else can lock and delete it, either.
 
     Raises BlockingIOError when another process holds it.
     """

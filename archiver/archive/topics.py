@@ -1,22 +1,25 @@
 """Topics as the archive knows them: their shape, their lives, where logs were cut back."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import BeforeValidator, Field, PlainSerializer, Strict
 
 from archiver.archive.control import (
-    _READS_AT_ONCE,
     CLUSTER,
-    FORMAT,
+    FACT_FORMAT,
+    READS_AT_ONCE,
     TOPICS,
     Fact,
     append_fact,
-    facts,
+    append_first_fact,
     latest_fact,
     read_fact,
-    settle_first,
+    read_history,
 )
+from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.errors import (
@@ -25,33 +28,38 @@ from archiver.errors import (
     NotWholeError,
     StrangerError,
 )
-from archiver.process.json_values import as_list, as_number, as_object, as_text, spelled_number
+from archiver.process.json_values import spelled_number
+from archiver.process.workers import side_by_side
 
-_MOST_PARTITIONS = 1_000_000  # of one topic: more than a cluster can have, and few enough to be counted through
+_MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
 _MOST_EPOCH = 2**31 - 1
-_MOST_CONFIG = 1 << 20  # characters: throttled replicas name each partition of a topic
+_Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled replicas name each partition of a topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Where a partition's log was cut back: what lies below is the parent life's. The epoch of the record before it, or -1."""
+    """Truncated log: lower offsets belong to the parent life; `leader_epoch` is that of the last record below, or -1."""
 
-    offset: int
-    leader_epoch: int = -1
+    offset: Number
+    leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.leader_epoch < -1:
             raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
 
 
+_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=_MOST_PARTITIONS)), PlainSerializer(str)]
+_WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One history of a topic. One with a parent holds only the partitions whose logs were cut back: those in `branches`."""
+    """One history of a topic. A life with a parent holds only the partitions whose logs were cut back, which are in `branches`."""
 
-    life: int
-    topic_id: str
-    parent: int | None = None
-    branches: Mapping[int, Branch] = field(default_factory=dict)
+    life: Number
+    topic_id: Text
+    parent: Number | None = None
+    branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.parent is None) != (not self.branches):
@@ -60,31 +68,8 @@ class Life:
     def holds(self, partition: int) -> bool:
         return self.parent is None or partition in self.branches
 
-    def to_json(self) -> Fact:
-        return {
-            "life": self.life,
-            "topic_id": self.topic_id,
-            "parent": self.parent,
-            "branches": {
-                str(partition): {"offset": branch.offset, "leader_epoch": branch.leader_epoch}
-                for partition, branch in sorted(self.branches.items())
-            },
-        }
 
-    @classmethod
-    def from_json(cls, fact: Fact) -> "Life":
-        parent = fact["parent"]
-        return cls(
-            life=as_number(fact["life"]),
-            topic_id=as_text(fact["topic_id"]),
-            parent=None if parent is None else as_number(parent),
-            branches={
-                spelled_number(partition, 0, _MOST_PARTITIONS): Branch(
-                    offset=as_number(branch["offset"]), leader_epoch=as_number(branch["leader_epoch"], -1, _MOST_EPOCH)
-                )
-                for partition, branch in as_object(fact.get("branches", {})).items()
-            },
-        )
+_WrittenLife = Annotated[Life, with_members("parent")]
 
 
 class Stretch(NamedTuple):
@@ -97,20 +82,22 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFact:
-    """What a topic is: where it lives, how many partitions it has, which configs were set on it."""
+    """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives."""
 
-    topic: str
-    cluster_id: str
-    partitions: int
-    configs: Mapping[str, str]
-    lives: tuple[Life, ...]
+    topic: Text
+    cluster_id: Text
+    partitions: Annotated[int, Strict(), Field(ge=1, le=_MOST_PARTITIONS)]
+    configs: Mapping[str, Item[_Config]]
+    lives: tuple[Item[_WrittenLife], ...]
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
             raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
         roots: list[int] = []
-        holders: dict[tuple[int, int], int] = {}  # the newest life of a root that holds a partition, if not the root
+        holders: dict[
+            tuple[int, int], int
+        ] = {}  # the newest life of a root that holds a partition, where that is not the root itself
         for life in self.lives:
             if life.parent is not None and not 0 <= life.parent < life.life:
                 raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
@@ -130,16 +117,16 @@ class TopicFact:
         return self.lives[-1]
 
     def root(self, life: int) -> int:
-        """Return the life without a parent that a life goes back to: the lives of one root are of one topic.
+        """Return the life without a parent that a life goes back to: lives of one root are of one topic.
 
-        Topic ids do not tell that: all topics of brokers without ids have the same one, none.
+        Topic ids are not enough for that: topics of brokers without ids all have the same one, the empty id.
         """
         return self._roots[life]
 
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
         """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
 
-        Without a topic id it is the topic that was settled last.
+        Without a topic id, that is the topic that was recorded last.
         """
         named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
         found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
@@ -148,14 +135,14 @@ class TopicFact:
         return found
 
     def lineage(self, life: int, partition: int) -> list[Stretch]:
-        """Tell which life holds which offsets of a partition, as seen when `life` was the newest; root first."""
+        """Return which life holds which offsets of a partition, as it was when `life` was the newest; the root comes first."""
         stretches: list[Stretch] = []
         until: int | None = None
         holder = self._holder(self.root(life), partition, life + 1)
         while holder is not None:
             branch = holder.branches.get(partition)
             start = 0 if branch is None else branch.offset
-            if until is None or start < until:  # else it was itself cut back to below its own beginning
+            if until is None or start < until:  # otherwise this life was cut back to below its own beginning
                 stretches.append(Stretch(holder.life, start, until))
                 until = start
             holder = None if holder.parent is None else self.lives[holder.parent]
@@ -167,37 +154,23 @@ class TopicFact:
         return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
 
     def to_fact(self) -> Fact:
-        return {
-            "format": FORMAT,
-            "topic": self.topic,
-            "cluster_id": self.cluster_id,
-            "partitions": self.partitions,
-            "configs": dict(self.configs),
-            "lives": [life.to_json() for life in self.lives],
-        }
+        return _TOPIC_FACT.write(self)
 
     @classmethod
     def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
         """Read a fact; `where` names its key in an error."""
-        try:
-            return cls(
-                topic=as_text(fact["topic"]),
-                cluster_id=as_text(fact["cluster_id"]),
-                partitions=as_number(fact["partitions"], 1, _MOST_PARTITIONS),
-                configs={name: as_text(value, _MOST_CONFIG) for name, value in as_object(fact["configs"]).items()},
-                lives=tuple(Life.from_json(as_object(life)) for life in as_list(fact["lives"])),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact lacks {error}") from error
-        except ValueError as error:
-            raise CorruptSegmentError(
-                f"{where or fact.get('topic')}: a topic's control fact cannot be: {error}"
-            ) from error
+        return _TOPIC_FACT.read(
+            fact,
+            lambda why: CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact cannot be: {why}"),
+        )
 
 
-def settle_cluster(archive: Archive, cluster_id: str) -> None:
-    """Write down whose archive this is, if nobody did. Raises StrangerError when it is another cluster's."""
-    held = settle_first(archive, CLUSTER, {"format": FORMAT, "cluster_id": cluster_id})
+_TOPIC_FACT: Final = FactModel(TopicFact)
+
+
+def record_cluster(archive: Archive, cluster_id: str) -> None:
+    """Write down whose archive this is, unless that is known. Raises StrangerError when it is another cluster's."""
+    held = append_first_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
@@ -225,27 +198,27 @@ def read_topic(archive: Archive, topic: str) -> TopicFact | None:
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return what was known of a topic, oldest first."""
-    numbered = enumerate(facts(archive, topic_stream(topic)))  # they are numbered from 0 without gaps
+    numbered = enumerate(read_history(archive, topic_stream(topic)))  # facts are numbered from 0 without gaps
     return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
 
 def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
-    """Return what a topic was in a life, not what became of its name later."""
+    """Return what a topic was in a life, not what a later topic of that name is."""
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
-def topics_known(archive: Archive) -> frozenset[str]:
-    """Return the topics that were archived, or were to be: by their names alone."""
+def list_known_topics(archive: Archive) -> frozenset[str]:
+    """List the names of the topics that were archived, or were to be archived."""
     return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
-def list_topics_known(archive: Archive) -> dict[str, int | None]:
-    """List which topics are known, with the number of the newest fact of each; None: there is no fact, only the directory."""
+def list_newest_topic_facts(archive: Archive) -> dict[str, int | None]:
+    """List the known topics, with the number of the newest fact of each; None: the topic has a directory without a fact."""
     return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
 
 
 def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
-    """List which topics are known, with the numbers of the facts of each; none: there is only the directory."""
+    """List the known topics, with the numbers of their facts; empty: the topic has a directory without a fact."""
     prefix = archive.layout.control_prefix(TOPICS)
     found: dict[str, list[int]] = {}
     for item in archive.store.list(prefix):
@@ -256,10 +229,10 @@ def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
     return found
 
 
-def read_topics_known(
+def read_topic_facts(
     archive: Archive, numbers: Mapping[str, int | None]
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    """Read one fact of each topic, several at a time; one that cannot be read stands there as its error."""
+    """Read one fact of each topic, several at a time; instead of a fact that cannot be read there is its error."""
 
     def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
         topic, number = known
@@ -271,8 +244,7 @@ def read_topics_known(
         except NotWholeError as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="topic") as pool:
-        return dict(zip(numbers, pool.map(read, numbers.items()), strict=True))
+    return dict(zip(numbers, side_by_side(READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
 
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:
@@ -291,21 +263,21 @@ def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether the topic that a cluster has now is the one of a root, as its records tell where ids do not."""
+    """Whether the topic that a cluster has now is that of a root of lives: decided by its records, where ids do not decide."""
 
     root: int
     is_same: bool
 
 
 class UnprovenError(ArchiverError):
-    """No topic id tells whether a topic is still the one that is `known`: its records must be asked, for a Judged."""
+    """No topic id tells whether a topic is still the one that is `known`: its records must be compared, which gives a Judged."""
 
     def __init__(self, known: TopicFact) -> None:
         super().__init__(f"{known.topic}: no topic id tells whether it is still the topic that was archived")
         self.known = known
 
 
-def settle_topic(
+def record_topic(
     archive: Archive,
     *,
     topic: str,
@@ -315,11 +287,11 @@ def settle_topic(
     configs: Mapping[str, str] | None,
     judged: Judged | None = None,
 ) -> TopicFact:
-    """Write down what the topic is now, if that is news, and return what is known then, its life included.
+    """Write down what the topic is now, if that is news. Returns what is known then, its life included.
 
-    `configs` None: they cannot be read, and stay as known. Another topic id is a recreated topic: a new life without a
-    parent. Where one id or both are missing, `judged` decides; raises UnprovenError when it is not of the newest root. Another
-    cluster is refused. Who still sees the topic of an earlier life finds its lives, and writes down nothing: ids do not come back.
+    `configs` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
+    begins. Where an id is missing, `judged` decides; raises UnprovenError when that is not of the newest root. Raises
+    StrangerError for another cluster. An instance that still sees the topic of an earlier life writes nothing.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
@@ -337,14 +309,14 @@ def settle_topic(
         is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
 
-    settled = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
-    if settled is None or topic_id not in {"", *(life.topic_id for life in settled.lives)}:
+    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    if recorded is None or topic_id not in {"", *(life.topic_id for life in recorded.lives)}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
-    return settled
+    return recorded
 
 
 def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) -> tuple[Life, ...]:
-    """Return the lives of a topic that has this id, or none, now."""
+    """Return the lives of a topic that now has this id, which may be empty."""
     if known is None:
         return (Life(life=0, topic_id=topic_id),)
     if topic_id and topic_id in {life.topic_id for life in known.lives}:
@@ -357,16 +329,16 @@ def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) ->
         raise UnprovenError(known)
     if not judged.is_same:
         return begun
-    if not topic_id:  # missing for a moment, or for good: what is known of it stays
+    if not topic_id:  # the id is missing for a moment, or for good: the known id stays
         return known.lives
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
 
 
-def settle_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
-    """Write down that a partition's log was cut back, and return the life in which it goes on, and where that begins.
+def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
+    """Write down that a partition's log was cut back. Returns the life in which the partition goes on, and its branch.
 
-    When another instance has already branched this partition off that parent, its branch holds. The newest life takes
-    the partition in if it can; else one begins. A topic that another one has followed is refused: its log is gone.
+    When another instance has branched this partition off that parent already, its branch holds. The partition joins the
+    newest life if it can; otherwise a life begins. Raises StrangerError when another topic has followed.
     """
 
     def decide(latest: Fact | None) -> Fact | None:
@@ -387,8 +359,8 @@ def settle_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
             lives = (*known.lives, begun)
         return replace(known, lives=lives).to_fact()
 
-    settled = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
-    found = None if settled is None else _branch_off(settled, partition, parent)
+    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    found = None if recorded is None else _branch_off(recorded, partition, parent)
     if found is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return found

@@ -1,4 +1,4 @@
-"""Both ends of an object: all that is read where a whole object would be too much."""
+"""Both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,8 +9,8 @@ from archiver.codec.frame import Column, Frame
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectStore
 
-PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
-_BEGINNING_BYTES = 20  # of a block: its count and its size
+END_PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
+_BEGINNING_BYTES = 20  # bytes of a block that hold its count and its size
 
 Read = Callable[[int, int], bytes]  # the bytes from one place up to another
 
@@ -19,7 +19,7 @@ class Container:
     """A container file of which only the ends are read. Raises CorruptSegmentError; errors name `name`."""
 
     def __init__(self, head: bytes, read: Read, name: str, size: int) -> None:
-        """`head` is its beginning, of PIECE_BYTES at least or all of it."""
+        """`head` is its beginning, of END_PIECE_BYTES at least or all of it."""
         self.name = name
         self.header = decode_header(head, name)
         self._head = head
@@ -49,9 +49,9 @@ class Container:
             position += size
 
     def last_block(self) -> Block | None:
-        """Return the last one. It is looked for from the end, and further back for as long as it is not all there."""
-        earliest = self.header.size - len(self.header.sync)  # the header ends with a marker, too
-        piece = PIECE_BYTES
+        """Return the last block with a record. It is searched from the end of the object, further back until it is whole."""
+        earliest = self.header.size - len(self.header.sync)  # the header ends with a sync marker, too
+        piece = END_PIECE_BYTES
         while True:
             start = max(earliest, self._size - piece)
             is_read = self._size <= len(self._head)
@@ -73,16 +73,16 @@ class Container:
 
 def open_container(store: ObjectStore, name: str, size: int) -> Container | None:
     """Open an object of the store; None when it is gone."""
-    head = store.get_range(name, 0, min(size, PIECE_BYTES)) if size else b""
+    head = store.get_range(name, 0, min(size, END_PIECE_BYTES)) if size else b""
     if head is None:
         return None
     return Container(head, lambda start, stop: store.get_range(name, start, stop) or b"", name, size)
 
 
 def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
-    """Read the ends of an object without metadata; None when it is gone. Raises NotWholeError when it is not one of v1.0.
+    """Read the bounds of an object without metadata; None when it is gone. Raises NotWholeError when it is not of v1.0.
 
-    What its first and its last record tell is all that there is of its facts (docs/format.md §3.2).
+    Its first and last records are all that stands for its facts (docs/format.md §3.2).
     """
     container = open_container(store, name, size)
     if container is None:

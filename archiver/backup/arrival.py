@@ -1,11 +1,11 @@
-"""What a backup that runs until stopped tells until it has work: what its group waits for, how long at most, and when that is over."""
+"""What a backup that runs until stopped says before it has work: what its group waits for, how long at most, and when that is over."""
 
 import time
 from collections.abc import Callable, Collection
 from typing import Final
 
 from archiver.backup.service import Service
-from archiver.config.model import ArchiverConfig, Protocol
+from archiver.config.model import ArchiverConfig, GroupProtocol
 from archiver.kafka.cluster import TopicPartition
 from archiver.process.progress import spell_seconds
 from archiver.process.text import spell_count
@@ -14,7 +14,7 @@ _SILENT_S: Final = 5.0  # a group in which nothing is wrong gives partitions wit
 
 
 class Arrival:
-    """Says what changes, once. `look` is called every second or so."""
+    """Says each change once. `note_state` is called every second or so."""
 
     def __init__(
         self,
@@ -28,30 +28,30 @@ class Arrival:
         self._say = say
         self._clock = clock
         self._has_joined = self._is_let_in = False
-        self._tell_at_s = clock() + _SILENT_S
-        self._told = ""
+        self._say_at_s = clock() + _SILENT_S
+        self._said = ""
 
-    def look(self, service: Service) -> None:
+    def note_state(self, service: Service) -> None:
         if self._has_joined:
             return
         if service.held:
             self._has_joined = True
             self._say(self._joined(service.held))
-        elif service.topics and service.membership.error is None:  # else another line says what is wrong
+        elif service.topics and service.membership.error is None:  # otherwise another line says what is wrong
             self._note(is_let_in=service.membership.is_member and not self._has_brokers_timeout)
 
     def _note(self, *, is_let_in: bool) -> None:
         now_s, text = self._clock(), self._left_out() if is_let_in else self._waiting()
         if is_let_in is not self._is_let_in:
-            self._is_let_in, self._tell_at_s = is_let_in, now_s + _SILENT_S
-        elif now_s >= self._tell_at_s and text != self._told:
-            self._told = text
+            self._is_let_in, self._say_at_s = is_let_in, now_s + _SILENT_S
+        elif now_s >= self._say_at_s and text != self._said:
+            self._said = text
             self._say(text)
 
     @property
     def _has_brokers_timeout(self) -> bool:
-        """Such a group lets everybody in at once, and gives partitions when the dead are given up."""
-        return self._config.backup.group_protocol is Protocol.CONSUMER
+        """Tell whether the brokers' session timeout counts. Such a group lets in every instance at once, and gives it partitions when dead ones are given up."""
+        return self._config.backup.group_protocol is GroupProtocol.CONSUMER
 
     def _joined(self, partitions: Collection[TopicPartition]) -> str:
         topics = {topic for topic, _ in partitions}

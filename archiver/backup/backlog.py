@@ -17,17 +17,17 @@ _AN_ANSWER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What lies between the end of the archive, as far as it is known, and the end of the log."""
+    """What lies between the end of a partition's archive, as far as that is known, and the end of its log."""
 
     position: int
     high_watermark: int
-    oldest_ms: int | None = None  # None: nothing waits, or it does not tell its time
+    oldest_ms: int | None = None  # None: nothing waits, or its timestamp cannot be read
 
 
 async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Backlog]:
-    """Look behind these positions; a partition that does not answer is left out."""
-    described, _ = await client.describe_known({topic for topic, _ in positions})
-    offsets, _ = await client.offsets_known([which for which in positions if which[0] in described])
+    """Find what waits behind these positions; a partition whose leader does not answer is left out."""
+    described, _ = await client.describe_each({topic for topic, _ in positions})
+    offsets, _ = await client.offsets_each([which for which in positions if which[0] in described])
     found: dict[TopicPartition, Backlog] = {}
     waiting: dict[int, list[FetchTarget]] = defaultdict(list)
     for which, ends in offsets.items():

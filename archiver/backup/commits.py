@@ -1,4 +1,4 @@
-"""Which positions are committed to the group, and when: hints, after the puts, that spare the next owner a long listing."""
+"""Which positions are committed to the group, and when. They are hints, committed after the puts, that save the next owner a long listing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -13,13 +13,13 @@ _EVERY_S = 1.0
 
 
 class Commits:
-    """Collects what became durable, and hands over what has moved."""
+    """Collects how far each partition is durable, and commits what has moved."""
 
     def __init__(
         self, commit: Callable[[Sequence[Hint]], None], *, archive: str, age_s: float, clock: Callable[[], float]
     ) -> None:
         self._commit = commit
-        self._archive = archive  # its mark
+        self._archive = archive  # the mark of the archive
         self._age_s = age_s
         self._clock = clock
         self._hints: dict[TopicPartition, Hint] = {}
@@ -27,7 +27,7 @@ class Commits:
         self._committed_at_s = clock()
 
     def note(self, feed: Feed) -> None:
-        """A segment of this partition has become durable."""
+        """Note that a segment of this partition became durable."""
         topic, partition = feed.key
         self._hints[feed.key] = Hint(
             topic=topic,
@@ -39,7 +39,7 @@ class Commits:
         self._moved.add(feed.key)
 
     def take(self, partitions: Iterable[TopicPartition]) -> list[Hint]:
-        """Give up partitions; their hints, where one is not handed over yet."""
+        """Give up partitions. Returns their hints that are not committed yet."""
         hints = []
         for key in partitions:
             hint = self._hints.pop(key, None)
@@ -57,7 +57,7 @@ class Commits:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Commit what has moved. A commit is a record of the offsets topic: for that one alone it waits, or it never ends."""
+        """Commit hints that moved. A commit is itself a record of `__consumer_offsets`: if only that topic moved, wait `age_s`, or this never ends."""
         is_worth_it = any(topic != OFFSETS_TOPIC for topic, _ in self._moved)
         if self._moved and (is_worth_it or self._clock() - self._committed_at_s >= self._age_s):
             self._commit([self._hints[key] for key in sorted(self._moved)])

@@ -1,6 +1,6 @@
-"""Where the archive of a partition and the broker's log part, after the log was cut back.
+"""Truncated logs: up to which offset the archive of a partition and the broker's log agree, after the log was cut back.
 
-Why it may be asked so, and what the answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
+Why brokers can be asked for that, and what their answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +18,7 @@ from archiver.store.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """An object, which holds the log up to `next`: there another life goes on, or the object ends."""
+    """An archived object. It counts up to `next`: there the object ends, or another life goes on."""
 
     key: str
     size: int
@@ -42,7 +42,9 @@ async def find_branch(
     began, and never above the end of the log. The caller must know that the topic id is still the same.
     """
     our_end = 0
-    highest_known: int | None = None  # of the epochs that we have asked about or below
+    highest_known: int | None = (
+        None  # the highest epoch that the broker knows, at or below one that we have asked about
+    )
     async for archived in newest_first(pool, archive, topic, partition, lineage):
         our_end = max(our_end, archived.next)
         epoch = archived.facts.leader_epoch
@@ -52,13 +54,13 @@ async def find_branch(
         if answer.leader_epoch == epoch:
             agreed = Branch(offset=min(answer.end_offset, archived.next), leader_epoch=epoch)
             return _not_below_log_start(agreed, log_start, our_end)
-        # The broker has no epoch between its answer and what was asked; an undefined answer rules out the asked one only.
+        # The broker has no epoch between the asked one and its answer; an undefined answer rules out only the asked one.
         highest_known = answer.leader_epoch if answer.leader_epoch >= 0 else epoch - 1
     return _not_below_log_start(Branch(offset=0), log_start, our_end)
 
 
 def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch:
-    """What the log no longer has, nobody can archive again: there the archive's own records hold."""
+    """Raise a branch to the start of the log: below it, nobody can archive anything again, and the archive's records hold."""
     lowest = min(log_start, our_end)
     return branch if branch.offset >= lowest else Branch(offset=lowest)
 
@@ -66,11 +68,11 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
 async def newest_first(
     pool: Workers, archive: Archive, topic: str, partition: int, lineage: Sequence[Stretch]
 ) -> AsyncIterator[Archived]:
-    """Walk back through the segments of a partition, one HEAD at a time. Damaged ones tell nothing and are passed over."""
+    """Walk back through the segments of a partition, one HEAD at a time. Damaged segments are passed over."""
     for stretch in reversed(lineage):
         until = stretch.until_offset
         for key in await pool.call(_keys_newest_first, archive, topic, partition, stretch):
-            found = await pool.call(_look_at, archive.store, key)
+            found = await pool.call(_head_segment, archive.store, key)
             if found is not None:
                 size, facts = found
                 yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
@@ -90,7 +92,7 @@ async def first_reaching(
         if until is not None and until <= offset:
             continue
         for key in await pool.call(_keys_reaching, archive, topic, partition, stretch, offset):
-            found = await pool.call(_look_at, archive.store, key)
+            found = await pool.call(_head_segment, archive.store, key)
             if found is not None and found[1].next > offset:
                 size, facts = found
                 return Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
@@ -98,7 +100,7 @@ async def first_reaching(
 
 
 def _keys_reaching(archive: Archive, topic: str, partition: int, stretch: Stretch, offset: int) -> list[str]:
-    """List, oldest first, what may reach beyond an offset: a plain object ends at the latest where the next one begins."""
+    """List the keys, oldest first, of the objects that may reach beyond an offset: a plain object ends at the latest where the next begins."""
     keys = _keys_newest_first(archive, topic, partition, stretch)
     for count, name in enumerate(keys, 1):
         key = archive.layout.parse_segment(name)
@@ -112,12 +114,12 @@ def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: St
     for item in archive.store.list(archive.layout.partition_prefix(topic, stretch.life, partition)):
         key = archive.layout.parse_segment(item.key)
         if key is not None and (stretch.until_offset is None or key.base < stretch.until_offset):
-            # A merged segment reaches up to its next; a plain one goes beyond its base, how far is not in its name.
+            # A merged segment reaches up to the `next` in its name. A plain one reaches beyond its base; its name does not tell how far.
             found.append((key.base if key.next is None else key.next - 1, item.key))
     return [key for _, key in sorted(found, reverse=True)]
 
 
-def _look_at(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
+def _head_segment(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
     info = store.head(key)
     if info is None:
         return None

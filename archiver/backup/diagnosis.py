@@ -12,7 +12,7 @@ from archiver.kafka.cluster import AbsentError, PartitionOffsets
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem
 
-_FOLLOWER_S: Final = 5.0  # one that keeps up trails its leader by half a second
+_FOLLOWER_S: Final = 5.0  # a follower that keeps up is half a second behind its leader
 
 
 class Way(Enum):
@@ -26,7 +26,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A later fetch may go well."""
+    """Fetch again: a later fetch may succeed."""
 
     error: KafkaTemporaryError
     way: Way = Way.SAME
@@ -34,7 +34,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What lies below this offset cannot be had: Kafka no longer has it, or nobody can read it."""
+    """Go on at this offset and leave a hole below it: Kafka no longer has those records, or nobody can read them."""
 
     next_offset: int
     cause: HoleCause = HoleCause.EXPIRED
@@ -43,23 +43,23 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """It is proved that nothing lies below this offset."""
+    """Go on at this offset: it is proved that there is no record below it."""
 
     next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Asked for once more, the records came whole."""
+    """Take these records: at a second request they came whole."""
 
     answer: Fetched
 
 
-Verdict = Retry | Skip | PassOver | Take | ArchiverError  # an error of ours ends the partition
+Diagnosis = Retry | Skip | PassOver | Take | ArchiverError  # an ArchiverError ends the partition
 
 
-async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  # noqa: PLR0911 - a table
-    """Find out what an answer's error means; the brokers are asked where it alone does not tell."""
+async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis:  # noqa: PLR0911 - a table
+    """Find out what the error in an answer means; ask the brokers where the error alone is not enough."""
     source, problem = feed.source, answer.error
     cause = "" if problem is None else problem.name
     match problem:
@@ -67,7 +67,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  #
             what = f"{source}: broker error {answer.error_code}"
             return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
         case FetchProblem.THROTTLED:
-            # The client waits before it sends the next one. A batch larger than the quota's window never comes.
+            # The client pauses before its next request, as the quota asks. A batch larger than the quota's window never comes.
             what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
             return Retry(KafkaTemporaryError(what, cause=cause))
         case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
@@ -85,8 +85,8 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Verdict:  #
             return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
 
 
-async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Verdict:
-    """Served first, twice, and nothing came although the end is ahead: only a proof moves the position."""
+async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
+    """Find out why nothing came of a partition that was first in two requests, and has records ahead. Only a proof moves the position."""
     what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
     if feed.replica is not None:
         what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"
@@ -115,22 +115,22 @@ def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
     )
 
 
-async def _judge_gap(client: KafkaClient, feed: Feed) -> Verdict:
-    """Kafka does not have our position: below the log start it is a hole, above the end the log was cut back."""
+async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
+    """Judge a position that the log does not have: below the log's start there is a hole, above its end the log was cut back."""
     offsets = await _offsets(client, feed)
     if not isinstance(offsets, PartitionOffsets):
         return offsets
     if feed.fetch_offset < offsets.log_start:
         return await _judge_expired(feed, offsets.log_start)
     if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
-        # Above the end; or in range and refused: the log has never heard of the epoch that we have read.
+        # The position is above the end; or it is in range, and the log does not know the epoch that we have read.
         return _parted(feed)
     what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
 
 
-async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
-    """Without a topic id, the log that begins behind our position may be another topic's."""
+async def _judge_expired(feed: Feed, log_start: int) -> Diagnosis:
+    """Judge a log that begins behind our position: without a topic id, it may be the log of another topic."""
     try:
         if feed.goes_on is None or await feed.goes_on():
             return Skip(log_start)
@@ -144,8 +144,8 @@ async def _judge_expired(feed: Feed, log_start: int) -> Verdict:
     )
 
 
-async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
-    """A broker that does not know the topic may be behind; when the metadata agree with it, the topic is gone."""
+async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
+    """Judge a topic that a broker does not know. The broker may be behind; if the metadata say the same, the topic is gone."""
     source = feed.source
     try:
         found = (await client.describe_topics([source.topic])).get(source.topic)
@@ -157,12 +157,12 @@ async def _judge_topic(client: KafkaClient, feed: Feed) -> Verdict:
         return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
     if len({found.topic_id, source.topic_id} - {""}) > 1:
         return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
-    if not source.topic_id and not feed.has_end:  # opened again, it is compared with the archive
+    if not source.topic_id and not feed.has_end:  # when it is opened again, it is compared with the archive
         return TopicGoneError(f"{source}: the topic was gone, and no topic id tells whether it is another one now")
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
 
 
-async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Verdict:
+async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Diagnosis:
     try:
         return (await client.offsets([feed.key]))[feed.key]
     except KafkaTemporaryError as error:

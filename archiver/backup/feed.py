@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.topics import PartitionSource
-from archiver.backup.partition_writer import Fetch, PartitionWriter, Written
+from archiver.backup.fetched_batches import Fetch
+from archiver.backup.partition_writer import PartitionWriter, Written
 from archiver.errors import ArchiverError, CorruptBatchError, DroppedError, KafkaTemporaryError
 from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
-NO_END: Final = 2**63 - 1  # of a feed that goes on until stopped
-TROUBLE_S: Final = 15.0  # what lasts longer is told: an election is over by then
-_FETCHES_AHEAD = 2  # of one partition: one being archived, one waiting
+NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that goes on until stopped
+TROUBLE_S: Final = 15.0  # longer trouble is logged: an election is over by then
+_FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, one waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,48 +30,52 @@ class PartitionReport:
     written: Written
     open_transactions: tuple[OpenTransaction, ...]
     error: ArchiverError | None
-    dropped_records: int  # that were held when it ended, and are not known to be in the archive
+    dropped_records: int  # records that were held at the end, and are not known to be in the archive
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Feed:
-    """One partition on its way; the event loop's alone, except that one worker at a time has its writer."""
+    """One partition on its way into the archive. Only the event loop uses it, but one worker at a time uses its writer."""
 
     writer: PartitionWriter
-    end_offset: int = NO_END
+    end_offset: int = NO_END_OFFSET
     from_offset: int = field(init=False)
     fetch_offset: int = field(init=False)
     fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
     queue: deque[Fetch] = field(default_factory=deque)
     working: bool = False
-    starving: bool = False  # an empty answer although its end is ahead: next time it goes first
-    alone_ms: int = 0  # asked for alone, and for so long; 0: with all others of its broker
+    starving: bool = (
+        False  # an answer was empty although records are ahead: next time this partition is first in the request
+    )
+    alone_ms: int = 0  # it is fetched in a request of its own, which waits so long; 0: with all others of its broker
     closing: bool = False  # flush what is held, drop what waits, end
-    is_let_go: bool = False  # nobody waits for that
-    put_due_since_s: float | None = None  # a segment is to be put, or is being put
-    put_line: object = None  # where it waits for its turn to put
-    is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched of it meanwhile
-    put_again_at_s: float | None = None  # a put did not work: nothing else until it does
+    is_let_go: bool = False  # nobody waits until it is closed
+    put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
+    put_line: object = None  # the line in which it waits for its turn to put
+    is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched meanwhile
+    put_again_at_s: float | None = None  # a put failed: nothing else is done until it succeeds
     put_fails_since_s: float | None = None
-    put_error: ArchiverError | None = None  # of the last try
-    told_base: int | None = field(init=False)  # of the newest segment that was told to be durable
-    replica: int | None = None  # a follower that the leader sent us to
-    replica_until_s: float = 0.0  # then the leader is asked again
-    not_before_s: float = 0.0  # no fetch before that: the last one was refused
+    put_error: ArchiverError | None = None  # of the last failed put
+    reported_base: int | None = field(init=False)  # base of the newest segment that was reported as durable
+    replica: int | None = None  # the follower that the leader told us to fetch from
+    replica_until_s: float = 0.0  # from then on the leader is asked again
+    not_before_s: float = 0.0  # no fetch before that time: the last one was refused
     trouble: type[KafkaTemporaryError] | None = None
     trouble_since_s: float | None = None
-    trouble_told: bool = False
+    trouble_reported: bool = False
     high_watermark: int | None = None
     last_stable: int | None = None
-    pending_since_s: float | None = None  # since when something is known to be there and is not durable
-    pending_from: int = field(init=False)  # the position that this is about
-    held_back_since_s: float | None = None  # since when the last stable offset stands still below the end
+    pending_since_s: float | None = None  # since when Kafka is known to have something that is not durable
+    pending_from: int = field(init=False)  # the durable position at that time
+    held_back_since_s: float | None = None  # since when the last stable offset does not move and is below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
-    goes_on: Callable[[], Awaitable[bool]] | None = None  # asked, without topic ids, when the log lost our position
-    broken: CorruptBatchError | None = (
-        None  # of the batch at the writer's position: nothing is fetched until it is judged
+    goes_on: Callable[[], Awaitable[bool]] | None = (
+        None  # without topic ids: tells, when the log lost our position, whether it is the same log
     )
-    doubted: int = -1  # the batch at this position was not where it can be, by the answer that it came with
+    broken: CorruptBatchError | None = (
+        None  # what is wrong with the batch at the writer's position: nothing is fetched until that is judged
+    )
+    doubted: int = -1  # at this position an answer had a batch that cannot lie there
     error: ArchiverError | None = None
     dropped: DroppedError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,7 +83,7 @@ class Feed:
 
     def __post_init__(self) -> None:
         self.from_offset = self.writer.position
-        self.told_base = self.writer.newest_base
+        self.reported_base = self.writer.newest_base
         self.pending_from = self.writer.durable_position
         self.go_on_where_the_writer_is()
 
@@ -104,7 +109,7 @@ class Feed:
 
     @property
     def has_end(self) -> bool:
-        return self.end_offset != NO_END
+        return self.end_offset != NO_END_OFFSET
 
     @property
     def is_at_end(self) -> bool:
@@ -112,7 +117,7 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """What to ask a broker for. A quiet partition is asked for the same again and again."""
+        """What to ask a broker for. It is kept: of a quiet partition the same is asked again and again."""
         last = self._target
         if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
             last = self._target = FetchTarget(
@@ -126,16 +131,16 @@ class Feed:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being done with it, or waits to be."""
+        """Whether something is done with this partition now, or waits to be done."""
         return self.working or bool(self.queue) or self.put_line is not None
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing comes behind what is in its queue."""
+        """Whether nothing will be fetched after what is in the queue."""
         return self.closing or self.error is not None or self.is_at_end
 
     def drop_queue(self) -> int:
-        """Drop what was fetched and not taken: it is fetched again, or by the next run. Returns how many bytes it was."""
+        """Drop what was fetched and not taken; it is fetched again, now or by the next run. Returns how many bytes were dropped."""
         dropped_bytes = sum(len(item.records) for item in self.queue)
         self.queue.clear()
         self.go_on_where_the_writer_is()
@@ -145,30 +150,30 @@ class Feed:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
     def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
-        """Return for how long there has been no progress, for reasons of this kind."""
+        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
         if self.trouble_since_s is None or self.trouble is not type(error):
-            self.trouble, self.trouble_since_s, self.trouble_told = type(error), now_s, False
+            self.trouble, self.trouble_since_s, self.trouble_reported = type(error), now_s, False
         return now_s - self.trouble_since_s
 
     def troubled_s(self, now_s: float) -> float:
-        """For how long there has been no progress."""
+        """Return for how long there has been no progress."""
         return 0.0 if self.trouble_since_s is None else now_s - self.trouble_since_s
 
     @property
     def known_end(self) -> int:
-        """Up to where there is something to fetch, as far as is known."""
+        """The offset up to which there is something to fetch, as far as is known."""
         return self.end_offset if self.has_end else self.last_stable or 0
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something to fetch. An answer without records then tells nothing of the log."""
+        """Whether there is something to fetch. If so, an answer without records does not mean that the log ends here."""
         return self.fetch_offset < self.known_end
 
-    def hear(self, answer: Fetched, now_s: float) -> None:
-        """Note where the log ends, and since when something is behind it."""
+    def note_answer(self, answer: Fetched, now_s: float) -> None:
+        """Note where the log ends by an answer, and whether trouble is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
-            if self.replica is not None:  # a follower may know of less than its leader has told already
+            if self.replica is not None:  # a follower may know less than its leader has said already
                 high_watermark = max(high_watermark, self.high_watermark or 0)
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
@@ -176,7 +181,7 @@ class Feed:
             self.trouble_since_s = None
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
-        """Note what the leader has told of the log's end."""
+        """Note where the log ends, as the leader has said."""
         if last_stable == high_watermark:
             self.held_back_since_s = None
             self.open_transactions = ()
@@ -186,7 +191,7 @@ class Feed:
         self.note_pending(now_s)
 
     def note_pending(self, now_s: float) -> None:
-        """Below the end, and held back by no more than we know: it waits since it was first seen to."""
+        """Note since when the durable position has been the same and below the log's end."""
         position = self.writer.durable_position
         if self.high_watermark is None or position >= self.high_watermark:
             self.pending_since_s = None
@@ -195,7 +200,7 @@ class Feed:
         self.pending_from = position
 
     def note_dropped(self) -> None:
-        """What is held now will be dropped, or nobody waits any longer for its put."""
+        """Note the records that are held now as dropped: nobody waits any longer for their put."""
         records = self.writer.held_records
         if not records:
             return

@@ -1,4 +1,4 @@
-"""Fetching: which broker each partition is fetched from, and when; one fetch at a time per broker."""
+"""Which broker each partition is fetched from, and when; one fetch at a time per broker."""
 
 import asyncio
 import logging
@@ -10,10 +10,10 @@ import numpy as np
 
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
-from archiver.backup.diagnosis import PassOver, Retry, Skip, Take, Verdict, Way, judge, judge_silence
-from archiver.backup.feed import NO_END, TROUBLE_S, Feed
+from archiver.backup.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
+from archiver.backup.feed import NO_END_OFFSET, TROUBLE_S, Feed
+from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
-from archiver.backup.partition_writer import Fetch, epoch_of
 from archiver.backup.unreadable import judge_broken
 from archiver.codec.batch import in_place, position_after, whole_batches
 from archiver.codec.kernels.batches import START
@@ -28,6 +28,7 @@ from archiver.errors import (
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
+from archiver.process.backoff import Backoff
 from archiver.process.budget import ByteBudget
 from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
@@ -37,39 +38,45 @@ log = logging.getLogger(__name__)
 # About 4 MB a partition is the best measured size; larger answers were slower.
 PARTITION_BYTES: Final = 4 * 1024 * 1024
 ANSWER_BYTES: Final = 16 * 1024 * 1024
-_LEAST_ANSWER_BYTES = 64 * 1024  # no crumbs: with a rate, with many brokers, and of one that had little the last time
-_FETCHED_SHARE: Final = 8  # of the memory, for what was asked for or has come, and is not taken yet
-_MOST_OF_AN_ANSWER: Final = 4  # a slice keeps all of an answer in memory: one that is a smaller part of it is copied
+_LEAST_ANSWER_BYTES = (
+    64 * 1024
+)  # a smaller answer is not worth its request: with a rate, with many brokers, or of a broker that had little the last time
+_FETCHED_SHARE: Final = (
+    8  # one part in so many of the memory is for fetches that were asked for or have come, and are not taken yet
+)
+_MOST_OF_AN_ANSWER: Final = (
+    4  # a slice keeps its whole answer in memory: a slice that is a smaller part than this is copied
+)
 _LONGEST_WAIT_MS = 500
-# What nothing came of is asked for alone, and longer each time: a broker may have to read it from far away.
+# A partition of which nothing came is asked for alone, with a longer wait each time: a broker may have to read from remote storage.
 _FIRST_ALONE_MS = 2_000
 _LONGEST_ALONE_MS = 15_000
-_LEADERS_ASKED_EVERY_S = 5.0  # where logs end that are read from followers
-# A request names all its partitions, 3.5 us of CPU each: a trickle over a thousand of them must not ask for each record.
+_LEADERS_ASKED_EVERY_S = 5.0  # leaders are asked where logs end that are read from followers
+# A request names all its partitions, at 3.5 us of CPU each. A trickle over a thousand partitions must not cost a request a record.
 _SMALL_ANSWER_BYTES = 64 * 1024
 _PAUSE_PER_PARTITION_S = 0.00025
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
-_RATE_SLACK_S = 1.0  # by which a fetch may come later than the rate lets it, and the next one makes up for it
+_RATE_SLACK_S = 1.0  # what a late fetch did not use of the rate, later ones may catch up with, for so long
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
-PATIENCE_S = 300.0  # without any progress of a partition
+FETCH_PATIENCE_S = 300.0  # a partition without progress for so long is given up
 
 
 class Work(Protocol):
-    """What is done with feeds beside fetching; one thing at a time for each."""
+    """What else is done with feeds; only one thing at a time for each."""
 
     def advance(self, feed: Feed) -> None:
-        """Begin what is next for a partition."""
+        """Begin the next step of a partition, if nothing is done with it."""
 
     def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
-        """Work on a partition that nothing else works on."""
+        """Run work on a partition that nothing else works on."""
 
     def begin_loop(self, work: Coroutine[None, None, None]) -> None:
-        """Run what never ends by itself, until everything ends."""
+        """Run a loop that never ends by itself, until the whole backup ends."""
 
 
 class Fetching:
-    """Fetches what the feeds want, and gives it to `work`. Bytes are held from their fetch until `release`."""
+    """Fetches what the feeds want, and hands it to `work`. Fetched bytes count as held until `release`."""
 
     def __init__(
         self,
@@ -87,62 +94,63 @@ class Fetching:
         self._work = work
         self._clock = clock
         self._ledger = ledger
-        # The rest is for what it becomes: decompressed, in tables, and encoded.
+        # The rest of the memory is for what fetches become: decompressed, in tables, and encoded.
         self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
         self._granted = 0
         self._is_suspended = False
         self._rate_bytes = rate_bytes
-        self._fetch_again_at_s = 0.0  # by the rate
+        self._fetch_again_at_s = 0.0  # by the rate, no fetch before that time
         self._changed = asyncio.Event()
         self._lead_moved = asyncio.Event()
-        self._served: set[tuple[int, bool]] = set()  # brokers, and whether for what is asked for alone
+        self._served: set[tuple[int, bool]] = (
+            set()
+        )  # brokers that have a fetcher, and whether it is the one for partitions that are asked for alone
         self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
         self._turn = 0
-        self._told_unreadable: dict[PartitionSource, int] = {}  # offsets below were told to be skipped
+        self._told_unreadable: dict[PartitionSource, int] = {}  # skips below these offsets were logged already
 
     def stir(self) -> None:
         """Wake the fetchers: a partition may want more than before."""
         self._changed.set()
 
-    def look_for_leaders(self) -> None:
-        """Look again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
+    def refresh_leaders(self) -> None:
+        """Have `lead` see again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
         self.stir()
 
     def suspend(self, is_suspended: bool) -> None:
-        """Fetch nothing for as long as that holds."""
+        """Stop fetching while `is_suspended`, and go on afterwards."""
         was_suspended, self._is_suspended = self._is_suspended, is_suspended
         if was_suspended and not is_suspended:
             self.stir()
 
     def release(self, taken_bytes: int) -> None:
-        """So much of what was fetched is no longer held."""
+        """Count fetched bytes as no longer held."""
         self._memory.free(taken_bytes)
 
     def is_stuck(self) -> bool:
-        """Whether somebody waits for memory, and nobody got any since this was asked before."""
+        """Tell whether a fetcher waits for memory, and none was given any since this was called before."""
         granted, self._granted = self._granted, self._memory.granted
         return self._memory.is_short and granted == self._granted
 
     # --- leaders
 
     async def lead(self) -> None:
-        """See that each broker which leads a feed has a fetcher, and look for the leaders that are not known."""
+        """Give each broker that leads a partition a fetcher, and find the leaders that are not known."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
-        pause_s, was_leaderless = _PAUSE_S, False
+        backoff, was_leaderless = Backoff(_PAUSE_S, _LONGEST_PAUSE_S), False
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
-            if was_leaderless and not leaderless:  # somebody else has asked who leads, and told no fetcher
+            if was_leaderless and not leaderless:  # somebody else has asked the client who leads: no fetcher knows
                 self.stir()
             was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff.next_s())
             elif not leaderless:
-                pause_s = _PAUSE_S
+                backoff.reset()
                 self._lead_moved.clear()
                 await self._lead_moved.wait()
 
@@ -154,7 +162,7 @@ class Fetching:
                 self._work.begin_loop(self._serve_alone(node) if is_alone else self._serve(node))
 
     async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
-        """Whether any was found."""
+        """Ask who leads these partitions. Returns whether any leader was found."""
         try:
             refused = await self._client.learn_leaders([feed.key for feed in feeds])
         except KafkaTemporaryError as error:
@@ -172,26 +180,26 @@ class Fetching:
         return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
 
     async def _watch_followers(self) -> None:
-        """Where logs end that are read from followers, their leaders tell; and each is read from for no longer than its lease.
+        """Ask leaders where the logs end that are read from followers, and end the use of a follower when its lease is over.
 
-        A follower that has lost its leader answers without an error, and knows of nothing new.
+        A follower that has lost its leader answers without an error, and knows nothing new.
         """
         while True:
             await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
             followed = {key: feed for key, feed in self._feeds.items() if feed.replica is not None}
-            ends, _ = await self._client.offsets_known(followed) if followed else ({}, {})
+            ends, _ = await self._client.offsets_each(followed) if followed else ({}, {})
             now_s = self._clock()
             for key, feed in followed.items():
                 if feed.replica_until_s <= now_s:
                     feed.replica = None
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
-            self.look_for_leaders()
+            self.refresh_leaders()
 
     def _follow(self, feed: Feed, replica: int) -> None:
         feed.replica = replica
         feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
-        self.look_for_leaders()  # that one may have no fetcher yet
+        self.refresh_leaders()  # the follower may have no fetcher yet
 
     # --- fetch
 
@@ -202,7 +210,9 @@ class Fetching:
                 await self._keep_to_the_rate()
                 answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
                 async with self._memory.reserved(answer_bytes):
-                    feeds = self._in_turn(self._hungry(node))  # some may want nothing any more
+                    feeds = self._in_turn(
+                        self._hungry(node)
+                    )  # after the wait for memory, some may want nothing any more
                     is_any_follower_fine = self._clock() >= self._leaders_only_until_s
                     rack = self._client.settings.client_rack if is_any_follower_fine else ""
                     fetched_bytes = await self._fetch(
@@ -217,7 +227,7 @@ class Fetching:
                 await self._until_changed()
 
     async def _serve_alone(self, node: int) -> None:
-        """The same for what does not come with the others, one partition at a time, and on a connection of its own."""
+        """Fetch from one broker those partitions that are asked for alone: one at a time, on a connection of its own."""
         for turn in count():
             if self._hungry(node, alone=True):
                 await self._keep_to_the_rate()
@@ -232,7 +242,7 @@ class Fetching:
 
     @property
     def _share(self) -> int:
-        """How much to ask a broker for: all may be asked at once, while as much again is worked on."""
+        """How many bytes to ask a broker for: all brokers may be asked at once, while as much again is worked on."""
         share = self._memory.most_bytes // (1 + len(self._served))
         return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
 
@@ -259,7 +269,7 @@ class Fetching:
             await asyncio.sleep(wait_s)
 
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
-        """Rotate, and put first who got nothing last time: a large batch behind a busy partition would starve."""
+        """Rotate the partitions, and put those first that got nothing last time: a large batch behind a busy partition would starve."""
         self._turn += 1
         start = self._turn % (len(feeds) or 1)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
@@ -274,7 +284,7 @@ class Fetching:
         rack: str = "",
         lane: Lane = Lane.FETCH,
     ) -> int:
-        """Ask once for all of them. Returns how many bytes came."""
+        """Send one request for all of these partitions. Returns how many bytes came."""
         if not feeds:
             return 0
         targets = [feed.target for feed in feeds]
@@ -293,7 +303,7 @@ class Fetching:
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
-                self._look_elsewhere(feed)
+                self._leave_broker(feed)
             self._note_trouble([(feed, error) for feed in feeds], "fetch")
             return 0
         except KafkaError as error:
@@ -313,18 +323,18 @@ class Fetching:
         return sum(len(answer.records) for answer in answers)
 
     def _part(self, feeds: Sequence[Feed], error: Exception) -> None:
-        """One of them makes a request fail that nobody foresaw to: ask for each alone, and end the one that it is."""
+        """Handle a request that failed by a defect: ask for each partition alone, and end the one with which it fails again."""
         for feed in feeds:
             if len(feeds) > 1:
                 feed.alone_ms = feed.alone_ms or 1
             else:
                 self._fail(feed, as_ours(error, feed.source))
-        self.look_for_leaders()
+        self.refresh_leaders()
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
-        feed.hear(answer, self._clock())
+        feed.note_answer(answer, self._clock())
         if answer.error is not None:
-            self._look_into(feed, lambda: judge(self._client, feed, answer))
+            self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
             feed.starving = False
             if is_quick:
@@ -339,13 +349,13 @@ class Fetching:
         if not feed.is_behind:
             self._ask_with_others(feed)
         elif first and feed.starving:
-            self._look_into(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
+            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
         feed.starving = feed.is_behind
 
     def _ask_with_others(self, feed: Feed) -> None:
         if feed.alone_ms:
             feed.alone_ms = 0
-            self.look_for_leaders()  # its broker may have no other fetcher
+            self.refresh_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
         position = feed.fetch_offset
@@ -355,7 +365,9 @@ class Fetching:
             feed.broken = error
             self._work.advance(feed)
             return
-        placed = in_place(batches, position, NO_END if answer.last_stable_offset < 0 else answer.last_stable_offset)
+        placed = in_place(
+            batches, position, NO_END_OFFSET if answer.last_stable_offset < 0 else answer.last_stable_offset
+        )
         if placed.start == placed.stop:
             self._doubt(feed)
             return
@@ -373,9 +385,9 @@ class Fetching:
         self._work.advance(feed)
 
     def _doubt(self, feed: Feed) -> None:
-        """Ask once more for a batch that is not where it can be, and look into it when that is so again.
+        """Ask once more for a batch that cannot lie where it is said to lie, and investigate when that happens again.
 
-        A broker looks where the log ends before it reads: what is appended meanwhile goes beyond that, once.
+        A broker notes the end of the log before it reads. A batch that was appended in between lies beyond that end, once.
         """
         if feed.doubted == feed.fetch_offset:
             feed.broken = MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be")
@@ -384,8 +396,8 @@ class Fetching:
 
     # --- what may be wrong with a partition
 
-    def _look_into(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Verdict]]) -> None:
-        """Find out what is wrong, if nothing else is under way; else the next fetch meets the trouble again."""
+    def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Diagnosis]]) -> None:
+        """Find out what is wrong with a partition, unless other work on it is under way: then the next fetch meets the same again."""
 
         async def obey(feed: Feed) -> None:
             match await judging():
@@ -407,19 +419,19 @@ class Fetching:
         else:
             self._work.spawn(feed, obey)
 
-    def look_into_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
+    def investigate_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
         """Find out whether the batch at the writer's position is broken for good."""
 
-        async def judging() -> Verdict:
+        async def judging() -> Diagnosis:
             try:
                 return await judge_broken(self._client, feed, broken)
             finally:
                 feed.broken = None  # a later fetch may meet it again
 
-        self._look_into(feed, judging)
+        self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Go on behind what cannot be had. What a feed before this one has told of, and no segment holds yet, is no news."""
+        """Go on behind records that cannot be had. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
         told_to = self._told_unreadable.get(feed.source, 0)
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
@@ -430,33 +442,33 @@ class Fetching:
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:
             feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
-            self.look_for_leaders()  # its broker may have no fetcher for that
+            self.refresh_leaders()  # its broker may have no fetcher for that
         elif way is not Way.SAME:
-            self._look_elsewhere(feed)
+            self._leave_broker(feed)
         if way is Way.FROM_LEADER and self._clock() >= self._leaders_only_until_s:
             lease_s = self._client.settings.metadata_max_age_ms / 1000
             self._leaders_only_until_s = self._clock() + lease_s
             log.warning("%s; no follower is asked for %.0f s", why, lease_s)
 
-    def _look_elsewhere(self, feed: Feed) -> None:
+    def _leave_broker(self, feed: Feed) -> None:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
         feed.replica = None
-        self.look_for_leaders()
+        self.refresh_leaders()
 
     def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
-        """Of troubles that last, one line is logged, however many partitions are in them."""
+        """Count and note errors that may pass. Of lasting trouble one line is logged, however many partitions it concerns."""
         lasting: list[tuple[Feed, KafkaTemporaryError]] = []
         for cause in {error.cause for _, error in troubled}:
             self._ledger.retried(effect, cause)
         for feed, error in troubled:
             lasted_s = feed.note_trouble(error, self._clock())
-            if lasted_s > TROUBLE_S and not feed.trouble_told:
-                feed.trouble_told = True
+            if lasted_s > TROUBLE_S and not feed.trouble_reported:
+                feed.trouble_reported = True
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
-            elif lasted_s > PATIENCE_S:
+            elif lasted_s > FETCH_PATIENCE_S:
                 self._fail(feed, error)
             else:
                 self._wait_a_little(feed)
@@ -466,7 +478,7 @@ class Fetching:
             log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
-        """No fetch for this one meanwhile, longer while the trouble lasts; the others go on."""
+        """Pause the fetches of one partition, longer while its trouble lasts; the others go on."""
         now_s = self._clock()
         pause_s = min(max(_PAUSE_S, feed.troubled_s(now_s) / 4), _LONGEST_PAUSE_S)
         feed.not_before_s = now_s + pause_s

@@ -1,4 +1,4 @@
-"""Whether a name still stands for the topic that was archived, where no topic id tells: its records do.
+"""Whether a name still stands for the topic that was archived: where topic ids do not show that, records do.
 
 What counts as proof, and what is done without one: docs/decisions/0022-topics-without-ids.md
 """
@@ -16,39 +16,39 @@ from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, Stretch, TopicFact
-from archiver.archive.v1_bounds import PIECE_BYTES, Container, open_container
+from archiver.archive.v1_bounds import END_PIECE_BYTES, Container, open_container
 from archiver.backup.cut_back import Archived, find_branch, first_reaching, newest_first
-from archiver.backup.partition_writer import SegmentSink
+from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
-from archiver.config.model import Unproven
+from archiver.config.model import UnprovenPolicy
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.log_reader import LogRange, LogStartError, first_offset, read_log
+from archiver.kafka.log_reader import LogRange, LogStartError, first_record_offset, read_log
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3  # while the brokers delete what is being compared
-_LOOKS = 8  # at archived records from the oldest offsets of a log on
+_MOST_SAMPLES = 8  # comparisons with archived records, from the oldest offsets of a log on
 _NEAR_THE_END = 10  # offsets; the last ones of a log may be markers of transactions
 
 
 class Kin(Enum):
-    """What the log of a partition is to what is archived of it."""
+    """How the log of a partition is related to what is archived under its name."""
 
-    SAME = auto()  # it has the newest archived records that it could have
-    OTHER = auto()  # it has others in their place
+    SAME = auto()  # the same log: it has the newest archived records that it could have
+    OTHER = auto()  # another log: it has other records in their place
     SHORTER = auto()  # it ends before them, and has none of those before: created again, or lost with its disk
     ADJOINS = auto()  # it has none of them, and begins where the archive ends: nothing is missing
-    UNKNOWN = auto()  # it begins behind them, or has other offsets
+    UNKNOWN = auto()  # it begins behind the archived records, or has other offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition as it was archived so far, in a life and those that it goes on from."""
+    """A partition as it was archived so far: in a life, and in the lives that this one goes on from."""
 
     topic: str
     topic_id: str
@@ -78,7 +78,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What the logs of a topic are to what is archived of them, and why others do not tell."""
+    """How the logs of a topic are related to what is archived of them; and errors, of logs that could not be compared."""
 
     archived: Sequence[tuple[Place, Archived]]
     kins: Sequence[Kin]
@@ -86,17 +86,19 @@ class _Findings:
 
 
 class Identity:
-    """Holds the newest archived records of partitions against their logs."""
+    """Compares the newest archived records of partitions with their logs."""
 
-    def __init__(self, client: KafkaClient, sink: SegmentSink, pool: Workers, unproven: Unproven) -> None:
+    def __init__(self, client: KafkaClient, sink: SegmentSink, pool: Workers, unproven: UnprovenPolicy) -> None:
         self._client = client
         self._sink = sink
         self._pool = pool
         self._unproven = unproven
-        self._sights: dict[TopicPartition, tuple[int, Sight]] = {}  # each with the root whose log it was seen in
+        self._sights: dict[
+            TopicPartition, tuple[int, Sight]
+        ] = {}  # each with the root of lives in whose log the record was seen
 
     async def judge(self, topic: TopicDescription, known: TopicFact) -> Judged:
-        """Tell whether a topic is the one that is known. Raises KafkaError where nothing decides that."""
+        """Decide whether a topic is the one that the archive knows. Raises KafkaError where nothing decides that."""
         found = await self._compare(topic, known)
         return Judged(known.root(known.current.life), is_same=self._is_same(topic.name, found))
 
@@ -106,7 +108,7 @@ class Identity:
         archived = {place.key: (place, end) for place, end in zip(places, ends, strict=True) if end is not None}
         if not archived:
             return _Findings([], [], [])
-        offsets, refused = await self._client.offsets_known(archived)
+        offsets, refused = await self._client.offsets_each(archived)
         kins = await asyncio.gather(
             *(self.kin(*archived[key], offsets[key]) for key in sorted(offsets)), return_exceptions=True
         )
@@ -117,9 +119,11 @@ class Identity:
         )
 
     def _is_same(self, topic: str, found: _Findings) -> bool:
-        if not found.archived:  # then there is nothing that could be mixed
+        if not found.archived:  # nothing is archived, so nothing can be mixed
             return True
-        if Kin.OTHER in found.kins or Kin.SAME in found.kins:  # topics are deleted as a whole
+        if (
+            Kin.OTHER in found.kins or Kin.SAME in found.kins
+        ):  # topics are deleted as a whole: one partition decides for all
             return Kin.OTHER not in found.kins
         for error in found.errors:
             raise error
@@ -128,13 +132,13 @@ class Identity:
         return Kin.UNKNOWN not in found.kins or self._decide(topic, found.archived)
 
     async def still_has(self, topic: TopicDescription, known: TopicFact, place: Place, held: FinishedSegment) -> bool:
-        """Tell whether a log is still the one that is archived, and from which what is held came.
+        """Tell whether a log is still the archived one, and the one from which the held records came.
 
-        What came after the first of it came from the same log: what was deleted does not come back.
+        It is enough to compare the first held records: a deleted log does not come back, so the later ones came from it, too.
         """
         for _ in range(_ATTEMPTS):
             at = (await self._client.offsets([place.key]))[place.key]
-            sight = await self._look_past(place, held.facts.next, at)
+            sight = await self._sight_end_past(place, held.facts.next, at)
             try:
                 is_same = await self._still_has(topic, known, place, held, at)
             except LogStartError:
@@ -157,44 +161,44 @@ class Identity:
             return has_first is not False
         if at.log_start == held.facts.next or await self._has_sighted(place, at):
             return True
-        if self._unproven is Unproven.GO_ON and at.high_watermark >= held.facts.next:
+        if self._unproven is UnprovenPolicy.GO_ON and at.high_watermark >= held.facts.next:
             return True
         return Kin.SAME in (await self._compare(topic, known)).kins
 
     # --- sights of the end of a log
 
-    async def look_ahead(self, topic: TopicDescription) -> Mapping[int, Sight | None]:
-        """Look at the ends of logs. Once it is proved, later, whose they are, what was seen proves it as long as it is there.
+    async def sight_log_ends(self, topic: TopicDescription) -> Mapping[int, Sight | None]:
+        """Read a record near the end of each log. Once it is proved whose log that is, the record proves it again, while it is there.
 
-        Of a backup that is behind, the log may lose all that is archived; what is near its end it keeps longest.
+        When a backup is behind, its log may lose all archived records. Records near the end stay longest.
         """
-        offsets, _ = await self._client.offsets_known([(topic.name, number) for number in topic.partitions])
+        offsets, _ = await self._client.offsets_each([(topic.name, number) for number in topic.partitions])
         keys = sorted(offsets)
-        sights = await asyncio.gather(*(self._look(key, topic.topic_id, offsets[key]) for key in keys))
+        sights = await asyncio.gather(*(self._sight_end(key, topic.topic_id, offsets[key]) for key in keys))
         return {number: sight for (_, number), sight in zip(keys, sights, strict=True)}
 
     def keep(self, topic: str, root: int, sights: Mapping[int, Sight | None]) -> None:
-        """Note that the logs in which these were seen are those of a root."""
+        """Note that the logs with these records belong to a root of lives."""
         for number, sight in sights.items():
             if sight is not None:
                 self._sights[topic, number] = root, sight
 
     async def goes_on(self, place: Place) -> bool:
-        """Tell whether a log that lost the position of a backup is known to be the same, by what was seen ahead of it."""
+        """Tell whether a log that no longer has a backup's position is the same log, by the record that was seen near its end."""
         at = (await self._client.offsets([place.key]))[place.key]
-        sight = await self._look(place.key, place.topic_id, at)
+        sight = await self._sight_end(place.key, place.topic_id, at)
         is_same = await self._has_sighted(place, at)
         if is_same:
             self.keep(place.topic, place.root, {place.partition: sight})
         return is_same
 
-    async def _look_past(self, place: Place, offset: int, at: PartitionOffsets) -> Sight | None:
-        """Look again, when the last sight will be no help: behind it, what is archived itself is seen."""
+    async def _sight_end_past(self, place: Place, offset: int, at: PartitionOffsets) -> Sight | None:
+        """Read a record near the end again, unless the last one lies at or behind `offset`: below it, archived records prove as much."""
         _, last = self._sights.get(place.key, (0, None))
         is_needed = at.last_stable > offset and (last is None or last.offset < offset)
-        return await self._look(place.key, place.topic_id, at) if is_needed else None
+        return await self._sight_end(place.key, place.topic_id, at) if is_needed else None
 
-    async def _look(self, key: TopicPartition, topic_id: str, at: PartitionOffsets) -> Sight | None:
+    async def _sight_end(self, key: TopicPartition, topic_id: str, at: PartitionOffsets) -> Sight | None:
         return await self._read_sight(key, topic_id, max(at.log_start, at.last_stable - _NEAR_THE_END), at.last_stable)
 
     async def _has_sighted(self, place: Place, at: PartitionOffsets) -> bool:
@@ -204,7 +208,7 @@ class Identity:
         return sight == await self._read_sight(place.key, place.topic_id, sight.offset, sight.offset + 1)
 
     async def _read_sight(self, key: TopicPartition, topic_id: str, start: int, end: int) -> Sight | None:
-        """Return the last record of a range; None also when it cannot be read: it is one proof less."""
+        """Read the last record of a range; None also when it cannot be read, which only means one proof less."""
         seen: list[Sight] = []
 
         def take(frame: Frame) -> None:
@@ -225,8 +229,8 @@ class Identity:
     # --- what holds where nothing tells
 
     def _decide(self, topic: str, archived: Sequence[tuple[Place, Archived]]) -> bool:
-        """Do what the configuration says where nothing else tells."""
-        if self._unproven is Unproven.REFUSE:
+        """Decide by the configuration, where no record proves anything."""
+        if self._unproven is UnprovenPolicy.REFUSE:
             place, end = archived[0]
             raise KafkaError(
                 f"topic {topic} has no topic id that is known, and none of the archived records was found in its log: not the"
@@ -234,7 +238,7 @@ class Identity:
                 " tells whether it was created again, and nothing of it is archived until topics.unproven says: go-on (it is"
                 " the same topic) or new-life (it is another one)"
             )
-        return self._unproven is Unproven.GO_ON
+        return self._unproven is UnprovenPolicy.GO_ON
 
     async def newest(self, place: Place) -> Archived | None:
         """Return the newest object of a partition; None when nothing is archived."""
@@ -245,7 +249,7 @@ class Identity:
         return newest_first(self._pool, sink.archive, place.topic, place.partition, place.lineage)
 
     async def kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
-        """Tell what a log, which begins and ends there, is to an archive that ends with that object."""
+        """Find how a log, of the range `at`, is related to an archive that ends with the object `end`."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._kin(place, end, at)
@@ -260,7 +264,7 @@ class Identity:
         return KafkaTemporaryError(f"{place}: the brokers delete faster than it can be compared with the archive")
 
     async def _kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
-        below = min(end.next, at.last_stable)  # behind it nothing is served while a transaction is open
+        below = min(end.next, at.last_stable)  # nothing behind the last stable offset is served
         agrees = await self._agrees(place, end, at.log_start, below)
         if agrees is None:
             return await self._kin_without_records(place, end, at)
@@ -278,7 +282,7 @@ class Identity:
         return Kin.SAME if await self._has_sighted(place, at) else Kin.UNKNOWN
 
     async def _was_cut_back(self, place: Place, end: Archived, log_start: int, below: int) -> bool:
-        """Tell whether a log that has other records is the same one up to where it was cut back, as epochs tell."""
+        """Tell whether a log with other records is the same log up to an offset where it was cut back, by its epochs."""
         sink = self._sink
         branch = await find_branch(
             self._client,
@@ -292,9 +296,9 @@ class Identity:
         return branch.offset < below and bool(await self._agrees(place, end, log_start, branch.offset))
 
     async def _agrees(self, place: Place, end: Archived, log_start: int, below: int) -> bool | None:
-        """Tell whether the newest archived records below an offset are the log's, or else others that it still has.
+        """Tell whether the log has the newest archived records below an offset, or, where those are gone, older ones.
 
-        None: it has none of those that it was asked for.
+        None: it has none of the records that were compared.
         """
         if below <= log_start:
             return None
@@ -309,11 +313,11 @@ class Identity:
         return await self._survivors_agree(place, log_start, below) if agrees is None else agrees
 
     async def _survivors_agree(self, place: Place, log_start: int, below: int) -> bool | None:
-        """Tell it of the records that compaction has left, from the oldest on."""
+        """Do the same with the records that compaction has left, from the oldest on."""
         position = log_start
-        for _ in range(_LOOKS):
+        for _ in range(_MOST_SAMPLES):
             wanted = self._range(place, position, below)
-            found = None if position >= below else await first_offset(self._client, wanted)
+            found = None if position >= below else await first_record_offset(self._client, wanted)
             if found is None:
                 return None
             sink = self._sink
@@ -354,7 +358,7 @@ class Identity:
 
 
 def _first_records(held: FinishedSegment, log_start: int) -> Frame | None:
-    """Read the first records of a segment that is not put yet, or the first that its log could still have."""
+    """Read the first records of a segment that is not put yet, at or above the start of its log."""
     source = held.source
     with held.open_body() as body:
 
@@ -362,7 +366,7 @@ def _first_records(held: FinishedSegment, log_start: int) -> Frame | None:
             body.seek(start)
             return body.read(stop - start)
 
-        container = Container(read(0, min(held.size, PIECE_BYTES)), read, str(held.blocks), held.size)
+        container = Container(read(0, min(held.size, END_PIECE_BYTES)), read, str(held.blocks), held.size)
         key = SegmentKey(topic=source.topic, partition=source.partition, base=held.facts.base)
         for block in container.blocks():
             for frame in container.frames(block, key):

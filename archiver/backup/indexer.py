@@ -1,4 +1,4 @@
-"""What a backup does for the index of facts, beside its work: it tells what was put, by it and by one that was killed, and merges."""
+"""What a backup does for the index of facts beside its work: it adds what it has put, and what a killed one had put before, and merges."""
 
 import asyncio
 import logging
@@ -9,28 +9,29 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.control_census import count_beside
+from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.index import MOST_FILES, FreshEntries, append_to_index, merge_index, read_index
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
+from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.inventory import learn_unknown
-from archiver.archive.topics import list_topics_known
+from archiver.archive.topics import list_newest_topic_facts
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import workers
 
 log = logging.getLogger(__name__)
 
-# Between two files of an instance; what was put since the last one costs each reader a HEAD.
+# Between two files of an instance. Each object that was put since costs every reader a HEAD.
 EVERY_S: Final = 600.0
-_MANY = 2_000  # entries that are reason for a file before
-_LOOK_S = 10.0
-_LAST_S = 2.0  # for the last file, of the 15 s that a stop may take
-_END_S = 30.0  # the same where nobody waits
-_COUNT_S = 10.0  # of that, to count what lies beside the records: a year of snapshots has half a million
+_MANY = 2_000  # so many entries are written before that time
+_BRING_IN_EVERY_S = 10.0
+_LAST_S = 2.0  # the last file may take so much of the 15 s of a stop
+_END_S = 30.0  # the same at the end of a backup that was not stopped
+_COUNT_S = 10.0  # of that, for counting the objects beside the records: a year of snapshots has half a million
 
 
 class Indexer:
-    """Writes in a thread of its own, so that nothing waits for it. Whatever goes wrong costs readers a HEAD, and nothing else."""
+    """Writes in a thread of its own, so that nothing waits. Whatever goes wrong costs readers a HEAD an object, and nothing else."""
 
     def __init__(
         self,
@@ -40,12 +41,11 @@ class Indexer:
         clock: Callable[[], float],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = archive.store
-        self._layout = archive.layout
+        self._archive = archive
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._told = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._seen_beside = NOTHING_SEEN  # what this instance has written into the index, or read there
         self._has_read = False
 
     async def run(self) -> None:
@@ -53,7 +53,7 @@ class Indexer:
         with workers(1, "indexer") as worker:
             written_at_s = self._clock()
             while True:
-                await self._wait(_LOOK_S)
+                await self._wait(_BRING_IN_EVERY_S)
                 await worker.call(self.bring_in)
                 if len(self._fresh) >= _MANY or self._clock() - written_at_s >= EVERY_S:
                     written_at_s = self._clock()
@@ -74,7 +74,7 @@ class Indexer:
             running.cancel()
 
     async def finish(self) -> None:
-        """Write what is left, while the time of a stop runs: no longer than a moment, without a merge or a count."""
+        """Write what is left when the backup is stopped: within a moment, without merging or counting."""
         await self._finish(_LAST_S, has_time=False)
 
     async def _finish(self, most_s: float, *, has_time: bool) -> None:
@@ -83,21 +83,19 @@ class Indexer:
                 async with asyncio.timeout(most_s):
                     write = partial(self.write, has_time=has_time, is_last=has_time)
                     bring_in = partial(self.bring_in, most_s / 3)
-                    # What is fresh goes first. Without it, both read the index: once.
+                    # Fresh entries are written first. Where there are none, `bring_in` goes first, so that the index is read only once.
                     for work in (write, bring_in) if len(self._fresh) else (bring_in, write):
                         await worker.call(work)
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
     def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
-        """Tell the facts of the topics of the entries, and all that was not told yet; of other objects what can be counted in time."""
+        """Return what is news beside the records: numbers of topics' newest facts, and counts of other objects, as far as time allows."""
         topics = {entry.key.topic for entry in entries}
-        known = list_topics_known(Archive(self._store, self._layout))
-        told = self._told
+        known = list_newest_topic_facts(self._archive)
+        told = self._seen_beside
         until_s = self._clock() + count_s
-        found = (
-            count_beside(Archive(self._store, self._layout), goes_on=lambda: self._clock() < until_s) if count_s else {}
-        )
+        found = count_beside(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
         return SeenBeside(
             {
                 topic: number
@@ -110,30 +108,30 @@ class Indexer:
     def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
         """Write what is fresh, if anything, and merge when the files became many. It never raises.
 
-        Without time nothing is merged, nor counted: what large restores have noted takes seconds to list. At last, also
-        what is news beside the records is written alone: nobody may come who puts one.
+        Without time, nothing is merged or counted: the notes of large restores take seconds to list. At the end of a backup
+        (`is_last`), news beside the records is written also without an entry: perhaps nobody puts a segment later.
         """
         entries = self._fresh.take()
         if not entries and not is_last:
             return
         try:
             if not entries and not self._has_read:
-                self._told = self._told.joined(read_index(Archive(self._store, self._layout), lambda _: False).beside)
+                self._seen_beside = self._seen_beside.joined(read_index(self._archive, lambda _: False).beside)
             beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
             if not entries and not any(beside):
                 return
             self._append(entries, beside, may_merge=has_time)
         except StoreTemporaryError as error:
-            # Perhaps it is there already: to write it twice does no harm.
+            # Perhaps the file was written: entries that are written twice do no harm.
             self._fresh.give_back(entries)
             log.info("the index of facts was not written, and is tried again: %s", error)
         except Exception as error:  # a cache must not stop a backup
             log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
 
     def bring_in(self, most_s: float = math.inf) -> None:
-        """Add what was put here before this process, by one that was killed before it told. It never raises.
+        """Add objects that a process before this one had put, and was killed before it wrote them into the index. It never raises.
 
-        What is not added in time, the next backup finds.
+        The next backup finds what was not added in time.
         """
         found = self._fresh.take_found()
         try:
@@ -158,21 +156,21 @@ class Indexer:
             self._append(waiting)
 
     def _unknown(self, found: Mapping[Directory, Mapping[int, int]]) -> Iterator[list[IndexEntry]]:
-        """Learn what the index does not know of partitions that were found with an end."""
+        """Learn what the index lacks of partitions in which this process found objects."""
         if not found:
             return
         topics = {topic for topic, _ in found}
-        index = read_index(Archive(self._store, self._layout), topics.__contains__)
-        self._told, self._has_read = self._told.joined(index.beside), True
+        index = read_index(self._archive, topics.__contains__)
+        self._seen_beside, self._has_read = self._seen_beside.joined(index.beside), True
         for (topic, life), ends in found.items():
             for partition in index.not_whole((topic, life), ends):
-                yield from learn_unknown(Archive(self._store, self._layout), index, topic, life, partition)
+                yield from learn_unknown(self._archive, index, topic, life, partition)
             index.forget((topic, life))
 
     def _append(
         self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
     ) -> None:
-        files = append_to_index(Archive(self._store, self._layout), entries, beside)
-        self._told = self._told.joined(beside)
+        files = append_to_index(self._archive, entries, beside)
+        self._seen_beside = self._seen_beside.joined(beside)
         if files >= MOST_FILES and may_merge:
-            merge_index(Archive(self._store, self._layout))
+            merge_index(self._archive)

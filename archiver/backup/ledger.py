@@ -1,31 +1,31 @@
-"""What a backup tells of itself while it works."""
+"""What a backup reports of itself while it works."""
 
 from typing import Final, Protocol
 
 
 class Ledger(Protocol):
-    """What a backup tells while it works, from any thread; archiver.backup.metrics keeps it, beyond the life of a writer.
+    """Takes reports of a working backup, from any thread; archiver.backup.metrics counts them, longer than a writer lives.
 
-    Causes are words of a small set (of an error class, a code), never free text: each makes a time series for good.
+    A cause is a word of a small set (an error class, a code), never free text: each cause makes a time series for good.
     """
 
     def put(self, topic: str, *, records: int, payload_bytes: int, stored_bytes: int, seconds: float) -> None:
-        """A segment became durable by us."""
+        """Report that a segment, put by this instance, became durable."""
 
     def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
-        """Offsets could not be had."""
+        """Report offsets that could not be had."""
 
     def fetched(self, topic: str, fetched_bytes: int) -> None:
-        """Bytes came from a broker."""
+        """Report bytes that came from a broker."""
 
     def retried(self, effect: str, cause: str) -> None:
-        """An effect (put, fetch, open, ...) did not work, and is tried again."""
+        """Report an effect (put, fetch, open, ...) that failed, and is tried again."""
 
     def failed(self, topic: str, cause: str) -> None:
-        """A partition stopped on something that another try may not heal."""
+        """Report a partition that stopped on something that another try may not heal."""
 
     def branched(self, topic: str) -> None:
-        """A log was cut back: an alarm."""
+        """Report a log that was cut back, which is an alarm."""
 
 
 class _NoLedger:

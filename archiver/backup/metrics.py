@@ -1,4 +1,4 @@
-"""What a running backup shows of itself. Every metric is declared here, once; docs/metrics.md is made of that."""
+"""The metrics of a running backup. Each is declared here, once; docs/metrics.md is made from these declarations."""
 
 import threading
 from bisect import bisect_left
@@ -20,7 +20,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A metric as it is scraped."""
+    """The declaration of a metric."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -51,8 +51,8 @@ RETRIES: Final = Declared(
 HOLES: Final = Declared(
     "archiver_holes_total",
     "counter",
-    "Ranges of offsets that are not in the archive: `expired` when their turn came, `before-start` of the backup, or"
-    " `unreadable` and skipped.",
+    "Ranges of offsets that are not in the archive: already deleted in Kafka (`expired`), before `backup.start`"
+    " (`before-start`), or skipped (`unreadable`).",
     ("topic", "cause"),
 )
 HOLE_OFFSETS: Final = Declared(
@@ -61,13 +61,13 @@ HOLE_OFFSETS: Final = Declared(
 UNREADABLE_OFFSETS: Final = Declared(
     "archiver_unreadable_offsets_total",
     "counter",
-    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`); of the partitions that had one.",
+    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`). Partitions without such a batch have no series.",
     ("topic", "partition"),
 )
 FAILURES: Final = Declared(
     "archiver_failures_total",
     "counter",
-    "Times that a partition ended with an error that a retry does not heal soon.",
+    "How often a partition stopped with an error that a retry does not heal soon.",
     ("topic", "cause"),
 )
 BRANCHES: Final = Declared(
@@ -102,18 +102,18 @@ RETENTION_LEFT: Final = Declared(
 PARTITIONS: Final = Declared(
     "archiver_partitions",
     "gauge",
-    "Partitions that this instance holds; of an included topic that it may not describe, those that it knows of, or one.",
+    "Partitions that this instance holds. A topic that may not be described counts with its known partitions, or with 1.",
 )
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that do not get on because of an error; all of a topic that may not be described, and while the"
-    " group cannot be asked all that this instance does not have.",
+    "Partitions of these that are stuck with an error: all of a topic that may not be described; and, while the group"
+    " cannot be asked, all that this instance does not have.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
     "gauge",
-    "For how long this instance has seen a transaction hold back the last stable offset, and so the archive.",
+    "How long this instance has seen an open transaction hold back the archive (Kafka's last stable offset).",
     ("topic", "partition", "producer_id"),
 )
 BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the version.", ("version",))
@@ -126,14 +126,14 @@ _PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """How far one held partition is, at the moment of a scrape."""
+    """How far a held partition is archived, at the moment of a scrape."""
 
     topic: str
     partition: int
-    position: int  # durable below it
+    position: int  # everything below is durable
     high_watermark: int | None  # None: not known yet
     oldest_pending_ms: int | None  # timestamp of the oldest record that is known and not durable; None: no such record
-    pending_since_s: float | None  # for how long something is pending whose timestamp is not known; None: nothing is
+    pending_since_s: float | None  # for how long something without a known timestamp is pending; None: nothing is
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
@@ -143,7 +143,7 @@ class PartitionState:
         return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
 
     def pending_age_s(self, now_ms: int) -> float | None:
-        """Return the age of the oldest record not durable yet, None when there is none. A clock ahead of ours makes no age."""
+        """Return the age of the oldest record that is not durable; None when there is none. A timestamp in the future counts as age 0."""
         if self.oldest_pending_ms is None:
             return self.pending_since_s
         return max(0, now_ms - self.oldest_pending_ms) / 1000
@@ -171,7 +171,7 @@ class Metrics:
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
-        self._lock = threading.Lock()  # one call is one fact: a scrape sees all of it or nothing
+        self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
         self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
         self._puts_within = [0] * (len(_PUT_BOUNDS_S) + 1)
         self._put_seconds = 0.0
@@ -217,12 +217,12 @@ class Metrics:
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type: OpenMetrics where the Accept header names it, else Prometheus' own."""
         openmetrics = "application/openmetrics-text"
-        # Not the header itself: what a client writes as its version would become part of our answer.
+        # The header itself is not used: a version that a client writes there would become part of our answer.
         encode, content_type = choose_encoder(openmetrics if openmetrics in accept else "")
         return encode(self), content_type
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family: the interface of a prometheus-client collector."""
+        """Yield every metric family, as prometheus-client asks of a collector."""
         states = list(self._state())
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
@@ -236,7 +236,7 @@ class Metrics:
             yield puts if declared is PUT_SECONDS else _family(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
-        """Show what did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first one matters."""
+        """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first event matters."""
         for topic in topics:
             for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
                 self._counts[declared][topic,] += 0
@@ -267,7 +267,7 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
             values[OPEN_TRANSACTION_AGE][state.topic, str(state.partition), str(producer_id)] = age_s
     for topic, held in by_topic.items():
         lags = [state.lag_offsets for state in held if state.lag_offsets is not None]
-        if lags:  # of none known: no series, rather than a lag of 0
+        if lags:  # where no lag is known, there is no series, rather than a lag of 0
             values[LAG][topic,] = sum(lags)
             values[LAG_MAX][topic,] = max(lags)
         values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in held)
@@ -280,17 +280,17 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
 _PAGE: Final = """\
 # Metrics
 
-`archiver backup` serves these at `http://HOST:PORT/metrics` where `metrics.listen` is `HOST:PORT`; `make docs` makes this page of their declarations.
+`archiver backup` serves these at `http://HOST:PORT/metrics`, when `metrics.listen` is `HOST:PORT`. `make docs` writes this page from the declarations in the program.
 `/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
-most often by a backup that runs until stopped, it says so and goes on without.
+most often by a backup that runs until stopped, it says so and goes on without an endpoint.
 
-They ask nobody who they are, and speak no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
-errors, on `/readyz` perhaps addresses of brokers; no record, no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where nobody but the monitoring gets (a
-pod's network with a policy), and put a proxy with TLS before it where others may.
+The endpoint has no password and no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
+errors, and on `/readyz` perhaps addresses of brokers. It shows no record and no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where only the monitoring gets (a
+pod's network with a policy); else put a proxy with TLS before it.
 
-Counters count since the process started, whichever partitions it held meanwhile. Gauges are worked out at each scrape, from the partitions that
-this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. What no instance holds, no
-gauge shows: alarm on an instance that is down as well.
+Counters count since the process started, over all partitions that it held meanwhile. Gauges are worked out at each scrape, from the partitions that
+this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. Unowned partitions
+have no gauge: also alert with `absent()`.
 
 | name | type | labels | meaning |
 | --- | --- | --- | --- |

@@ -17,12 +17,12 @@ from archiver.process.text import printable
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[], str | None]  # None: all is well; else the reason why not
+HealthCheck = Callable[[], str | None]  # None: all is well; otherwise what is wrong
 
-# Prometheus, a kubelet and a few people: more connections at once are a fault of someone's, and the oldest is dropped.
+# Enough for Prometheus, a kubelet and a few people. More connections at once are somebody's fault, and the oldest is dropped.
 MOST_CONNECTIONS: Final = 16
 _CLIENT_PATIENCE_S: Final = 10.0
-_POLL_S: Final = 0.1  # how soon `serve_forever` notices that it shall end
+_POLL_S: Final = 0.1  # how soon `serve_forever` notices that it should end
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -30,10 +30,10 @@ class MetricsServer:
     """Serves while its `with` block is entered, from threads that never keep a process alive.
 
     Entering raises UsageError where `listen` (host:port, [IPv6]:port; port 0: any free one) cannot be had. The checks
-    and what `metrics` asks are called from the server's threads.
+    and `metrics` are called from the server's threads.
     """
 
-    def __init__(self, listen: str, metrics: Metrics, *, is_healthy: Check, is_ready: Check) -> None:
+    def __init__(self, listen: str, metrics: Metrics, *, is_healthy: HealthCheck, is_ready: HealthCheck) -> None:
         self._listen = listen
         self._pages: dict[str, _Page] = {
             "/metrics": lambda accept: (HTTPStatus.OK, *metrics.exposition(accept)),
@@ -44,7 +44,10 @@ class MetricsServer:
     def __enter__(self) -> Self:
         try:
             self._server = _Server(self._listen, self._pages)
-        except (OSError, OverflowError) as error:  # taken, not ours, no such name; a port above 65535
+        except (
+            OSError,
+            OverflowError,
+        ) as error:  # the address is taken, is not ours, or has no such name; or the port is above 65535
             raise UsageError(f"metrics.listen: cannot listen on {self._listen}: {error}; choose another") from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_S,), name="metrics-server", daemon=True
@@ -62,7 +65,7 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """host:port where it listens; within the `with` block only."""
+        """host:port where the server listens; only within the `with` block."""
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if self._server.address_family == socket.AF_INET6 else f"{host!s}:{port}"
 
@@ -82,17 +85,19 @@ def _line(text: str) -> bytes:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread per connection, a bounded number of both: a client that hangs loses its place to one that comes."""
+    """One thread per connection, and a bounded number of both: a client that hangs loses its place to a new one."""
 
     daemon_threads = True
-    request_queue_size = 128  # with 5, a burst overflows it, and TCP tries again after a second
-    allow_reuse_port = False  # some Pythons set it: a second instance would take half of our scrapes, without an error
+    request_queue_size = 128  # the default of 5 overflows in a burst, and TCP tries again only after a second
+    allow_reuse_port = (
+        False  # some versions of Python set this: a second instance would get half of our scrapes, without an error
+    )
 
     def __init__(self, listen: str, pages: dict[str, _Page]) -> None:
         host, _, port = listen.rpartition(":")
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         self.pages = pages
-        self._connections: dict[socket.socket, None] = {}  # the oldest first
+        self._connections: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
         super().__init__((host.strip("[]"), int(port)), _Handler)
 
@@ -126,7 +131,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _hang_up(connection: socket.socket) -> None:
-    with suppress(OSError):  # the other side was quicker
+    with suppress(OSError):  # the client closed it first
         connection.shutdown(socket.SHUT_RDWR)
 
 

@@ -1,4 +1,4 @@
-"""Transactions that stay open and hold the last stable offset back: nobody reads past them, and nothing is archived."""
+"""Transactions that stay open and hold the last stable offset back: nobody reads past them, so nothing behind is archived."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from archiver.kafka.cluster import TopicPartition
 
 log = logging.getLogger(__name__)
 
-# A transaction of an ordinary producer times out after a minute.
+# As long as the transaction of an ordinary producer lasts at most: it times out after a minute.
 HELD_BACK_S: Final = 60.0
 _EVERY_S = 10.0
 _MOST_AT_ONCE = 20  # partitions asked about in one round
@@ -26,9 +26,9 @@ async def watch_transactions(
     clock_ms: Callable[[], int],
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Name the transactions that hold a partition back, once each."""
+    """Log each transaction that holds a partition back, once."""
     named: set[tuple[TopicPartition, int, int]] = set()
-    looked_at_s: dict[TopicPartition, float] = {}
+    asked_at_s: dict[TopicPartition, float] = {}
     while True:
         await wait(_EVERY_S)
         now_s = clock()
@@ -37,12 +37,12 @@ async def watch_transactions(
             for feed in feeds.values()
             if feed.held_back_since_s is not None and now_s - feed.held_back_since_s > HELD_BACK_S
         ]
-        # Those that were not looked at for the longest time first: all of them have their turn.
-        held_back.sort(key=lambda feed: looked_at_s.get(feed.key, 0.0))
+        # The partition that was not asked about for the longest time comes first: each has its turn.
+        held_back.sort(key=lambda feed: asked_at_s.get(feed.key, 0.0))
         for feed in held_back[:_MOST_AT_ONCE]:
-            looked_at_s[feed.key] = now_s
-            await _look_at(client, feed, named, clock_ms)
-        looked_at_s = {feed.key: looked_at_s.get(feed.key, 0.0) for feed in held_back}
+            asked_at_s[feed.key] = now_s
+            await _name_transactions(client, feed, named, clock_ms)
+        asked_at_s = {feed.key: asked_at_s.get(feed.key, 0.0) for feed in held_back}
         present = {
             (feed.key, one.producer_id, one.start_offset) for feed in held_back for one in feed.open_transactions
         }
@@ -50,14 +50,14 @@ async def watch_transactions(
 
 
 async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
-    """Ask who holds the last stable offset of a partition back."""
+    """Ask the broker which transactions hold the last stable offset of a partition back."""
     try:
         feed.open_transactions = tuple(await client.open_transactions(*feed.key))
     except (KafkaError, KafkaTemporaryError) as error:
         log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
 
 
-async def _look_at(
+async def _name_transactions(
     client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
 ) -> None:
     await learn_open_transactions(client, feed)

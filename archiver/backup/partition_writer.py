@@ -5,34 +5,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.block_budget import BlockRoom, DecodingRoom
-from archiver.archive.handle import Archive
-from archiver.archive.index import FreshEntries
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
+from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment
 from archiver.archive.topics import PartitionSource
-from archiver.backup.ledger import Ledger
-from archiver.codec.avro import MOST_DECOMPRESSED_BYTES as MOST_BLOCK_BYTES
+from archiver.backup.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
+from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.codec.batch import (
-    MOST_DECOMPRESSED_BYTES,
     DecodedBatches,
-    Scratch,
-    decode_batches,
     first_batch_bytes,
-    first_offset,
+    first_batch_offset,
     first_step,
-    whole_batches,
 )
-from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
-from archiver.config.model import Unreadable
-from archiver.errors import CorruptBatchError, CorruptSegmentError, LargeBatchError, StoreTemporaryError, StrangerError
+from archiver.codec.frame import Column, Frame
+from archiver.errors import CorruptBatchError, CorruptSegmentError, StoreTemporaryError, StrangerError
+from archiver.process.backoff import Backoff
 from archiver.process.failpoints import reach
-from archiver.process.silence import Vigil
 from archiver.store.port import ObjectKind
 
 log = logging.getLogger(__name__)
@@ -46,21 +37,6 @@ _LEVELS = {
     HoleCause.BEFORE_START: logging.INFO,
     HoleCause.UNREADABLE: logging.ERROR,
 }
-_AVRO_OF_HEADERS = 6  # times as large they may be in Avro: five for keys that are not UTF-8, and what goes with them
-
-
-Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of transactions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
-    """What one fetch at `position` brought."""
-
-    position: int
-    records: memoryview
-    aborted: Aborted = ()
-    follows: bool = False  # it is the rest of a fetch: no batch of it may begin below the position
-    charged_bytes: int = 0  # so much of its first batches counts as source bytes of a segment already
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,76 +51,12 @@ class Written:
     holes: list[Hole] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy:
-    """Which record batches are opened, and what becomes of those that nobody can read."""
-
-    most_bytes: int = MOST_DECOMPRESSED_BYTES  # of the records of one
-    unreadable: Unreadable = Unreadable.STOP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSink:
-    """Where segments go, and how."""
-
-    archive: Archive
-    limits: SegmentLimits
-    age_s: float
-    spool: Spool
-    clock: Callable[[], float]
-    vigil: Vigil
-    ledger: Ledger
-    decoding: DecodingRoom = field(default_factory=lambda: DecodingRoom(MOST_DECOMPRESSED_BYTES))
-    batches: BatchPolicy = BatchPolicy()
-    room: BlockRoom = field(default_factory=BlockRoom)
-    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
-
-
 class PutLaterError(StoreTemporaryError):
-    """A put did not work; its outcome is unknown. The closed segment waits, and `flush` puts it again."""
+    """A put failed, and its outcome is unknown. The closed segment waits, and `flush` puts it again."""
 
     def __init__(self, error: StoreTemporaryError, pause_s: float) -> None:
         super().__init__(str(error), cause=error.cause)
         self.pause_s = pause_s
-
-
-def fault_of(
-    records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingRoom
-) -> CorruptBatchError | None:
-    """Open the first batch of a fetch at `position`, and drop what comes out. None: nothing is wrong with it."""
-    with decoding.lend(most_bytes) as scratch:
-        try:
-            _decode(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
-        except CorruptBatchError as error:
-            return _without_frames(error)
-    return None
-
-
-def _decode(batches: memoryview, position: int, aborted: Aborted, most_bytes: int, scratch: Scratch) -> DecodedBatches:
-    decoded = decode_batches(batches, position, aborted, most_bytes, scratch)
-    for frame in decoded.frames():
-        if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
-            break
-        headers = frame.column(Column.HEADER_LENGTH)
-        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
-        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
-            raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
-    return decoded
-
-
-def _without_frames(error: CorruptBatchError) -> CorruptBatchError:
-    """Return another one: whoever keeps this one keeps its frames, and with them what was decompressed, 256 MiB of a bomb."""
-    return type(error)(str(error))
-
-
-def epoch_of(batches: Longs) -> int:
-    """Return the leader epoch of the last batch of a table; -1 when there is none."""
-    return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
-
-
-def _epoch_before(content: memoryview, offset: int) -> int:
-    batches, _ = whole_batches(content, offset)
-    return epoch_of(batches[:, batches[BASE_OFFSET] < offset])
 
 
 def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
@@ -158,11 +70,11 @@ def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster
 
 
 class PartitionWriter:
-    """Takes fetches in order and makes segments of them. Not for two threads at once.
+    """Takes fetches in order and makes segments of them. Only one thread at a time may use it.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
-    `confirm` raises when the topic of this name is no longer the source's; it is asked before each put of a topic without
-    an id, where nothing else tells.
+    `confirm` raises when the topic of this name is no longer the source's. It is called before each put of a topic without
+    an id, where nothing else would show that.
     """
 
     def __init__(
@@ -180,31 +92,31 @@ class PartitionWriter:
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
-        self.was_overtaken = False  # at the last put another writer was first
+        self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
         self._confirm = confirm
-        self._silences = sink.vigil.silences
+        self._silences = sink.silence_counter.silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
-        self._closed: FinishedSegment | None = None  # waits for its put
+        self._closed: FinishedSegment | None = None  # the closed segment that waits for its put
         self._closed_at_s = 0.0
-        self._pause_s = _FIRST_PAUSE_S
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._base = end.next
         self._waiting_holes: list[Hole] = []
 
     @property
     def batches(self) -> BatchPolicy:
-        """Which batches it takes."""
+        """Which batches the writer takes."""
         return self._sink.batches
 
     @property
-    def decoding(self) -> DecodingRoom:
-        """What it decodes in."""
+    def decoding(self) -> DecodingBudget:
+        """The memory that the writer decodes in."""
         return self._sink.decoding
 
     @property
     def durable_position(self) -> int:
-        """Everything below it is in the archive, or is nothing that could be."""
+        """Everything below this offset is in the archive, or is nothing that could be archived."""
         return self._base if self.holds_records else self.position
 
     @property
@@ -213,13 +125,13 @@ class PartitionWriter:
 
     @property
     def held_records(self) -> int:
-        """How many are in a segment that is not known to be durable."""
+        """How many records are in segments that are not known to be durable."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.records) + (0 if closed is None else closed.facts.records)
 
     @property
     def spooled_bytes(self) -> int:
-        """What is held takes so much of the spool."""
+        """How many bytes of the spool the held segments take."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.spooled_bytes) + (0 if closed is None else closed.size)
 
@@ -228,7 +140,7 @@ class PartitionWriter:
         return None if self._open is None else self._opened_at_s
 
     def close_early(self) -> None:
-        """Let the open segment count as old."""
+        """Let the open segment count as old, so that it is due."""
         self._opened_at_s = -math.inf
 
     @property
@@ -238,15 +150,15 @@ class PartitionWriter:
 
     @property
     def is_due(self) -> bool:
-        """Whether a segment is to be put before anything else: it is full, or as old as one may be, or was closed before."""
+        """Whether a segment must be put before anything else: it is full, or old enough, or closed already."""
         opened = self._open
         return self._closed is not None or (opened is not None and (opened.is_full or self._is_old()))
 
     def take(self, fetch: Fetch) -> Fetch | None:
         """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
 
-        One that does not begin at the position is ignored: it was asked for before the position moved. CorruptBatchError:
-        the batch at the position cannot be read; what came before it is taken.
+        A fetch that does not begin at the position is ignored: it was asked for before the position moved. Raises
+        CorruptBatchError when the batch at the position cannot be read; batches before it were taken.
         """
         if fetch.position != self.position or self._closed is not None:
             return None
@@ -256,24 +168,24 @@ class PartitionWriter:
                 self._refuse_older(rest)
                 rest = self._take_step(rest)
         except CorruptBatchError as error:
-            raise _without_frames(error) from None
+            raise without_frames(error) from None
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
-        """Within a step the decoder sees batches that go back; here are those between two of them."""
-        if rest.follows and not rest.charged_bytes and first_offset(rest.records) < self.position:
+        """Refuse a batch that goes back behind the step before. Within a step the decoder refuses such batches."""
+        if rest.follows and not rest.charged_bytes and first_batch_offset(rest.records) < self.position:
             raise CorruptBatchError(
-                f"offset {first_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
+                f"offset {first_batch_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
             )
 
     def _take_step(self, rest: Fetch) -> Fetch:
-        """Take what a thread works on at once, or one batch that is larger. Returns what is left."""
+        """Take as many batches as a thread decodes at once, or a single larger one. Returns the rest."""
         batches = first_step(rest.records)
         *sizes, largest = self._sink.decoding.sizes(self._sink.batches.most_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
-            except CorruptBatchError as error:  # broken, or too large: only with more room that shows
+            except CorruptBatchError as error:  # broken or too large: only decoding with more memory shows which
                 good_bytes = error.good_bytes
             if good_bytes:
                 return self._take_within(most_bytes, batches[:good_bytes], rest)
@@ -282,17 +194,17 @@ class PartitionWriter:
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
         with self._sink.decoding.lend(most_bytes) as scratch:
-            decoded = _decode(batches, self.position, rest.aborted, most_bytes, scratch)
+            decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
             charged_bytes = self._append(decoded, batches, rest.charged_bytes)
         if (
             charged_bytes < decoded.source_bytes
-        ):  # a segment is due in their midst: they are decoded again after its put
+        ):  # a segment became due in the midst of the batches: they are decoded again after its put
             return replace(rest, charged_bytes=charged_bytes)
         left = rest.records[decoded.source_bytes :]
         return Fetch(position=self.position, records=left, aborted=decoded.aborted, follows=True)
 
     def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
-        """Append records until a segment is due. Returns how many bytes of the batches are charged to segments: all, or fewer."""
+        """Append records until a segment is due. Returns how many bytes of the batches were charged to segments, up to all."""
         left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
         for frame in decoded.frames():
             row = 0
@@ -304,7 +216,7 @@ class PartitionWriter:
                 if not left_rows:
                     self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
                 else:
-                    self.position, self.leader_epoch = segment.next, _epoch_before(batches, segment.next)
+                    self.position, self.leader_epoch = segment.next, epoch_before(batches, segment.next)
                 segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
                 if left_rows and self.is_due:
                     return decoded.source_bytes - left_bytes
@@ -316,37 +228,37 @@ class PartitionWriter:
     def skip(
         self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
     ) -> None:
-        """Go on behind what cannot be had; it becomes a hole of the next segment, and is told and counted now, if it is news."""
+        """Go on behind offsets that cannot be had. They become a hole of the next segment; if they are news, they are logged and counted now."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
-            self._tell_hole(hole, why)
+            self._report_hole(hole, why)
         self.position, self.leader_epoch = first_kept_offset, -1
         if self._open is not None:
             self._open.note_hole(hole)
-            self._open.forget_epoch()  # another one may have begun there
+            self._open.forget_epoch()  # another epoch may have begun there
         elif self._joins_waiting(hole):
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
 
     def _joins_waiting(self, hole: Hole) -> bool:
-        """Tell whether it is one with the hole before it; of very many that are not, no object's metadata could tell."""
+        """Tell whether a hole joins the waiting one before it. Very many holes join in any case: no object's metadata could hold them."""
         last = self._waiting_holes[-1] if self._waiting_holes else None
         if last is None or last.cause is not hole.cause:
             return False
         return last.last_offset + 1 == hole.first_offset or len(self._waiting_holes) >= MOST_HOLES
 
-    def _tell_hole(self, hole: Hole, why: str) -> None:
+    def _report_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
         log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
         self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int) -> None:
-        """Go on behind offsets that compaction left empty; not a hole."""
+        """Go on behind offsets that compaction has emptied; they are no hole."""
         if next_offset <= self.position:
             return
-        # Epochs may have begun and ended among what is gone: that of the last batch would seem to diverge here.
+        # Epochs may have begun and ended among the missing offsets: the epoch of the last batch would seem to diverge here.
         self.position, self.leader_epoch = next_offset, -1
         if self._open is not None:
             self._open.forget_epoch()
@@ -358,7 +270,7 @@ class PartitionWriter:
             self._close()
 
     def flush(self) -> None:
-        """Make durable what is held; PutLaterError when that did not work now."""
+        """Make durable what is held. Raises PutLaterError when that failed for now."""
         if self.holds_records:
             self._put()
 
@@ -372,10 +284,10 @@ class PartitionWriter:
         self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
-        """The open segment, or a new one that will begin with this row."""
+        """Return the open segment, or open one that will begin with this row."""
         if self._open is None:
             sink = self._sink
-            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.room)
+            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks)
             self._opened_at_s = sink.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
@@ -411,23 +323,23 @@ class PartitionWriter:
             if self._open is None:
                 raise ValueError(f"{self.source}: no segment is open")
             self._closed, self._open = self._open.finish(), None
-            self._closed_at_s, self._pause_s = self._sink.clock(), _FIRST_PAUSE_S
+            self._closed_at_s = self._sink.clock()
+            self._backoff.reset()
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
-        """The same put again tells its outcome. Not without end: then the partition is read again."""
+        """Return the error for a failed put: to be tried again, which shows the outcome; or, after a long time, final for this feed."""
         self.written.put_retries += 1
         self._sink.ledger.retried("put", error.cause)
         if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
             return error
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        return PutLaterError(error, pause_s)
+        return PutLaterError(error, self._backoff.next_s())
 
     def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
-        """After a silence others may have gone on here, and a key may have been swept: ask the archive before the put."""
+        """After a silence of this process, ask the archive before the put: others may have gone on here, and a key may have been swept."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._sink.vigil.silences
+        silences = self._sink.silence_counter.silences
         if silences == self._silences:
             return None
         source = self.source
@@ -436,18 +348,18 @@ class PartitionWriter:
         return end if end.next > self._base else None
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
-        """Put; the end of the archive then, which is another writer's when that one was first."""
+        """Put. Returns the end of the archive afterwards, which is another writer's if that one was first."""
         sink, key = self._sink, self._key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
             sink.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
         facts = closed.facts if etag is not None else self._winner(closed)
-        if facts.sha256 == closed.facts.sha256:  # also when the answer to our own put was lost
+        if facts.sha256 == closed.facts.sha256:  # ours: also when the answer to an earlier try was lost
             self._count(closed, sink.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
         sink.ledger.retried("put", "overtaken")
-        # Whoever was first may be far ahead by now.
+        # The writer that was first may be far ahead by now.
         source = self.source
         return position_of(sink.archive, source.topic, source.life, source.partition, facts.base)
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _TICK_S = 0.5
-_TICK_PER_PARTITION_S = 0.0005  # a look at each of a thousand partitions takes milliseconds
+_TICK_PER_PARTITION_S = 0.0005  # to check a thousand partitions takes milliseconds
 _LONG_PUT_S = 1.0
 
 
@@ -43,7 +43,7 @@ class Pump:
         on_durable: Callable[[Feed], None] = lambda _: None,
     ) -> None:
         self.feeds: dict[TopicPartition, Feed] = {}
-        self._unended: set[Feed] = set()  # also those that are not among `feeds` any more
+        self._unended: set[Feed] = set()  # also feeds that are not in `feeds` any more
         self._fetching = Fetching(
             client, self.feeds, self, memory_bytes=memory_bytes, rate_bytes=rate_bytes, clock=clock, ledger=ledger
         )
@@ -65,7 +65,7 @@ class Pump:
         return self
 
     def begin_loop(self, work: Coroutine[None, None, None]) -> None:
-        """Run what never ends by itself: if it does, who waits for feeds is told the defect."""
+        """Run a loop that never ends by itself. If it raises, `next_ended` raises that defect."""
 
         def note_end(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
@@ -94,10 +94,10 @@ class Pump:
         self.feeds[feed.key] = feed
         self._unended.add(feed)
         self.advance(feed)
-        self._fetching.look_for_leaders()
+        self._fetching.refresh_leaders()
 
     async def next_ended(self) -> Feed:
-        """Wait for a feed that has come to its end, or to an error; it is no longer among `feeds`. Closed ones are not told."""
+        """Wait for a feed that came to its end, or to an error; it is no longer in `feeds`. Closed feeds are left out."""
         feed = await self._ended.get()
         if feed is None:
             await asyncio.gather(*(task for task in self._broken))
@@ -105,12 +105,12 @@ class Pump:
         return feed
 
     def ended_now(self) -> list[Feed]:
-        """Those that `next_ended` would give at once."""
+        """Return the feeds that `next_ended` would give at once."""
         ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
         return [feed for feed in ended if feed is not None]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
-        """Flush what is held, drop what is not taken yet, end. What is not durable in time is abandoned, and returned."""
+        """Flush what feeds hold, drop what is not taken yet, and end them. Returns what was not durable in time, and is abandoned."""
         closing = list(feeds)
         for feed in closing:
             feed.closing = True
@@ -129,7 +129,7 @@ class Pump:
         return [feed.dropped for feed in closing if feed.dropped is not None]
 
     def let_go(self, feed: Feed) -> None:
-        """Somebody else may have the partition: what is held is put all the same, which does no harm; nobody waits."""
+        """Close a feed whose partition somebody else may have. What is held is put all the same, which does no harm; nobody waits."""
         feed.closing = feed.is_let_go = True
         self._forget(feed)
         self.advance(feed)
@@ -159,13 +159,13 @@ class Pump:
                 feed.note_pending(now_s)
             self._make_room()
             self._set_aside(now_s)
-            self._puts.tell(self._unended, now_s)
-            self._fetching.look_for_leaders()  # whoever asked the client about a topic may have made it forget
+            self._puts.warn_of_waiting(self._unended, now_s)
+            self._fetching.refresh_leaders()  # another request about a topic may have made the client forget its leaders
             self._on_tick()
             await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
 
     def _make_room(self) -> None:
-        """While the spool is full nothing is fetched, and the oldest segments are closed before their time."""
+        """While the spool is full, fetch nothing, and close the oldest segments before their time."""
         over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
         self._fetching.suspend(over_bytes > 0)
         opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
@@ -177,7 +177,7 @@ class Pump:
             self.advance(feed)
 
     def _set_aside(self, now_s: float) -> None:
-        """Where nothing can be fetched for want of memory, partitions whose puts take long hold none of it."""
+        """When fetching waits for memory, drop the fetches of partitions whose puts take long."""
         if not self._fetching.is_stuck():
             return
         for feed in self._unended:
@@ -189,7 +189,7 @@ class Pump:
     # --- archive
 
     def advance(self, feed: Feed) -> None:
-        """Begin what is next for a partition; one thing at a time. What was fetched before an error is archived."""
+        """Begin the next step of a partition, one at a time. What was fetched before an error is archived first."""
         if feed.working or feed.ended.is_set():
             return
         if feed.closing:
@@ -202,7 +202,7 @@ class Pump:
         elif feed.queue:
             self.spawn(feed, self._take)
         elif feed.broken is not None and not feed.closing:
-            self._fetching.look_into_broken(feed, feed.broken)
+            self._fetching.investigate_broken(feed, feed.broken)
         elif feed.is_ending:
             self._finish(feed)
         else:
@@ -216,7 +216,7 @@ class Pump:
                 feed.error = as_ours(error, feed.source)
             finally:
                 feed.working = False
-            self._tell_durable(feed)
+            self._report_durable(feed)
             self.advance(feed)
 
         feed.working = True
@@ -224,9 +224,9 @@ class Pump:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    def _tell_durable(self, feed: Feed) -> None:
-        if feed.writer.newest_base != feed.told_base:
-            feed.told_base = feed.writer.newest_base
+    def _report_durable(self, feed: Feed) -> None:
+        if feed.writer.newest_base != feed.reported_base:
+            feed.reported_base = feed.writer.newest_base
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
@@ -238,7 +238,7 @@ class Pump:
         self._follow(feed)
 
     def _follow(self, feed: Feed) -> None:
-        """Go on where the writer is, when another one was there first."""
+        """Fetch from where the writer is, when another writer has moved it."""
         if not feed.queue and feed.writer.position != feed.fetch_offset:
             feed.go_on_where_the_writer_is()
 
@@ -253,7 +253,7 @@ class Pump:
             self._end(feed)
 
     async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
-        """Do the work, and note what is wrong with it."""
+        """Do work in a thread, and note its error."""
         try:
             return await pool.call(work)
         except PutLaterError as error:
@@ -280,12 +280,14 @@ class Pump:
             self.spawn(feed, self._put)
             asyncio.get_running_loop().call_later(
                 SLOW_S + 0.005, self._begin_puts
-            )  # it takes no other's place from then on
+            )  # from then on it takes no other partition's place
 
     async def _put(self, feed: Feed) -> None:
-        """Close the segment, and put it beside the threads that decode: those are for the partitions that get on."""
-        error = feed.error  # of its fetches: what came before is archived
-        await self._in_thread(feed, self._pool, feed.writer.close)  # it compresses: what that takes, decoders have
+        """Close the segment, and put it in a thread of its own kind: threads that decode are for partitions that get on."""
+        error = feed.error  # an error of its fetches: what came before is archived
+        await self._in_thread(
+            feed, self._pool, feed.writer.close
+        )  # closing compresses, which is work for decoding threads
         await self._in_thread(feed, self._putters, feed.writer.flush)
         has_worked = feed.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
@@ -301,5 +303,5 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """It must not count as seen."""
+        """Drop what was fetched, so that it does not count as seen."""
         self._fetching.release(feed.drop_queue())

@@ -1,4 +1,4 @@
-"""Whose put is next: topics take turns, and one whose puts hang or fail has few at a time, so that others always find a thread."""
+"""Whose put is next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
 
 import logging
 from collections import Counter, deque
@@ -11,19 +11,19 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-MOST_PUTS: Final = 64  # at once, of all topics: each that hangs takes a thread
+MOST_PUTS: Final = 64  # puts at once, of all topics: each one that hangs takes a thread
 SLOW_S: Final = 0.25  # a put that takes longer waits for the store, and takes no CPU from others
-_SHARE, _LARGEST_SHARE = 8, 16  # of one topic, at once
-_FAILING_SHARE, _MOST_FAILING = 2, 16  # while trying does not help: of one topic, and of all such
+_SHARE, _LARGEST_SHARE = 8, 16  # puts of one topic at once
+_FAILING_SHARE, _MOST_FAILING = 2, 16  # puts at once while puts fail: of one such topic, and of all together
 _QUICK_AT_END, _SHARE_AT_END = 16, 32
 _PAUSE_AT_END_S: Final = 1.0
-_TELL_EVERY_S: Final = 60.0
+_WARN_EVERY_S: Final = 60.0
 
 _Queue = tuple[str, bool]  # topic, and whether its feeds are closing
 
 
 class PutLine:
-    """Feeds that wait. Topics take turns, the feeds of each in the order in which they came."""
+    """Feeds that wait for their put. Topics take turns; feeds of one topic go in the order in which they came."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, deque[Feed]] = {}  # by topic, the next one first
@@ -32,7 +32,7 @@ class PutLine:
         self._feeds.setdefault(feed.key[0], deque()).append(feed)
 
     def pop(self, may: Callable[[str], bool]) -> Feed | None:
-        """Return the first feed of the next topic that may."""
+        """Return the first feed of the next topic that may put."""
         topic = next((topic for topic in self._feeds if may(topic)), None)
         if topic is None:
             return None
@@ -44,7 +44,7 @@ class PutLine:
 
 
 class PutTurns:
-    """Feeds that are to put, and those that do. At most `at_once` puts are quick ones; slow ones come on top."""
+    """Feeds that wait for their put, and feeds whose put runs. At most `at_once` quick puts run; slow ones come on top."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -52,11 +52,11 @@ class PutTurns:
         self._running: dict[Feed, float] = {}  # since when
         self._running_of: Counter[str] = Counter()
         self._shares: dict[str, int] = {}
-        self._tell_again_at_s = 0.0
+        self._warn_again_at_s = 0.0
         self._error: PutLaterError | None = None
 
     def wait(self, feed: Feed, now_s: float) -> None:
-        """Let a feed wait for its turn, as often as one likes. One that is closing by now changes the line."""
+        """Let a feed wait for its turn; it may wait already. A feed that is closing by now changes to the line of closing feeds."""
         feed.put_due_since_s = now_s if feed.put_due_since_s is None else feed.put_due_since_s
         line = self._line_at_end if feed.closing else self._line
         if feed.put_line is not line:
@@ -64,7 +64,7 @@ class PutTurns:
             line.add(feed)
 
     def take(self, now_s: float) -> Iterator[Feed]:
-        """Give each feed whose turn has come; its put runs until `end`."""
+        """Yield each feed whose turn has come; its put counts as running until `end`."""
         while (feed := self._next(now_s)) is not None:
             feed.put_line = None
             self._running[feed] = now_s
@@ -97,7 +97,7 @@ class PutTurns:
         return sum(count for topic, count in self._running_of.items() if self._shares.get(topic) == _FAILING_SHARE)
 
     def end(self, feed: Feed, *, has_worked: bool) -> None:
-        """Its put was tried."""
+        """Note that the put of a feed has ended."""
         topic = feed.key[0]
         del self._running[feed]
         self._running_of -= Counter([topic])  # leaves out what is zero
@@ -108,7 +108,7 @@ class PutTurns:
             self._shares[topic] = _FAILING_SHARE
 
     def note(self, feed: Feed, error: PutLaterError, now_s: float) -> float:
-        """A put did not work. Return the pause after which it is tried again."""
+        """Note a failed put. Returns the pause after which it is tried again."""
         pause_s = min(error.pause_s, _PAUSE_AT_END_S) if feed.closing else error.pause_s
         self._error = feed.put_error = error
         feed.put_again_at_s = now_s + pause_s
@@ -116,14 +116,14 @@ class PutTurns:
             feed.put_fails_since_s = now_s
         return pause_s
 
-    def tell(self, feeds: Iterable[Feed], now_s: float) -> None:
+    def warn_of_waiting(self, feeds: Iterable[Feed], now_s: float) -> None:
         """Log one line a minute, however many partitions wait for the store."""
         waiting = [(feed.put_fails_since_s, feed) for feed in feeds if feed.put_fails_since_s is not None]
-        if now_s < self._tell_again_at_s or not waiting:
+        if now_s < self._warn_again_at_s or not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
         if now_s - since_s > TROUBLE_S:
-            self._tell_again_at_s = now_s + _TELL_EVERY_S
+            self._warn_again_at_s = now_s + _WARN_EVERY_S
             more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"
             log.warning(what, feed.source, more, now_s - since_s, self._error)

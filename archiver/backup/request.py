@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from archiver.backup.feed import Feed
 from archiver.backup.indexer import Indexer
 from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import SegmentSink
 from archiver.backup.pump import Pump
-from archiver.backup.start_offsets import EARLIEST, Start
-from archiver.config.model import TopicsConfig, Unproven
+from archiver.backup.segment_sink import SegmentSink
+from archiver.backup.start_offsets import START_EARLIEST
+from archiver.config.model import StartPoint, TopicsConfig, UnprovenPolicy
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.workers import Workers
 
-# For puts to end after a signal; the whole program shall be gone after 15 s.
+# Puts may take so long after a signal; the whole program must be gone after 15 s.
 STOP_S = 9.0
 
 
@@ -32,12 +32,12 @@ class BackupRequest:
     memory_bytes: int
     spool_bytes: int
     rate_bytes: int = 0
-    start: Start = EARLIEST
-    unproven: Unproven = Unproven.REFUSE
+    start: StartPoint = START_EARLIEST
+    unproven: UnprovenPolicy = UnprovenPolicy.REFUSE
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
-    """Who opens partitions for this backup."""
+    """Make what opens partitions for this backup."""
     return Opener(
         client,
         sink=request.sink,
@@ -49,13 +49,12 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
-    """Who keeps the positions of consumer groups."""
+    """Make what keeps the positions of consumer groups."""
     sink = request.sink
     return PositionKeeper(
         client,
         request.positions,
-        store=sink.archive.store,
-        layout=sink.archive.layout,
+        archive=sink.archive,
         pool=pool,
         cluster_id=cluster_id,
         note_trouble=sink.ledger.retried,
@@ -63,7 +62,7 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
 
 
 def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
-    """Who tells the index of facts what this backup puts."""
+    """Make what writes into the index of facts what this backup puts."""
     sink = request.sink
     return Indexer(sink.archive, sink.fresh, clock=sink.clock, wait=wait)
 
@@ -71,7 +70,7 @@ def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] 
 def pump_of(
     request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
 ) -> Pump:
-    """The loop of this backup."""
+    """Make the pump of this backup."""
     sink = request.sink
     return Pump(
         client,
@@ -81,6 +80,6 @@ def pump_of(
         rate_bytes=request.rate_bytes,
         clock=sink.clock,
         ledger=sink.ledger,
-        on_tick=sink.vigil.beat,
+        on_tick=sink.silence_counter.beat,
         on_durable=on_durable,
     )

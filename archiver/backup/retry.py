@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from archiver.backup.ledger import Ledger
 from archiver.errors import TemporaryError
+from archiver.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +23,13 @@ async def persist(
     ledger: Ledger,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Value:
-    """Do the work, as often as it takes; `what` is counted. Other errors than temporary ones are raised."""
-    pause_s = _FIRST_PAUSE_S
+    """Do work again until it succeeds; failures are counted as those of `what`. Only temporary errors are tried again, others raised."""
+    backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:
             return await work()
         except TemporaryError as error:
+            pause_s = backoff.next_s()
             log.warning("%s; trying again in %.0f s", error, pause_s)
             ledger.retried(what, error.cause)
         await wait(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -10,19 +10,19 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import open_archive
 from archiver.archive.probe import probe_store
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool, open_spool
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.ledger import NO_LEDGER, Ledger
-from archiver.backup.partition_writer import BatchPolicy, SegmentSink
 from archiver.backup.request import BackupRequest
 from archiver.backup.retry import persist
+from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.backup.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
 from archiver.codec.compression import BlockCodec
-from archiver.config.model import ArchiverConfig, GroupPositions
+from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import DroppedError, StoppedError, UsageError
 from archiver.groups.keeper import PositionPolicy
 from archiver.groups.own_group import own_group
@@ -32,7 +32,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.process.workers import Workers, workers
 from archiver.store.address import archive_mark
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from archiver.backup.metrics import Metrics
     from archiver.backup.service import Service
 
-_DECODING_SHARE = 5 / 8  # of the memory; an eighth is for what was fetched, the rest for open segments
+_DECODING_SHARE = 5 / 8  # share of the memory for decoding; an eighth is for fetches, the rest for open segments
 _DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResult:
-    """What a backup has done that was stopped."""
+    """What a backup until stopped has done."""
 
     records: int
-    dropped: Sequence[DroppedError]  # what it held at the end, and could not put in time
+    dropped: Sequence[DroppedError]  # what was held at the end, and could not be put in time
 
 
 def run_backup(
@@ -86,7 +86,7 @@ def run_service(
 ) -> ServiceResult:
     """Archive until stopped, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
 
-    `notice` is told now and then how many records became durable, and what is being worked on; `say` what changes once.
+    `notice` is called now and then with the number of durable records and the feeds at work; `say` with each change, once.
     """
     from archiver.backup.arrival import Arrival  # noqa: PLC0415 - with the service
     from archiver.backup.metrics import Metrics  # noqa: PLC0415 - 60 ms that no other command needs
@@ -120,7 +120,7 @@ def run_service(
                 await service.run(
                     stop,
                     lambda client: [
-                        _tell(service, metrics, notice, Arrival(config, group, say)),
+                        _report_state(service, metrics, notice, Arrival(config, group, say)),
                         _sweep_daily(pool),
                         *vitals.watch(client),
                     ],
@@ -128,19 +128,19 @@ def run_service(
             return service.dropped
 
     dropped: Sequence[DroppedError] = ()
-    with suppress(StoppedError):  # before there was a service
+    with suppress(StoppedError):  # a stop before there was a service
         dropped = asyncio.run(run())
     return ServiceResult(records=metrics.records, dropped=dropped)
 
 
-async def _tell(
+async def _report_state(
     service: "Service",
     metrics: "Metrics",
     notice: Callable[[int, Collection[Feed]], None],
     arrival: "Arrival",
 ) -> None:
     while True:
-        arrival.look(service)
+        arrival.note_state(service)
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 
@@ -177,13 +177,13 @@ def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
 
 
 async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
-    """Open the archive, and see that it can be written to without harm."""
+    """Open the archive, and check that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    archive = await pool.call(open_archive, config.storage)  # who gives the credentials may be slow
+    archive = await pool.call(open_archive, config.storage)  # the provider of credentials may be slow
     await pool.call(probe_store, archive)
-    gc.freeze()  # what the imports made stays until the end: no need to look through it again and again
+    gc.freeze()  # objects of imports stay until the end: garbage collection need not traverse them again and again
     backup = config.backup
     return BackupRequest(
         kafka=kafka,
@@ -195,10 +195,10 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
             age_s=backup.segment.age_ms / 1000 or math.inf,
             spool=spool,
             clock=time.monotonic,
-            # The brokers may have given an instance up that they have not heard for that long: half of it, to be sure.
-            vigil=Vigil(backup.session_timeout_ms / 2000),
+            # Brokers give an instance up after the session timeout without a heartbeat: half of it counts as silence, to be sure.
+            silence_counter=SilenceCounter(backup.session_timeout_ms / 2000),
             ledger=ledger,
-            decoding=DecodingRoom(int(backup.memory_bytes * _DECODING_SHARE)),
+            decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
             batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
         ),
         positions=_positions(config),
@@ -213,7 +213,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
 def _positions(config: ArchiverConfig) -> PositionPolicy:
     backup, topics = config.backup, config.topics
     is_excluded = not topics.model_copy(update={"include": (OFFSETS_TOPIC,)}).select([OFFSETS_TOPIC])
-    if is_excluded and backup.groups is GroupPositions.TOPIC:
+    if is_excluded and backup.groups is PositionKeeping.TOPIC:
         raise UsageError(f"backup.groups: topic is to archive {OFFSETS_TOPIC}, and topics.exclude leaves it out")
     return PositionPolicy(keep=backup.groups, interval_ms=backup.groups_interval_ms, is_topic_excluded=is_excluded)
 

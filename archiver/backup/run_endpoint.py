@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
-    """Serve what the ledger counts, and the state of what is attended. To be entered on the event loop.
+    """Serve the metrics of a run, and its health. To be entered on the event loop.
 
-    An address that somebody has is told, and the run goes on: most often a backup that runs until stopped has it.
+    A listen address that is taken is logged, and the run goes on: most often a backup that runs until stopped has it.
     """
     vitals = Vitals()
     metrics = Metrics(vitals.states, vitals.clock_ms)

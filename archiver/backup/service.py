@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import ClusterTopics, look_at_topics, tell_unmatched
-from archiver.archive.topics import TopicFact, topics_known
+from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.topics import list_known_topics
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
-from archiver.backup.opener import OPENERS, Ends, LearnedConfigs
+from archiver.backup.hold import FIRST_PAUSE_S, Hold
+from archiver.backup.opener import OPENERS
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
@@ -32,46 +32,24 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-# A flush at revocation holds the whole group's rebalance up; the poll interval is 5 min.
+# Flushing revoked partitions delays the whole group's rebalance; the poll interval would allow 5 min.
 RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
-_SETTLE_S = 60.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 300.0
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """That a partition is ours, from when it was gained until it goes: what was begun in an earlier one is of no use."""
-
-    since_s: float  # without a feed
-    archived_to: int = 0  # the last that is known of it while there is no feed, and first the group's word
-    is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
+_RECORD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An included topic that may not be described, and so is nobody's partition; those that are known of it."""
+    """An included topic that may not be described: its partitions, as far as they are known, are given to nobody."""
 
     error: Refusal
     since_s: float
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Learned:
-    """What was asked about many partitions at once, before each of them is opened."""
-
-    hints: Mapping[TopicPartition, Hint]
-    found: Mapping[str, TopicDescription]
-    refused: Mapping[str, Refusal]
-    configs: LearnedConfigs
-    ends: Ends | None
-
-
 class Service:
-    """One instance. `run` returns when it is stopped, and everything held is durable or dropped by then."""
+    """One instance of the backup. `run` returns when it was stopped; everything held is durable or dropped by then."""
 
     def __init__(
         self,
@@ -85,33 +63,31 @@ class Service:
         self._sink = request.sink
         self._group = group
         self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # what opens must not wait behind puts that hang
-        self._asides = Workers(1, "hints")  # the same
+        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
+        self._asides = Workers(1, "hints")  # neither must asking for hints
         self._wait = wait
         self._indexer = indexer_of(request, wait)
         self.membership = Membership(request.kafka, group, _OnLoop(self))
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
-        self._has_told_of_others = False  # that commit to this group, too
+        self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused: Mapping[str, Refused] = {}
-        self._known: set[str] = set()  # included topics that were archived or seen, by whomever
-        self._unmatched: Collection[int] = ()  # entries of topics.include
-        self.failing: dict[TopicPartition, float] = {}  # since when something may be there that is not durable
+        self._known: set[str] = set()  # included topics that were archived, or seen here
+        self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
-        self._has_looked = False
-        self.held: dict[TopicPartition, Hold] = {}  # each time that a partition is gained, another one
-        self._failures: dict[TopicPartition, tuple[int, float]] = {}  # how many in a row, and when the last one was
-        self._open_again_at_s: dict[TopicPartition, float] = {}
+        self._has_listed_topics = False
+        self.held: dict[TopicPartition, Hold] = {}
+        self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the life of an instance
 
     async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
-        """Work until `stop`. `watch` gives what else shall run beside, for as long as the service does."""
+        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             client = await unless_stopped(stop, self._connect(stack))
             self._client = client
@@ -120,7 +96,7 @@ class Service:
             self._opener = opener_of(self._request, client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
-            await unless_stopped(stop, self._persist("topics", self._look))
+            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
             self._pump = await stack.enter_async_context(
                 pump_of(self._request, client, self._pool, on_durable=self._note_durable)
             )
@@ -129,7 +105,7 @@ class Service:
             self._doom = asyncio.get_running_loop().create_future()
             loops = [
                 self._doom,
-                self._look_again(),
+                self._keep_topics_fresh(),
                 self._face_ends(),
                 self._open_again(),
                 self.commits.run(),
@@ -167,37 +143,37 @@ class Service:
 
     # --- topics
 
-    async def _look(self) -> None:
-        """See which topics there are, and join the group for those that are ours to archive."""
+    async def _refresh_topics(self) -> None:
+        """List the topics of the cluster, and note which of them are to be archived."""
         topics = self._request.topics
-        seen = await look_at_topics(self._client, topics, topics.select(self._known))
+        seen = await find_cluster_topics(self._client, topics, topics.select(self._known))
         found, refused = seen.found, seen.refused
         self._known |= found.keys()
-        self._tell_unmatched(seen)
+        self._warn_of_unmatched(seen)
         self._note_refused(seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
-        if not self._has_looked and not names:
+        if not self._has_listed_topics and not names:
             log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
-        if OFFSETS_TOPIC not in refused and await self._positions.look(found):
+        if OFFSETS_TOPIC not in refused and await self._positions.decide_way(found):
             names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
-        self._has_looked = True
+        self._has_listed_topics = True
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
 
     async def _known_topics(self) -> frozenset[str]:
-        return await self._openers.call(topics_known, self._sink.archive)
+        return await self._openers.call(list_known_topics, self._sink.archive)
 
-    def _tell_unmatched(self, seen: ClusterTopics) -> None:
-        """Each entry of topics.include once, for as long as it matches nothing."""
+    def _warn_of_unmatched(self, seen: ClusterTopics) -> None:
+        """Warn of each entry of topics.include that matches nothing: once, as long as that lasts."""
         before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
         news = [number for number in self._unmatched if number not in before]
-        for line in tell_unmatched(self._request.topics, news, self._request.place_of_include):
+        for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
             log.warning("%s", line)
 
     def _note_refused(self, seen: ClusterTopics) -> None:
-        """Nobody is given the partitions of a topic that may not be described: it fails for as long as that lasts."""
+        """Note included topics that may not be described. Nobody is given their partitions, so they count as failing meanwhile."""
         before, now_s = self.refused, self._sink.clock()
         self.refused = {
             name: Refused(
@@ -212,13 +188,13 @@ class Service:
                 log.error("%s; it is included, and not archived", refused.error)
                 self._sink.ledger.failed(name, type(refused.error).__name__)
 
-    async def _look_again(self) -> None:
+    async def _keep_topics_fresh(self) -> None:
         while True:
             await self._wait(self._group.refresh_ms / 1000)
             try:
-                await self._look()
+                await self._refresh_topics()
                 self.membership.subscribe(sorted(self.topics))
-                await self._settle_changes()
+                await self._record_changes()
                 await self._replace_recreated()
             except StrangerError:
                 raise
@@ -230,22 +206,23 @@ class Service:
                 )
                 self._sink.ledger.retried("topics", type(error).__name__)
 
-    async def _settle_changes(self) -> None:
+    async def _record_changes(self) -> None:
         held = {topic for topic, _ in self.held}
         topics = [topic for name, topic in self.topics.items() if name in held]
-        configs = await self._opener.learn_configs(topics)
+        recorder = self._opener.topics
+        configs = await recorder.learn_configs(topics)
 
-        async def settle_one(topic: TopicDescription) -> None:
-            settled = await self._opener.try_to_settle(topic, configs)
-            if isinstance(settled, ArchiverError):
-                log.warning("%s", settled)
+        async def record_one(topic: TopicDescription) -> None:
+            recorded = await recorder.try_to_record(topic, configs)
+            if isinstance(recorded, ArchiverError):
+                log.warning("%s", recorded)
 
-        changed = [topic for topic in topics if self._opener.has_changed(topic, configs)]
-        async with asyncio.timeout(_SETTLE_S):
-            await asyncio.gather(*map(settle_one, changed))
+        changed = [topic for topic in topics if recorder.has_changed(topic, configs)]
+        async with asyncio.timeout(_RECORD_S):
+            await asyncio.gather(*map(record_one, changed))
 
     async def _replace_recreated(self) -> None:
-        """Most are noticed by their fetches; one that a broker serves by name is not. An id that is missing tells nothing."""
+        """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name. An empty id proves nothing."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
             if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
@@ -256,7 +233,6 @@ class Service:
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:
-            self._forget(key)
             self.held[key] = Hold(since_s=self._sink.clock())
         self._begin(partitions, with_hints=True)
 
@@ -269,62 +245,33 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
-        """Open partitions; those that cannot be opened are tried again. No topic waits for another."""
-        try:
-            learned = await self._learn(wanted, with_hints)
-        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
-            self._fail(wanted, as_ours(error, "partitions could not be opened"))
-            return
-        by_topic: dict[str, dict[TopicPartition, Hold]] = defaultdict(dict)
-        for key, hold in wanted.items():
-            by_topic[key[0]][key] = hold
-        await asyncio.gather(*(self._open_topic(topic, some, learned) for topic, some in by_topic.items()))
+        """Open partitions; those that cannot be opened are tried again."""
 
-    async def _learn(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> _Learned:
-        hints = await self._hints(wanted) if with_hints else {}
-        for key, hint in hints.items():
-            wanted[key].archived_to = hint.offset
-        found, refused = await self._client.describe_known({topic for topic, _ in wanted})
-        return _Learned(
-            hints=hints,
-            found=found,
-            refused=refused,
-            configs=await self._opener.learn_configs(found.values()),
-            ends=await self._opener.look_up(wanted, hints),
-        )
+        def take(feed: Feed) -> None:
+            self._add(feed, wanted[feed.key])
 
-    async def _open_topic(self, topic: str, partitions: Mapping[TopicPartition, Hold], learned: _Learned) -> None:
-        if topic not in learned.found:
-            gone = TopicGoneError(f"topic {topic} was deleted; what is archived is kept")
-            self._fail(partitions, learned.refused.get(topic) or gone)
-            return
+        def refuse(keys: Collection[TopicPartition], error: ArchiverError) -> None:
+            self._fail({key: wanted[key] for key in keys}, error)
+
         try:
-            fact = await self._opener.settle(learned.found[topic], learned.configs)
+            hints = await self._hints(wanted) if with_hints else {}
+            for key, hint in hints.items():
+                wanted[key].archived_to = hint.offset
+            await self._opener.open_all(wanted.keys(), take, refuse, hints=hints)
         except StrangerError as error:
             if not self._doom.done():
                 self._doom.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail(partitions, as_ours(error, topic))
-        else:
-            await asyncio.gather(*(self._open_one(key, hold, fact, learned) for key, hold in partitions.items()))
-
-    async def _open_one(self, key: TopicPartition, hold: Hold, fact: TopicFact, learned: _Learned) -> None:
-        hint = learned.hints.get(key)
-        base = None if hint is None else hint.base
-        try:
-            topic_id = learned.found[key[0]].topic_id
-            self._add(await self._opener.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends), hold)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fail({key: hold}, as_ours(error, f"{key[0]}-{key[1]}"))
+        except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
+            self._fail(wanted, as_ours(error, "partitions could not be opened"))
 
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
             hold.is_gone = False
-            feed.pending_since_s = self.failing.pop(feed.key, None)
+            feed.pending_since_s, hold.failing_since_s = hold.failing_since_s, None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
-        """Hints spare long listings; without them it takes longer, and that is all."""
+        """Ask the group for hints. They save long listings; without them, opening takes longer, and nothing else."""
         partitions = list(wanted)
         asked = self._asides.call(self.membership.committed, partitions)
         try:
@@ -333,8 +280,8 @@ class Service:
             self._sink.ledger.retried("hints", type(error).__name__)
             return {}
         others = [key for key, hint in hints.items() if hint.archive not in {"", self._group.archive}]
-        if others and not self._has_told_of_others:
-            self._has_told_of_others = True
+        if others and not self._has_warned_of_others:
+            self._has_warned_of_others = True
             log.warning(
                 "group %s: another archive has committed the positions of %s, %s-%d first. If a backup of it runs, too,"
                 " each has only a share of the partitions: give them groups of their own (backup.group)",
@@ -343,16 +290,16 @@ class Service:
                 *min(others),
             )
         ours = {key: hint for key, hint in hints.items() if key not in others}
-        # From now on the others can tell; until there is something to put, nothing else is committed.
+        # This shows other archives whose commits these are; nothing else is committed before the first put.
         self.membership.commit([replace(one, archive=self._group.archive) for one in ours.values() if not one.archive])
         return ours
 
     # --- partitions go
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
-        """Flush what is held of them, and return what is durable."""
+        """Flush what is held of partitions that go to others, and return what is durable."""
         for key in partitions:
-            self._forget(key)
+            self.held.pop(key, None)
         await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
         reach("revoked.flushed")
         return self.commits.take(partitions)
@@ -362,31 +309,27 @@ class Service:
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Somebody else has them already."""
+        """Give up partitions that somebody else has already."""
         for key in partitions:
-            self._forget(key)
+            self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
             if feed is not None:
                 self._pump.let_go(feed)
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
-        """Of a partition that we hold on to while nobody can ask the group: two that archive it double the reading."""
+        """Give up a partition that another instance archives, too, while the group cannot be asked: two instances would read it twice."""
         is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
         if is_unsure and feed.writer.was_overtaken:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
-    def _forget(self, key: TopicPartition) -> None:
-        """Nothing of an earlier hold may act in a later one."""
-        self.held.pop(key, None)
-        for of_hold in (self.failing, self._failures, self._open_again_at_s):
-            of_hold.pop(key, None)
-
     # --- partitions in trouble
 
     def _note_durable(self, feed: Feed) -> None:
-        self._failures.pop(feed.key, None)
+        hold = self.held.get(feed.key)
+        if hold is not None:
+            hold.note_durable()
         self.commits.note(feed)
         self._yield_to_another(feed)
 
@@ -403,8 +346,8 @@ class Service:
                 self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
-        """Each time after a while: where nothing is archived in between, there may be nothing but cuts."""
-        await self._wait(self._pause_s(feed.key, self._sink.clock()))
+        """Go on after a cut, with a pause before: a log may be cut back again and again before anything is archived."""
+        await self._wait(hold.pause_s(self._sink.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
         except Exception as error:  # noqa: BLE001 - as above
@@ -413,39 +356,28 @@ class Service:
     def _fail(
         self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
-        """Tell why partitions stand still, and try them again after a while: nothing is final but their removal."""
+        """Log why partitions stand still, and have them opened again after a pause. Nothing is final but their removal."""
         still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
         now_s = self._sink.clock()
-        pauses_s = [self._pause_s(key, now_s) for key in still_ours]
-        for key, pause_s in zip(still_ours, pauses_s, strict=True):
-            self._open_again_at_s[key] = now_s + pause_s
-            failed[key].is_gone = isinstance(error, TopicGoneError)
-            if isinstance(error, TopicGoneError):
-                self.failing.pop(key, None)
-            else:
-                self.failing[key] = pending_since_s or self.failing.get(key) or now_s
-                self._sink.ledger.failed(key[0], type(error).__name__)
+        pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]
+        self._failed |= {key: failed[key] for key in still_ours}
+        if not isinstance(error, TopicGoneError):
+            for topic, _ in still_ours:
+                self._sink.ledger.failed(topic, type(error).__name__)
         if still_ours:
             log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
 
-    def _pause_s(self, key: TopicPartition, now_s: float) -> float:
-        """Twice as long each time, unless the last failure is long past."""
-        count, failed_at_s = self._failures.get(key, (0, now_s))
-        if now_s - failed_at_s > 2 * _LONGEST_PAUSE_S:
-            count = 0
-        self._failures[key] = count + 1, now_s
-        return min(_FIRST_PAUSE_S * 2.0 ** min(count, 16), _LONGEST_PAUSE_S)
-
     async def _open_again(self) -> None:
-        """Try again what failed; together, so that a thousand partitions of a topic are one question about it."""
+        """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""
         while True:
-            await self._wait(_FIRST_PAUSE_S / 2)
+            await self._wait(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
-            due = [key for key, at_s in self._open_again_at_s.items() if at_s <= now_s]
+            due = {key: hold for key, hold in self._failed.items() if hold.open_again_at_s <= now_s}
             for key in due:
-                del self._open_again_at_s[key]
-            if due:
-                self._begin(due)
+                del self._failed[key]
+            still_ours = [key for key, hold in due.items() if self.held.get(key) is hold]
+            if still_ours:
+                self._begin(still_ours)
 
 
 def _level(error: ArchiverError) -> int:
@@ -465,7 +397,7 @@ async def _all(loops: Sequence[Awaitable[None]]) -> None:
 
 
 class _OnLoop:
-    """The group's calls come in its own thread: they are handed to the service's loop."""
+    """Hands the calls of the group, which come in a thread of their own, to the service's loop."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

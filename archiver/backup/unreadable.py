@@ -10,13 +10,13 @@ from typing import NamedTuple
 import google_crc32c
 
 from archiver.archive.segment_facts import HoleCause
-from archiver.backup.diagnosis import Skip, Take, Verdict, judge
+from archiver.backup.diagnosis import Diagnosis, Skip, Take, judge
 from archiver.backup.feed import Feed
-from archiver.backup.partition_writer import fault_of
-from archiver.codec.batch import first_batch_bytes, first_offset, whole_batches
-from archiver.codec.kernels import batches as k
-from archiver.config.model import Unreadable
-from archiver.config.quantities import spell_size
+from archiver.backup.fetched_batches import fault_of
+from archiver.codec.batch import first_batch_bytes, first_batch_offset, whole_batches
+from archiver.codec.kernels import batches as batch_kernels
+from archiver.config.model import UnreadablePolicy
+from archiver.config.quantities import spell_exact_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import code_text
@@ -24,16 +24,16 @@ from archiver.kafka.fetch import Fetched, FetchProblem, fetch
 
 log = logging.getLogger(__name__)
 
-_ONE_BATCH = 1  # byte: the first batch comes however large it is
-_OFFSET_BYTES = 8  # with which a batch begins
+_ONE_BATCH = 1  # byte: a broker sends the first batch however large it is
+_OFFSET_BYTES = 8  # of the offset that a batch begins with
 _WAIT_MS = 500
 _MAGIC = 2
-_MESSAGE_SETS = (0, 1)  # the magics of before Kafka 0.11
-_MESSAGE_SET_CRC_END = 16  # it covers everything behind it
-_LAST_DELTA_END = 27  # of a batch of any later magic, as brokers walk over it
+_MESSAGE_SETS = (0, 1)  # magic bytes of the formats before Kafka 0.11
+_MESSAGE_SET_CRC_END = 16  # the CRC covers everything behind itself
+_LAST_DELTA_END = 27  # brokers need no more of a batch of any later magic
 
 
-# Of the leader: the batch is not there any more, or is no longer ours to read.
+# Errors of the leader that say more: the batch is not there any more, or may not be read any more.
 _SAYS_MORE = frozenset({
     FetchProblem.OFFSET_OUT_OF_RANGE,
     FetchProblem.DIVERGING_EPOCH,
@@ -48,23 +48,23 @@ class Head(NamedTuple):
 
     base_offset: int
     last_offset: int
-    is_as_written: bool  # its bytes have the checksum that its producer gave them
+    is_as_written: bool  # its bytes match the checksum of its producer
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The batch at a position as one replica has it, and what is wrong with it."""
+    """The batch at a position, as one replica has it, and what is wrong with this copy."""
 
     node: int
     answer: Fetched
     fault: CorruptBatchError
 
 
-async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
 
-    Bytes are damaged on the way, and on disks: only what a producer wrote so, by its checksum, or what no replica has whole
-    is for good. A replica that does not tell ends the partition as it is, which skips nothing.
+    Bytes get damaged on the network and on disks. A batch is broken for good only if its producer wrote it so, as its checksum
+    shows, or if no replica has it whole. When a replica does not answer, the partition ends with an error, and skips nothing.
     """
     try:
         return await client.persist(lambda: _judge(client, feed, broken))
@@ -72,11 +72,11 @@ async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchErro
         return _stop(feed, broken, f"{broken}; whether that is so for good is not known: {error}")
 
 
-async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Verdict:
+async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     copies: list[Copy] = []
     for node in await client.replicas_in_sync(*feed.key):
         answer = await _ask(client, node, feed, feed.fetch_offset)
-        if answer.error in _SAYS_MORE and not copies:  # the leader: retention may have moved on
+        if answer.error in _SAYS_MORE and not copies:  # of the leader: retention may have moved on
             return await judge(client, feed, answer)
         _refuse_none(node, answer)
         fault = await asyncio.to_thread(
@@ -95,7 +95,7 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             continue
         head = _head_of(answer.records)
         if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
-            break  # no other replica has other bytes
+            break  # the checksum matches: no replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
 
@@ -106,9 +106,9 @@ def _refuse_none(node: int, answer: Fetched) -> None:
 
 
 async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
-    """Tell whether the first batch of an answer is where it can be: at the position, before the next one, and in the log.
+    """Tell whether the first batch of an answer cannot lie where it says: not at the position, not before the next, or not in the log.
 
-    Where the log ends is asked for after the batch has come: it may have been appended just before.
+    The end of the log is asked for after the batch came, because the batch may have been appended just before.
     """
     size = first_batch_bytes(answer.records)
     more = await _ask(client, node, feed, feed.fetch_offset, most_bytes=size + _OFFSET_BYTES)
@@ -118,7 +118,7 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     behind = more.records[size:]
     is_last = len(behind) < _OFFSET_BYTES
-    after = last_stable if is_last else first_offset(behind)
+    after = last_stable if is_last else first_batch_offset(behind)
     head = _head_of(answer.records)
     if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
         return None
@@ -145,11 +145,11 @@ async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_
     return answer
 
 
-async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Verdict:
+async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Diagnosis:
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
     what = f"{copy.fault}; {_whose(head, copy, copies)}"
-    if feed.writer.batches.unreadable is Unreadable.STOP:
+    if feed.writer.batches.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
@@ -159,18 +159,18 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
             f"{what}. How far it reaches cannot be told, so it is not skipped: kafka-delete-records up to an offset behind it"
             " lets the backup go on there",
         )
-    # From the position on: the checksum does not cover where a batch begins, and offsets passed over must be told.
+    # The hole begins at the position: the checksum does not cover a batch's offset, and skipped offsets must be in a hole.
     return Skip(after, HoleCause.UNREADABLE, why=f"{what}. It is skipped (backup.unreadable: skip)")
 
 
 async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatchError) -> int | None:
-    """Return where the next batch begins; None: nothing tells.
+    """Return where the next batch begins; None: nothing proves it.
 
-    The checksum covers the length in offsets, and not where they begin: the log must end, or the next batch begin, where
-    it says that this one ends.
+    The checksum covers a batch's number of offsets, but not its first offset. So the log must end, or the next batch begin,
+    where this batch says that it ends.
     """
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
-    if isinstance(fault, MisplacedBatchError):  # of it only the length is known, and where the next one says to begin
+    if isinstance(fault, MisplacedBatchError):  # only its length is known, and where the next batch says that it begins
         length = head.last_offset - head.base_offset + 1
         return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
     after = head.last_offset + 1
@@ -184,7 +184,7 @@ async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatc
     following = _head_of(answer.records)
     if following is None or not after <= following.base_offset < last_stable:
         return None
-    # What lies between the two, if anything does, may have been of either, where the length may be damaged.
+    # Offsets between the two batches may have been of either, if the length may be damaged.
     return after if head.is_as_written else following.base_offset
 
 
@@ -193,15 +193,24 @@ def _head_of(records: memoryview) -> Head | None:
         batches, content = whole_batches(records, 0)
     except CorruptBatchError:
         return None
-    size, base, magic, crc, last = batches[[k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET], 0].tolist()
+    size, base, magic, crc, last = batches[
+        [
+            batch_kernels.SIZE,
+            batch_kernels.BASE_OFFSET,
+            batch_kernels.MAGIC,
+            batch_kernels.CRC,
+            batch_kernels.LAST_OFFSET,
+        ],
+        0,
+    ].tolist()
     batch = content[:size].tobytes()
-    if magic in _MESSAGE_SETS:  # its offset is that of its last message
-        told = int.from_bytes(batch[k.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
+    if magic in _MESSAGE_SETS:  # the offset of a message set is that of its last message
+        told = int.from_bytes(batch[batch_kernels.LOG_OVERHEAD : _MESSAGE_SET_CRC_END], "big")
         return Head(base, base, is_as_written=zlib.crc32(batch[_MESSAGE_SET_CRC_END:]) == told)
     if magic != _MAGIC:
-        last = base + int.from_bytes(batch[k.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
+        last = base + int.from_bytes(batch[batch_kernels.CRC_END + 2 : _LAST_DELTA_END], "big", signed=True)
         return Head(base, last, is_as_written=False)
-    return Head(base, last, is_as_written=google_crc32c.value(batch[k.CRC_END :]) == crc)
+    return Head(base, last, is_as_written=google_crc32c.value(batch[batch_kernels.CRC_END :]) == crc)
 
 
 def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
@@ -221,7 +230,7 @@ def _choices(feed: Feed, fault: CorruptBatchError) -> str:
     skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
     if not isinstance(fault, LargeBatchError):
         return skip[0].upper() + skip[1:]
-    return f"Raise backup.batch.bytes (now {spell_size(feed.writer.batches.most_bytes)}), or {skip}"
+    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.batches.most_bytes)}), or {skip}"
 
 
 def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:

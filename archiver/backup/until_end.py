@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.topics import PartitionSource, TopicFact, topics_known
+from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
+from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.open_transactions import learn_open_transactions
-from archiver.backup.opener import OPENERS, Ends, Opener
+from archiver.backup.opener import OPENERS, Opener
 from archiver.backup.partition_writer import Written
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
@@ -32,12 +32,12 @@ from archiver.process.workers import Workers, workers
 
 log = logging.getLogger(__name__)
 
-_TELL_EVERY_S = 0.2
+_NOTICE_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """What became of each partition, and what went wrong beside them."""
+    """What became of each partition, and what else went wrong."""
 
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
@@ -48,7 +48,7 @@ class BackupReport:
 
 
 Notice = Callable[[Sequence[PartitionReport]], None]
-# Given the partitions that run, what shall run on the loop beside them.
+# Is given the running partitions; returns what else should run on the loop.
 Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
 
 
@@ -65,8 +65,8 @@ async def back_up_until_end(
 ) -> BackupReport:
     """Archive every partition of the selected topics up to its last stable offset of now.
 
-    One failure does not stop the rest; it stands in the report, and so does a stop that came when work had begun. `notice` is
-    called now and then.
+    A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
+    called now and then with reports of all partitions.
     """
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
@@ -75,7 +75,7 @@ async def back_up_until_end(
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, openers, cluster_id)
             topics, problems = await _selected(client, request, keeper, openers)
-            if keeper.takes_snapshots:  # before the ends are looked at: the archive then reaches every position
+            if keeper.takes_snapshots:  # before asking where logs end: so the archive reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
                 except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
@@ -93,11 +93,11 @@ async def back_up_until_end(
 async def _selected(
     client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
 ) -> tuple[list[TopicDescription], list[ArchiverError]]:
-    """Return the topics to archive, and why others that are included cannot be."""
+    """Return the topics to archive, and why other included topics cannot be archived."""
     sink, topics = request.sink, request.topics
-    known = await pool.call(topics_known, sink.archive)
-    seen = await look_at_topics(client, topics, topics.select(known))
-    unmatched = list(tell_unmatched(topics, seen.unmatched(topics), request.place_of_include))
+    known = await pool.call(list_known_topics, sink.archive)
+    seen = await find_cluster_topics(client, topics, topics.select(known))
+    unmatched = list(explain_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))
     refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]
     if not names and not refused:
@@ -105,7 +105,7 @@ async def _selected(
         raise UsageError("\n".join([*unmatched, nothing]))
     for line in unmatched:
         log.warning("%s", line)
-    if await keeper.look(seen.found):
+    if await keeper.decide_way(seen.found):
         names.add(OFFSETS_TOPIC)
     return [seen.found[name] for name in sorted(names)], refused
 
@@ -125,48 +125,23 @@ class _Run:
     # --- begin
 
     async def open(self, topics: Sequence[TopicDescription]) -> None:
-        facts, unsettled = await self._settle(topics)
-        partitions = [(topic, number) for topic in topics for number in topic.partitions]
-        known = [(topic, number) for topic, number in partitions if topic.name in facts]
-        offsets, refused = await self._client.offsets_known([(topic.name, number) for topic, number in known])
-        for topic, number in partitions:
-            error = unsettled.get(topic.name) or refused.get((topic.name, number))
-            if error is not None:
-                self._report_unopened(topic, number, error)
-        ends = await self._opener.look_up(offsets)
-        await asyncio.gather(
-            *(
-                self._open_one(topic, number, facts[topic.name], offsets[topic.name, number], ends)
-                for topic, number in known
-                if (topic.name, number) in offsets
-            )
-        )
+        described = {topic.name: topic for topic in topics}
+        feeds: list[Feed] = []
 
-    async def _settle(
-        self, topics: Sequence[TopicDescription]
-    ) -> tuple[dict[str, TopicFact], dict[str, ArchiverError]]:
-        facts: dict[str, TopicFact] = {}
-        refused: dict[str, ArchiverError] = {}
-        configs = await self._opener.learn_configs(topics)
+        def refuse(keys: Collection[TopicPartition], error: ArchiverError) -> None:
+            for topic, number in keys:
+                self._report_unopened(described[topic], number, error)
 
-        async def settle_one(topic: TopicDescription) -> None:
-            settled = await self._opener.try_to_settle(topic, configs)
-            if isinstance(settled, TopicFact):
-                facts[topic.name] = settled
-            else:
-                refused[topic.name] = settled
+        wanted = [(topic.name, number) for topic in topics for number in topic.partitions]
+        await self._opener.open_all(wanted, feeds.append, refuse, described=described)
+        offsets, refused = await self._client.offsets_each([feed.key for feed in feeds])
+        for key, error in refused.items():
+            refuse([key], error)
+        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed.key in offsets))
 
-        await asyncio.gather(*map(settle_one, topics))
-        return facts, refused
-
-    async def _open_one(
-        self, topic: TopicDescription, number: int, fact: TopicFact, offsets: PartitionOffsets, ends: Ends | None
-    ) -> None:
-        try:
-            feed = await self._opener.open(fact, topic.topic_id, number, end_offset=offsets.last_stable, ends=ends)
-        except ArchiverError as error:
-            self._report_unopened(topic, number, error)
-            return
+    async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
+        """Set where a partition ends, and compare the end of its archive with its log."""
+        feed.end_offset = offsets.last_stable
         position = feed.writer.position
         if position > offsets.high_watermark:
             await self._branch_off(feed)
@@ -198,7 +173,7 @@ class _Run:
             log.warning(what, feed.source, last_stable, transaction)
 
     async def _branch_off(self, feed: Feed) -> None:
-        """The log was cut back under the archive, or under this run: go on in a child life, up to the end of now."""
+        """Go on in a child life, up to the end of now: the log was cut back below the archive, or during this run."""
         try:
             branched = await self._opener.branch_off(feed)
             branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable
@@ -213,9 +188,9 @@ class _Run:
         return [self._reports[key] for key in sorted(self._reports)]
 
     async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
-        """Work until all have ended. Raises StoppedError when the event comes before; each has a report then, too."""
+        """Work until all partitions have ended. Raises StoppedError when `stop` comes first; then, too, each has a report."""
         async with pump_of(self._request, self._client, self._pool) as pump:
-            beside = [self._tell(pump, notice), *attend(self._client, pump.feeds)]
+            beside = [self._report_progress(pump, notice), *attend(self._client, pump.feeds)]
             tasks = [asyncio.create_task(one) for one in beside]
             try:
                 await unless_stopped(stop, self._run_all(pump))
@@ -236,16 +211,16 @@ class _Run:
                 feed = self._opened.pop()
                 self._running[feed.key] = feed
                 pump.add(feed)
-            await self._settle_end(await pump.next_ended())
+            await self._take_ended(await pump.next_ended())
 
-    async def _settle_end(self, feed: Feed) -> None:
+    async def _take_ended(self, feed: Feed) -> None:
         if isinstance(feed.error, CutBackError):
             await self._branch_off(feed)
         else:
             self._reports[feed.key] = feed.report()
         del self._running[feed.key]
 
-    async def _tell(self, pump: Pump, notice: Notice) -> None:
+    async def _report_progress(self, pump: Pump, notice: Notice) -> None:
         while True:
             notice([*self._reports.values(), *(feed.report() for feed in pump.feeds.values())])
-            await asyncio.sleep(_TELL_EVERY_S)
+            await asyncio.sleep(_NOTICE_EVERY_S)

@@ -1,4 +1,4 @@
-"""The state of a running backup as its metrics and its health show it."""
+"""The state of a running backup, for its metrics and its health."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from archiver.backup.service import Service
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _STUCK_S: Final = 60.0
 
 
 class Vitals:
-    """Reads a service, or a run up to the end of now, once there is one; safe to be asked from other threads."""
+    """Reads the state of a service, or of a run up to the end of now, once there is one; may be asked from any thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Vitals:
     def attend_run(
         self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
     ) -> Sequence[Coroutine[None, None, None]]:
-        """Return what is to run on the loop beside it, and beside `beat`."""
+        """Attend a run up to the end of now. Returns what must run on its loop."""
         self._run = feeds
         return [
             self._learn_retention(client, lambda: feeds),
@@ -64,18 +64,20 @@ class Vitals:
             return
         held = dict(service.held)
         for which in held.keys() - feeds.keys():
-            since_s = service.failing.get(which, held[which].since_s)
-            if held[which].is_gone:
+            hold = held[which]
+            failing_since_s = hold.failing_since_s
+            since_s = hold.since_s if failing_since_s is None else failing_since_s
+            if hold.is_gone:
                 continue
-            if which in service.failing or now_s - since_s >= TROUBLE_S:  # else it is being opened
+            if failing_since_s is not None or now_s - since_s >= TROUBLE_S:  # otherwise it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
         nobodys = self._nobodys(service, now_s)
         for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
             yield self._state_without_feed(which, nobodys[which])
 
     def _nobodys(self, service: Service, now_s: float) -> Mapping[TopicPartition, float]:
-        """Partitions that are given to nobody, as far as can be told here, and for how long: all of a topic that may not be
-        described, and where the group does not let us in, all.
+        """Return partitions that, as far as this instance knows, are given to nobody, and for how long: those of topics that may
+        not be described; and all, where the group does not let this instance in.
         """
         found: dict[TopicPartition, float] = {}
         out_s = service.membership.shut_out_s
@@ -165,7 +167,7 @@ class Vitals:
             await asyncio.sleep(1.0)
 
     async def _learn_retention(self, client: KafkaClient, partitions: Callable[[], Collection[TopicPartition]]) -> None:
-        """At once for a topic that is new here, and again now and then."""
+        """Learn the retention of topics: at once where a topic is new here, and again now and then."""
         asked: frozenset[str] = frozenset()
         asked_at_s = 0.0
         while True:
@@ -174,7 +176,7 @@ class Vitals:
             if topics <= asked and self._clock() - asked_at_s < _RETENTION_EVERY_S:
                 continue
             try:
-                found, _ = await topic_configs_known(client, topics)
+                found, _ = await topic_configs_each(client, topics)
             except ArchiverError as error:
                 log.info("retention is not known: %s", error)
                 continue
@@ -187,10 +189,10 @@ class Vitals:
             }
 
     async def _learn_backlogs(self, service: Service, client: KafkaClient) -> None:
-        """Of partitions that cannot be opened, which have nobody else to tell how old their records are."""
+        """Learn what waits in partitions that cannot be opened: no feed shows how old their records are."""
         while True:
             await asyncio.sleep(_BACKLOGS_EVERY_S)
-            closed = {key: hold.archived_to for key, hold in service.held.items() if key in service.failing}
+            closed = {key: hold.archived_to for key, hold in service.held.items() if hold.failing_since_s is not None}
             try:
                 self._backlogs = await find_backlogs(client, closed) if closed else {}
             except (KafkaError, KafkaTemporaryError) as error:

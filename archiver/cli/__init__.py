@@ -2,20 +2,20 @@
 
 - backup: `archiver backup`
 - cat: `archiver cat`
-- commands: which commands there are
+- commands: the table of commands: for each its module and its summary
 - config: `archiver config`
 - demo: `archiver demo`
 - inspect: `archiver inspect`
 - ls: `archiver ls`
-- main: the program: from what was typed to an exit code
-- options: what several commands can be given
-- output: what a user reads: results on standard output, complaints on standard error
+- main: the program: parses what was typed, runs the command, and returns its exit code
+- options: options that several commands have, and the types of their values
+- output: prints results to standard output, and complaints to standard error
 - query: `archiver query`
 - restore: `archiver restore`
 - restore_preview: `archiver restore --dry-run`
-- restore_report: what came of a restore, as text and as JSON
+- restore_report: the two printers of `archiver restore`
 - spark_env: `archiver spark-env`
-- spelling: moments, tables, and what is too long for a terminal
+- spelling: how printers spell moments, tables, and lists that are too long for a terminal
 - topics: `archiver topics`
 - verify: `archiver verify`
 """

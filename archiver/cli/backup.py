@@ -1,4 +1,4 @@
-"""`archiver backup`: its options, its two ways to run, and its two printers."""
+"""`archiver backup`: its options, its two ways to run (until stopped, until the end), and two printers for each."""
 
 import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,12 +11,13 @@ from archiver.cli.options import (
     add_format,
     add_run,
 )
-from archiver.cli.output import complain, print_json, print_line, print_lines
+from archiver.cli.output import complain, print_json, print_lines
 from archiver.errors import UsageError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
     from archiver.backup.feed import Feed, PartitionReport
+    from archiver.backup.run import ServiceResult
     from archiver.backup.until_end import BackupReport
 
     Reports = Sequence[PartitionReport]
@@ -30,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--partitions",
         action="store_true",
-        help="with --until-end: a line for each partition that changed, not each topic",
+        help="with --until-end: print a line for each partition that changed, not for each topic",
     )
 
 
@@ -55,17 +56,14 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
     def notice(records: int, feeds: Collection["Feed"]) -> None:
         behind = sum(feed.pending_since_s is not None for feed in feeds)
         durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
-        progress.tell(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
+        progress.report(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
 
     with closing(progress):
-        result = run_service(config, notice, progress.say)
-    dropped = sum(error.records for error in result.dropped)
+        result = run_service(config, notice, progress.announce)
     if options.format == "json":
-        problems = [str(error) for error in result.dropped]
-        print_json({"records": result.records, "dropped_records": dropped, "problems": problems})
+        print_json(service_row(result))
     else:
-        held = f"{spell_count(dropped, 'record')} that were held are dropped" if dropped else "what was held is durable"
-        print_line(f"{spell_count(result.records, 'record')} archived; {held}, the rest is in Kafka")
+        print_lines(service_lines(result))
     for error in result.dropped:
         complain(error)
     return max((error.exit_code for error in result.dropped), default=0)
@@ -74,30 +72,46 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
 def _back_up_until_end(options: argparse.Namespace) -> int:
     from archiver.backup.run import run_backup
     from archiver.config.load import load_config
-    from archiver.process.progress import Pace, Progress
+    from archiver.process.progress import Eta, Progress
 
-    progress, pace = Progress("backup", quiet=options.quiet), Pace("offsets")
+    progress, eta = Progress("backup", quiet=options.quiet), Eta("offsets")
 
     def notice(reports: Sequence["PartitionReport"]) -> None:
         records = sum(report.written.records for report in reports)
         at_end = sum(report.position >= report.end_offset for report in reports)
         done = sum(report.position - report.from_offset for report in reports)
-        how_far = pace.tell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
+        how_far = eta.spell(done, sum(max(0, report.end_offset - report.from_offset) for report in reports))
         ends = f"{at_end:,} of {spell_count(len(reports), 'partition')} at the end"
-        progress.tell(", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part))
+        progress.report(
+            ", ".join(part for part in (f"{spell_count(records, 'record')} durable", ends, how_far) if part)
+        )
 
     with closing(progress):
         report, seconds = run_backup(load_config(options.config), notice)
     if options.format == "json":
-        print_json(outcome_row(report, seconds))
+        print_json(backup_row(report, seconds))
     else:
-        print_lines(outcome_lines(report, seconds, by_partition=options.partitions))
+        print_lines(backup_lines(report, seconds, by_partition=options.partitions))
     for error in report.errors:
         complain(error)
     return max((error.exit_code for error in report.errors), default=0)
 
 
-def outcome_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
+def service_row(result: "ServiceResult") -> dict[str, Any]:
+    return {
+        "records": result.records,
+        "dropped_records": sum(error.records for error in result.dropped),
+        "problems": [str(error) for error in result.dropped],
+    }
+
+
+def service_lines(result: "ServiceResult") -> Iterator[str]:
+    dropped = sum(error.records for error in result.dropped)
+    held = f"{spell_count(dropped, 'record')} that were held are dropped" if dropped else "what was held is durable"
+    yield f"{spell_count(result.records, 'record')} archived; {held}, the rest is in Kafka"
+
+
+def backup_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
     return {
         "seconds": round(seconds, 3),
         "summary": _summary(report),
@@ -105,8 +119,8 @@ def outcome_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
     }
 
 
-def outcome_lines(report: "BackupReport", seconds: float, *, by_partition: bool) -> Iterator[str]:
-    """Of what is idle nothing is told but the count: a cluster has thousands of such partitions."""
+def backup_lines(report: "BackupReport", seconds: float, *, by_partition: bool) -> Iterator[str]:
+    """List what changed. Idle topics are only counted: a cluster has thousands of idle partitions."""
     topics = _by_topic(report.partitions)
     changed = {name: some for name, reports in topics.items() if (some := [one for one in reports if _changed(one)])}
     if changed and by_partition:
@@ -131,7 +145,7 @@ def _by_topic(reports: "Reports") -> Mapping[str, "Reports"]:
 
 
 def _changed(report: "PartitionReport") -> bool:
-    """Whether there is something to tell. A position alone is not: behind markers and aborted records it moves in every run."""
+    """Whether a line is worth printing. A new position alone is not: markers and aborted records move it in every run."""
     return bool(report.written.segments or report.written.holes or report.open_transactions or report.error)
 
 

@@ -1,4 +1,4 @@
-"""`archiver cat`: its options, and its run. Records are JSON lines in either case."""
+"""`archiver cat`: its options, and its run. It has one printer: records are always printed as JSON lines."""
 
 import argparse
 import threading
@@ -29,25 +29,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
-    parser.add_argument("--partition", type=natural, help="one partition only")
-    parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out what is below")
-    parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out what is above")
+    parser.add_argument("--partition", type=natural, help="print this partition only")
+    parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out records below this offset")
+    parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out records above this offset")
     add_times(parser)
     add_life(parser)
     parser.add_argument("--limit", type=natural, metavar="N", help="stop after N records")
-    parser.add_argument("--follow", action="store_true", help="go on with what is archived later, until Ctrl-C")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on with records that are archived later, until Ctrl-C"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.catalog import find_topic
     from archiver.archive.handle import open_archive
+    from archiver.archive.learned_facts import share_learned
     from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
 
     storage = archive_config(options).storage
     archive = open_archive(storage)
     problems: list[str] = []
 
-    def tell(problem: str) -> None:
+    def report_problem(problem: str) -> None:
         problems.append(problem)
         complain(problem)
 
@@ -58,27 +61,38 @@ def run(options: argparse.Namespace) -> int:
         records = follow_records(
             archive,
             options.topic,
-            tell=tell,
+            report_problem=report_problem,
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
             use=storage.index,
+            share=share_learned,
         )
     else:
         reads = wanted_of(options.partition, selection)
-        topic = find_topic(archive, options.topic, options.life, use=storage.index, reads=reads, tell=tell)
+        topic = find_topic(
+            archive,
+            options.topic,
+            options.life,
+            use=storage.index,
+            reads=reads,
+            report_problem=report_problem,
+            share=share_learned,
+        )
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
-        records = read_records(archive.store, topic, tell=tell, partition=options.partition, selection=selection)
+        records = read_records(
+            archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
+        )
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):
-                break  # as with --limit: whoever reads this has enough
+                break  # the reader has closed the pipe, and wants no more
             if not write("", flush=options.follow):
                 break
     except KeyboardInterrupt:
-        if not options.follow:  # for which it is the end that was meant
+        if not options.follow:  # with --follow Ctrl-C is the normal end
             raise
     return NotWholeError.exit_code if problems else 0
 

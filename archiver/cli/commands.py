@@ -1,4 +1,4 @@
-"""Which commands there are: of each its module, loaded when it is typed, so that `--help` is quick; and a sentence."""
+"""The table of commands: for each its module, which is imported only when the command is typed, and its summary."""
 
 import argparse
 from importlib import import_module
@@ -7,7 +7,7 @@ from typing import Final
 from archiver import __version__
 from archiver.cli.options import EXIT_STATUS, Parser, parser_of
 
-# A module has `add_options(parser)`, which says what is run.
+# Each module has `add_options(parser)`, which also sets what is run.
 COMMANDS: Final = {
     "demo": ("demo", "real broker, embedded S3: backup, disaster, restore, proof"),
     "backup": ("backup", "archive topics, until stopped or up to what is committed now"),
@@ -24,7 +24,7 @@ COMMANDS: Final = {
 
 
 def build_parser(typed: str | None = None) -> argparse.ArgumentParser:
-    """Parse the command that was typed; without one, all of them."""
+    """Return a parser with the options of the typed command; None: of all commands. The others have their summaries alone."""
     parser: argparse.ArgumentParser = Parser(
         prog="archiver",
         description="A lossless archive of Kafka topics in S3 as plain Avro, and its way back.",

@@ -13,7 +13,7 @@ from archiver.cli.output import print_json, print_lines
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    show = parser_of(ways, "show", "the configuration that holds, secrets masked")
+    show = parser_of(ways, "show", "the configuration in effect, secrets masked")
     add_run(show, run_show)
     add_config(show)
     add_format(show)

@@ -17,5 +17,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.demo import run_demo
 
-    run_demo(records=options.records, tell=lambda line: write(line, flush=True))
+    run_demo(records=options.records, print_text=lambda line: write(line, flush=True))
     return 0

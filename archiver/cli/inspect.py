@@ -12,7 +12,7 @@ from archiver.cli.options import (
     archive_config,
 )
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import MOST_ROWS, left_out
+from archiver.cli.spelling import MOST_LISTED, left_out_lines
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_size, spell_table
 
@@ -81,11 +81,11 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
         names = sorted({name[len("archiver-") :] for name in (*found.header, *found.metadata)})
         rows = [
             (name, found.metadata.get(f"archiver-{name}", "-"), found.header.get(f"archiver.{name}", "-"))
-            for name in names[:MOST_ROWS]
+            for name in names[:MOST_LISTED]
         ]
         table = [(_cut(name), _cut(one), "same" if one == other else _cut(other)) for name, one, other in rows]
         yield from spell_table(("fact", "metadata", "header"), table)
-        yield from left_out(len(names) - len(rows), "fact")
+        yield from left_out_lines(len(names) - len(rows), "fact")
     if found.schema:
         yield f"{spell_count(found.block_count, 'block')}, {spell_count(found.records, 'record')}"
         blocks = [
@@ -93,14 +93,14 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
             for number, one in enumerate(found.blocks)
         ]
         yield from spell_table(("block", "ends at", "records", "stored"), blocks)
-        yield from left_out(found.block_count - len(blocks), "block")
+        yield from left_out_lines(found.block_count - len(blocks), "block")
     for check in found.checks:
         yield f"{check.what}: {check.outcome}"
 
 
 def _shortened(lines: Sequence[str], what: str) -> Iterator[str]:
-    yield from lines[:MOST_ROWS]
-    yield from left_out(len(lines) - MOST_ROWS, what)
+    yield from lines[:MOST_LISTED]
+    yield from left_out_lines(len(lines) - MOST_LISTED, what)
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`archiver ls`: its options, its run, and its two printers."""
+"""`archiver ls`: its options, its run, and its printers: of what each topic or partition holds, and of single objects."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -17,36 +17,29 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
-    from archiver.archive.holdings import Holding, SegmentRow
+    from archiver.archive.holdings import ArchiveSummary, Holding, SegmentRow
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show its partitions")
+    parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show the partitions of this topic")
     parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
-    from archiver.archive.holdings import survey
+    from archiver.archive.holdings import summarize
+    from archiver.archive.learned_facts import share_learned
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = survey(archive, options.topic)
+    found = summarize(archive, options.topic, share_learned)
     if options.format == "json":
-        segments = {"segments": [segment_row(one) for one in found.segments]} if options.segments else {}
-        print_json(
-            {
-                "holdings": [holding_row(one) for one in found.holdings],
-                **segments,
-                "strangers": found.strangers,
-                "problems": found.problems,
-            }
-        )
+        print_json(summary_row(found, with_segments=options.segments))
     else:
         print_lines(segment_lines(found.segments) if options.segments else holding_lines(found.holdings))
         if not found.holdings and not found.strangers:
@@ -55,6 +48,16 @@ def run(options: argparse.Namespace) -> int:
     for problem in found.problems:
         complain(problem)
     return NotWholeError.exit_code if found.problems else 0
+
+
+def summary_row(found: "ArchiveSummary", *, with_segments: bool) -> dict[str, Any]:
+    segments = {"segments": [segment_row(one) for one in found.segments]} if with_segments else {}
+    return {
+        "holdings": [holding_row(one) for one in found.holdings],
+        **segments,
+        "strangers": found.strangers,
+        "problems": found.problems,
+    }
 
 
 def holding_row(holding: "Holding") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The program: from what was typed to an exit code."""
+"""The program: parses what was typed, runs the command, and returns its exit code."""
 
 import argparse
 import io
@@ -13,14 +13,14 @@ from typing import NoReturn
 from archiver.cli.commands import build_parser
 from archiver.cli.output import cannot_be_written, complain, complain_of
 from archiver.errors import ArchiverError, StoppedError
-from archiver.interrupt import ENDING, leave, told_before
-from archiver.process.memory import settle_memory
+from archiver.interrupt import ENDING, leave, overlook_repeats
+from archiver.process.memory import tune_memory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    settle_memory()
-    # numpy starts a thread a core for linear algebra, and nothing here does any: 0.15 s of CPU at each start.
+    tune_memory()
+    # numpy starts a thread for each core for linear algebra, which we never do: 0.15 s of CPU at each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
     typed = sys.argv[1:] if arguments is None else list(arguments)
     options = build_parser(typed[0] if typed else "").parse_args(typed)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM be a KeyboardInterrupt while a command runs, so that what was begun is put away."""
+    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt while a command runs, so that it cleans up what it has begun."""
     ours = [number for number in ENDING if signal.getsignal(number) is leave]
     for number in ours:
         signal.signal(number, ENDING[number])
@@ -57,16 +57,16 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            if signal.getsignal(number) is not told_before:
+            if signal.getsignal(number) is not overlook_repeats:
                 signal.signal(number, leave)
 
 
 def run() -> NoReturn:
-    """Be the program, and end at once: to take the interpreter apart takes half a second, and nothing comes of it."""
+    """Run the program, and end the process at once: an orderly end of the interpreter takes half a second, and is of no use."""
     _open_streams()
     try:
         exit_code = main()
-    except SystemExit as done:  # argparse, after --help and after what it does not understand
+    except SystemExit as done:  # raised by argparse, after --help or a mistake
         exit_code = int(done.code or 0)
     try:
         sys.stdout.flush()
@@ -76,15 +76,15 @@ def run() -> NoReturn:
         complain(cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
-    if "archiver.spark.submitted" in sys.modules:
-        from archiver.spark.submitted import end_output
+    if "archiver.spark.spark_submit" in sys.modules:
+        from archiver.spark.spark_submit import end_output
 
         end_output()
     os._exit(exit_code)
 
 
 def _open_streams() -> None:
-    """Have a place to write to where there is none (`>&-`), and one spelling: a record may hold any character, and JSON is UTF-8."""
+    """Open closed streams (`>&-`) to /dev/null, and set stdout to UTF-8: a record may have any character, and JSON is UTF-8."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""What several commands can be given, and what each value may be."""
+"""Options that several commands have, and the types of their values."""
 
 import argparse
 from collections.abc import Callable
@@ -25,14 +25,14 @@ exit status:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in a line what it does not understand, as all else does."""
+    """A parser whose errors are one line, as all other errors are."""
 
     def error(self, message: str) -> NoReturn:
         complain(f"{message}; see {self.prog} --help")
         raise SystemExit(UsageError.exit_code)
 
     def _print_message(self, message: str, _: object = None) -> None:
-        """Print a help; argparse overlooks that it cannot."""
+        """Print a help text. argparse alone would ignore that it cannot be written."""
         try:
             write(message.rstrip("\n"))
         except ArchiverError as error:
@@ -51,11 +51,11 @@ def parser_of(group: "Commands", name: str, summary: str) -> argparse.ArgumentPa
 
 
 def add_run(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """Let this be what is called for what was typed, with the options that every command has."""
+    """Set the function that runs the command, and add the options that every command has."""
     parser.set_defaults(command=run)
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="how logs are written")
     parser.add_argument("--verbose", action="store_true", help="also log successful steps")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--no-color", action="store_true", help="no colors on a terminal; $NO_COLOR does the same")
 
 
@@ -65,7 +65,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def add_config(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "-c", "--config", metavar="FILE", type=Path, help="default: $ARCHIVER_CONFIG, then ./archive.yaml"
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the configuration (default: $ARCHIVER_CONFIG, then ./archive.yaml)",
     )
 
 
@@ -75,7 +79,7 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--url",
         metavar="s3://BUCKET/PREFIX",
-        help="an archive, without a configuration file (endpoint: $AWS_ENDPOINT_URL)",
+        help="the archive, in place of a configuration file (endpoint: $AWS_ENDPOINT_URL)",
     )
 
 
@@ -84,7 +88,7 @@ def add_life(parser: argparse._ActionsContainer) -> None:
         "--life",
         type=natural,
         metavar="N",
-        help="of a topic that was created again (default: the newest with records)",
+        help="which life of a topic that was created again (default: the newest with records)",
     )
 
 

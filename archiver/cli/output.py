@@ -1,4 +1,4 @@
-"""What a user reads: results on standard output, complaints on standard error. The only module that prints."""
+"""Prints results to standard output, and complaints to standard error. The only module that prints."""
 
 import json
 import logging
@@ -18,12 +18,12 @@ def complain(problem: object) -> None:
     if writes_json():
         logging.getLogger("archiver").error("%s", problem)
         return
-    with suppress(OSError):  # nobody hears it, or the disk is full; the exit code says it, too
+    with suppress(OSError):  # stderr is closed, or its disk is full; the exit code says it, too
         print(f"archiver: {printable(str(problem))}", file=sys.stderr)
 
 
 def complain_of(error: BaseException) -> None:
-    """Complain of what ended a command: a line for each that is meant."""
+    """Complain of the error that ended a command: one line, or several where the error says that its line breaks are its own."""
     if isinstance(error, KeyboardInterrupt):
         complain(INTERRUPTED)
         return
@@ -33,12 +33,14 @@ def complain_of(error: BaseException) -> None:
 
 
 def print_line(line: str) -> bool:
-    """Print one line, whatever is in it: names of objects and topics come from elsewhere."""
+    """Print one line, escaped: names of objects and topics may have any character."""
     return write(printable(line))
 
 
 def write(text: str, *, end: str = "\n", flush: bool = False) -> bool:
-    """Print as it is. False when nobody reads any more (`| head`): what is printed from then on is lost, and the exit code stays what it is."""
+    """Print a text as it is. Returns False when the reader has closed the pipe (`| head`): what is printed from then on is lost,
+    and the exit code does not change.
+    """
     try:
         print(text, end=end, flush=flush)
     except BrokenPipeError:
@@ -60,4 +62,4 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: object) -> None:
-    write(json.dumps(value, indent=1))  # in ASCII, where all that acts is escaped
+    write(json.dumps(value, indent=1))  # in ASCII: every other character is escaped

@@ -3,7 +3,9 @@
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from archiver.cli.options import (
     add_archive,
@@ -17,6 +19,9 @@ from archiver.cli.output import complain, print_lines, write
 from archiver.cli.spelling import table_lines
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import printable_json
+
+if TYPE_CHECKING:
+    from archiver.spark.table.query import Answer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="read what this instance has copied of compacted topics (no version writes copies yet)",
     )
-    parser.add_argument("--partitions", metavar="LIST", help="read these only, of each topic (0,3-5)")
+    parser.add_argument("--partitions", metavar="LIST", help="read only these partitions of each topic (0,3-5)")
     add_times(parser)
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
-        help="read all twice: first for damage, then what is left, and report which offsets are missing",
+        help="go on past damage, and report which offsets are missing; reads everything twice: first to find the damage",
     )
 
 
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     storage = archive_config(options).storage
     with (
         closing(Progress("query", quiet=options.quiet)) as progress,
-        run_query(storage, options.sql, chosen, progress.tell, skips_damage=options.skip_damaged) as answer,
+        run_query(storage, options.sql, chosen, progress.report, skips_damage=options.skip_damaged) as answer,
     ):
         progress.close()
         for missing in answer.skipped:
@@ -63,12 +68,17 @@ def run(options: argparse.Namespace) -> int:
         exit_code = NotWholeError.exit_code if answer.skipped else 0
         if options.format == "text":
             print_lines(table_lines(answer.columns, answer.rows))
-            return exit_code
-        doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
-        if doubled:
-            raise UsageError(f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text")
-        for row in answer.rows:
-            text = json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False)
-            if not write(printable_json(text)):
-                break
+        else:
+            for line in query_rows(answer):
+                if not write(line):
+                    break
     return exit_code
+
+
+def query_rows(answer: "Answer") -> Iterator[str]:
+    """Each row as a line of JSON."""
+    doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
+    if doubled:
+        raise UsageError(f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text")
+    for row in answer.rows:
+        yield printable_json(json.dumps(dict(zip(answer.columns, row, strict=True)), ensure_ascii=False))

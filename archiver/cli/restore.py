@@ -1,4 +1,4 @@
-"""`archiver restore`: its options, its run, and the way on when it stops."""
+"""`archiver restore`: its options, its run, and what to type when it stopped. Its printers are in restore_report."""
 
 import argparse
 import time
@@ -42,7 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )
     parser.add_argument(
-        "--id", help="name of this restore; with the same one it goes on where it was (default: made of the request)"
+        "--id",
+        help="name of this restore; a restore with the same name goes on where it was (default: made of the request)",
     )
     _add_chosen_records(parser.add_argument_group("which records"))
     _add_target_topics(parser.add_argument_group("into which topics"))
@@ -50,13 +51,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    group.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
     add_life(group)
-    group.add_argument("--partitions", metavar="LIST", help="only these (0,3-5); the others are there, and empty")
+    group.add_argument(
+        "--partitions", metavar="LIST", help="only these (0,3-5); the other partitions are created, and stay empty"
+    )
     group.add_argument(
         "--offsets",
         metavar="LIST",
-        help="only these, both ends inclusive (0:100-200,1:50-); other partitions are empty",
+        help="only these, both ends inclusive (0:100-200,1:50-); other partitions stay empty",
     )
     add_times(group)
     group.add_argument(
@@ -68,7 +71,7 @@ def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--latest-per-key",
         action="store_true",
-        help="of what is left, the last record with each key, as compaction would leave it; and all without a key",
+        help="of the records that are left, the last one with each key, as compaction would leave them; and all without a key",
     )
     group.add_argument(
         "--skip-damaged", action="store_true", help="restore what can be read, and report which offsets are missing"
@@ -76,7 +79,9 @@ def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
 
 
 def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic as another")
+    group.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="restore a topic under another name"
+    )
     group.add_argument(
         "--rename-regex",
         action="append",
@@ -91,56 +96,58 @@ def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
         action="store_const",
         const="append",
         default="empty",
-        help="a target that exists is kept as it is, and the records go behind its own",
+        help="keep a target that exists, and put the records behind its own",
     )
     existing.add_argument(
         "--purge-target",
         dest="existing",
         action="store_const",
         const="purge",
-        help="a target that exists, and that this restore did not make, is deleted with its records and created again",
+        help="delete a target that exists with its records, and create it again (never one that this restore has made)",
     )
     group.add_argument(
         "--purge-unread",
         action="store_true",
-        help="with --purge-target, delete without having read whole what is to be in its place: damage is found too late then",
+        help="with --purge-target: delete the topic without having read what is to be in its place; damage is found too late then",
     )
     group.add_argument(
         "--replication-factor",
         type=natural,
         metavar="N",
-        help="of topics that the restore creates (default: the cluster's)",
+        help="replicas of topics that the restore creates (default: the cluster's)",
     )
     group.add_argument(
         "--repartition",
         type=natural,
         metavar="N",
-        help="into so many partitions, by key as Kafka's Java client does; records without a key in turn",
+        help="restore into N partitions, by key as Kafka's Java client does; records without a key in turn",
     )
     group.add_argument(
         "--retention",
         choices=("unlimited", "largest", "archived"),
         default="unlimited",
-        help="of restored topics in the end (default unlimited: brokers soon delete what is older than a limit; largest: the"
-        " largest limit that the cluster takes, where it refuses unlimited)",
+        help="retention that restored topics keep (default unlimited, because brokers soon delete records that are older than"
+        " a limit; largest: the largest limit that the cluster takes, where it refuses unlimited)",
     )
 
 
 def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--first", metavar="REGEX", help="topics that go before all others (largest first otherwise)")
+    group.add_argument(
+        "--first", metavar="REGEX", help="restore these topics before all others (default: the largest first)"
+    )
     group.add_argument(
         "--verify",
         action="store_true",
-        help="read back and compare also what an earlier run has; what this one fills, it reads back in any case",
+        help="also read back and compare what an earlier run has verified; what this run fills is read back in any case",
     )
     group.add_argument(
         "--batch-bytes",
         type=size,
         metavar="SIZE",
-        help="of records in a batch, uncompressed (default 4MB, at most 16MiB); what is sent of it has at most 1MB",
+        help="uncompressed size of the records in a batch (default 4MB, at most 16MiB); as it is sent, a batch of several records has at most 1MB",
     )
     group.add_argument(
-        "--rate", type=size, default=0, metavar="SIZE", help="most bytes a second, of all tasks together"
+        "--rate", type=size, default=0, metavar="SIZE", help="send at most so many bytes a second, all tasks together"
     )
 
 
@@ -162,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
-            progress.say(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+            progress.announce(f"restore {restore_id}: if it ends before it is done, the same command goes on")
 
         try:
             result = run_restore_job(
@@ -170,12 +177,12 @@ def run(options: argparse.Namespace) -> int:
                 load_target(options.target),
                 restore_request(options),
                 restore_id=options.id,
-                notice=progress.tell,
+                notice=progress.report,
                 begin=begin,
             )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
             failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
-            progress.close()  # it may tell once more how far it came, and the last line is the way on
+            progress.close()  # closing may print a last line of progress: print how to go on behind it
             complain_of(failure)
             if begun and not isinstance(failure, PredicateError):
                 complain(_way_on(options, begun[0], is_stopped=isinstance(failure, StoppedError)))
@@ -183,11 +190,10 @@ def run(options: argparse.Namespace) -> int:
                 seconds = round(time.monotonic() - started_s, 3)
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
             return failure.exit_code
-    return _tell_restored(options, result)
+    return _print_result(options, result)
 
 
-def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
-
+def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     if options.format == "json":
         print_json(restore_row(result))
     else:
@@ -208,7 +214,7 @@ def _tell_restored(options: argparse.Namespace, result: "RestoreResult") -> int:
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
-    """Tell what to type to go on with a restore, whatever its options become meanwhile."""
+    """Say how to go on with a restore that is not done. With its id it goes on whatever its options mean by then."""
     from archiver.config.environment import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
@@ -216,13 +222,13 @@ def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = 
     way = f"go on with: {spell_command(words)}"
     if is_submitted():
         way = f"submit it again with --id {restore_id}"
-    elif not can_be_typed(words):  # what a terminal would show is another command
+    elif not can_be_typed(words):  # the printed command would not be the one that was typed
         way = f"go on with the same command, and --id {restore_id}"
     return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
 
 
 def _predicate(text: str) -> str:
-    """Refuse what a script makes of a variable that is not set: everything would come back."""
+    """Refuse an empty predicate: a script makes one of a variable that is not set, and every record would come back."""
     if not text.strip():
         raise ValueError("is empty; give a predicate, or leave it out to have all records")
     return text

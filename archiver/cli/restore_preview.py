@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
-    """Show what a restore would do, and what it would be refused for."""
+    """Print what a restore would do, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
     from archiver.process.progress import Progress
@@ -33,7 +33,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
             request,
             restore_id=options.id,
             select_topics=config.topics.select,
-            notice=progress.tell,
+            notice=progress.report,
         )
     if options.format == "json":
         print_json(preview_row(found))

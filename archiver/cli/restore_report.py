@@ -1,4 +1,4 @@
-"""What came of `archiver restore`: a line for each partition and what is left to do, or all of it as JSON."""
+"""The two printers of `archiver restore`: a line for each partition and what is left to do, or all of it as JSON."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -53,7 +53,7 @@ def topic_row(topic: "TopicReport") -> dict[str, Any]:
 
 
 def _task_row(report: "TaskReport") -> dict[str, Any]:
-    """Digests as text: they do not fit the numbers that most readers of JSON have."""
+    """Return a report of a task as JSON. Digests are texts: 64 bits do not fit the numbers of most readers of JSON."""
     row = {name: getattr(report, name) for name in report.__slots__}
     return row | {name: None if row[name] is None else f"{row[name]:016x}" for name in ("digest", "target_digest")}
 
@@ -112,7 +112,7 @@ def _outcome(topic: "TopicReport", report: "TaskReport") -> str:
 
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:
-    """Tell which configs it has now, and what is left to set."""
+    """Say which configs a topic has now, and which the user has still to set."""
     if topic.refusal is not None and topic.is_finished:
         yield f"{topic.target}: all of it is there, with the configs that were archived, but for those that this cluster refused"
     elif topic.refusal is not None:

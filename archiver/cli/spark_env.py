@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("archiver-env.tar.gz"),
         metavar="FILE",
-        help="a .tar.gz (default %(default)s)",
+        help="the .tar.gz to write (default %(default)s)",
     )
     pack.add_argument("--force", action="store_true", help="replace a file that is there")
     pack.add_argument(
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DISTRIBUTION",
-        help="another installed one, with what it needs, such as that of a token_provider",
+        help="another installed distribution, with what it needs, such as the one of a token_provider",
     )
     pack.add_argument(
         "--without-sql", action="store_true", help="leave pandas and pyarrow out: enough for restore and verify"
@@ -56,7 +56,7 @@ def run_pack(options: argparse.Namespace) -> int:
             add=options.add,
             with_sql=not options.without_sql,
             overwrite=options.force,
-            tell=progress.tell,
+            report_step=progress.report,
         )
     if options.format == "json":
         print_json(packed_row(packed))

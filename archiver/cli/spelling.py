@@ -1,4 +1,4 @@
-"""How the printers of several commands spell moments, tables, and what is too long for a terminal."""
+"""How the printers of several commands spell moments, tables, and lists that are too long for a terminal."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from archiver.process.text import spell_count
 
-# Lines of a list on a terminal: nobody reads more. JSON has all of them.
-MOST_ROWS: Final = 1000
+# Lines of a list on a terminal: nobody reads more. JSON has the whole list.
+MOST_LISTED: Final = 1000
 NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
 _ROWS_MEASURED = 1000
-_WIDEST = 60  # characters that a column is filled up to
+_WIDEST = 60  # characters of the widest column; longer cells stand out
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Rows of a query as they come, as wide as the first of them need; what is wider later stands out."""
+    """Yield rows as they come, in columns that are as wide as the first rows need; wider cells of later rows stand out."""
     lines = ([_cell(value) for value in row] for row in rows)
     seen = [[_line(name) for name in columns], *islice(lines, _ROWS_MEASURED)]
     widths = [min(_WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]
@@ -39,11 +39,11 @@ def _cell(value: Any) -> str:  # noqa: ANN401 - any that JSON can hold
 
 
 def _line(text: str) -> str:
-    """Keep a text on its line, and a terminal from being told what to do."""
+    """Escape what would break the line, or act on a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
 
 
-def left_out(count: int, what: str) -> Iterator[str]:
+def left_out_lines(count: int, what: str) -> Iterator[str]:
     if count > 0:
         yield f"... and {spell_count(count, f'more {what}')}"
 

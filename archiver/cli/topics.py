@@ -10,7 +10,7 @@ from archiver.cli.spelling import table_lines
 from archiver.errors import KafkaError, NotWholeError
 
 if TYPE_CHECKING:
-    from archiver.archive.cluster_topics import Entry, TopicRow, TopicsSurvey
+    from archiver.archive.cluster_topics import IncludeEntry, TopicRow, TopicsSurvey
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +25,9 @@ def run(options: argparse.Namespace) -> int:
 
     found = survey_topics(load_config(options.config))
     if options.format == "json":
-        print_json({"topics": [_row(row) for row in found.rows], "unmatched": [_entry(one) for one in found.unmatched]})
+        print_json(topics_row(found))
     else:
-        print_lines(_lines(found))
+        print_lines(topics_lines(found))
     refused = [row for row in found.rows if row.standing is Standing.REFUSED]
     for row in refused:
         complain(row.why)
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     )
 
 
-def _lines(found: "TopicsSurvey") -> Iterator[str]:
+def topics_lines(found: "TopicsSurvey") -> Iterator[str]:
     rows = [
         (
             row.topic,
@@ -53,17 +53,24 @@ def _lines(found: "TopicsSurvey") -> Iterator[str]:
     return table_lines(("topic", "partitions", "in archive", "is", "by"), rows)
 
 
-def _row(row: "TopicRow") -> dict[str, Any]:
+def topics_row(found: "TopicsSurvey") -> dict[str, Any]:
+    return {
+        "topics": [_topic_row(row) for row in found.rows],
+        "unmatched": [_entry_row(one) for one in found.unmatched],
+    }
+
+
+def _topic_row(row: "TopicRow") -> dict[str, Any]:
     return {
         "topic": row.topic,
         "partitions": row.partitions,
         "standing": row.standing,
         "why": row.why,
-        "include": [_entry(one) for one in row.include],
-        "exclude": [_entry(one) for one in row.exclude],
+        "include": [_entry_row(one) for one in row.include],
+        "exclude": [_entry_row(one) for one in row.exclude],
         "in_archive": row.in_archive,
     }
 
 
-def _entry(one: "Entry") -> dict[str, str]:
+def _entry_row(one: "IncludeEntry") -> dict[str, str]:
     return {"entry": one.entry, "place": one.place}

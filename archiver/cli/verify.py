@@ -27,13 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--level",
         choices=("listing", "counts", "records"),
         default="listing",
-        help="listing: object names and metadata (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
+        help="listing: checks object names and metadata, reads no records (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
     )
-    parser.add_argument("--topics", metavar="REGEX", help="full-match regular expression (default: all)")
+    parser.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
     parser.add_argument(
         "--against-kafka",
         action="store_true",
-        help="also: what the cluster still has must be there (reads it, as a Spark job)",
+        help="also compare the archive with the records that the cluster still has (reads them, as a Spark job)",
     )
     parser.add_argument("--since", metavar="TIME", help="read only objects that were put since (2026-11-20T14:00:00Z)")
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             topics=options.topics,
             against_kafka=options.against_kafka,
             since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
-            notice=progress.tell,
+            notice=progress.report,
         )
     if options.format == "json":
         print_json(verify_row(result))

@@ -1,4 +1,4 @@
-"""Objects -> Arrow record batches of chosen columns and rows, without a frame between."""
+"""Archived objects -> Arrow record batches of chosen columns and rows, without a frame between."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from archiver.codec.avro import (
-    MOST_DECOMPRESSED_BYTES,
+    MOST_BLOCK_BYTES,
     PROBLEMS,
     RECORD_SCHEMAS,
     Block,
     ContainerHeader,
     RecordSchema,
-    check_count,
+    check_block_count,
     split_blocks,
 )
 from archiver.codec.compression import BlockArena, DecompressionError
@@ -40,12 +40,12 @@ from archiver.codec.kernels.scan import (
 from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError
 
-# Uncompressed, of the blocks that become one batch. At 100 B 0.46 us a record with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
-# 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: what is larger leaves the cache before it is sent.
-BATCH_BYTES = 1024 * 1024
-# Of a batch: more than blocks of ours hold in so many bytes; others may expand to very many of the smallest records.
-MOST_ROWS = 256 * 1024
-_MOST_ENDS: Final = 2**31 - 1  # of what Arrow has in one array
+# Uncompressed bytes of the blocks that become one batch. At 100 B a record 0.46 us each with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
+# 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: a larger batch leaves the cache before it is sent.
+ARROW_BATCH_BYTES = 1024 * 1024
+# Rows of one batch: more than our own blocks have in so many bytes. Foreign blocks may expand to very many tiny records.
+MOST_ARROW_ROWS = 256 * 1024
+_MOST_ENDS: Final = 2**31 - 1  # the most that Arrow has in one array
 
 _HEADER = pa.struct(
     [
@@ -70,7 +70,7 @@ _PROBLEMS = PROBLEMS | {OFFSETS_FALL: "offsets do not rise", NO_ROOM: "fields la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """Where a scan of an object stands: what it has met so far, selected or not, and the selected of some blocks."""
+    """A step of a scan: how many records it has met so far, selected or not, and the selected records of some blocks."""
 
     counted: int
     last_offset: int
@@ -78,16 +78,18 @@ class Scanned:
 
 
 class Scanner:
-    """Decodes objects of one partition into batches. Its buffers are its own: not safe for use from two threads at once."""
+    """Decodes objects of one partition into batches. It reuses its buffers: not safe for two threads at once."""
 
-    def __init__(self, *, topic: str, partition: int, columns: Sequence[str], batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self, *, topic: str, partition: int, columns: Sequence[str], batch_bytes: int = ARROW_BATCH_BYTES
+    ) -> None:
         self._topic = topic
         self._name = np.frombuffer(topic.encode("ascii"), np.uint8)
         self._partition = partition
         self._columns = tuple(columns)
         self._schema = pa.schema([COLUMN_TYPES[name] for name in columns])
         self._batch_bytes = batch_bytes
-        self._arena = BlockArena(MOST_DECOMPRESSED_BYTES)
+        self._arena = BlockArena(MOST_BLOCK_BYTES)
         self._constants = _Constants(topic, partition)
 
     def scan(self, content: memoryview, header: ContainerHeader, key: str, selection: Selection) -> Iterator[Scanned]:
@@ -107,7 +109,7 @@ class Scanner:
     def _filled(
         self, blocks: Sequence[tuple[Block, int, int]], schema: RecordSchema, selected: Longs, met: tuple[int, int]
     ) -> Iterator["_Rows"]:
-        """Decode a group: once as a rule, in several parts where its blocks hold very many records."""
+        """Decode a group of blocks: usually at once, in several parts where they hold very many records."""
         left = sum(block.count for block, _, _ in blocks)
         rows = self._new_rows(left, blocks, met)
         for block, start, end in blocks:
@@ -123,10 +125,10 @@ class Scanner:
         yield rows
 
     def _new_rows(self, count: int, blocks: Sequence[tuple[Block, int, int]], met: tuple[int, int]) -> "_Rows":
-        return _Rows(self._columns, min(count, MOST_ROWS), blocks[-1][2], met)
+        return _Rows(self._columns, min(count, MOST_ARROW_ROWS), blocks[-1][2], met)
 
     def _groups(self, content: memoryview, header: ContainerHeader, key: str) -> Iterator[list[tuple[Block, int, int]]]:
-        """Decompress block after block into the arena; each group of about a batch's size uses it again."""
+        """Decompress blocks into the arena, in groups of about a batch's size. Each group reuses the arena."""
         group: list[tuple[Block, int, int]] = []
         schema = RECORD_SCHEMAS[header.schema]
         for block in split_blocks(content, header, key):
@@ -136,7 +138,7 @@ class Scanner:
                 start, end = self._arena.add(header.codec, block.payload)
             except DecompressionError as error:
                 raise CorruptSegmentError(f"{block.where}: {error}") from error
-            check_count(block.count, end - start, schema, self._topic, block.where)
+            check_block_count(block.count, end - start, schema, self._topic, block.where)
             if not block.count and start == end:
                 continue
             group.append((block, start, end))
@@ -195,13 +197,13 @@ class Scanner:
 
 
 class _Rows:
-    """The arrays of one batch while it fills. np.empty takes memory only where something is written."""
+    """The arrays of one batch while it fills. They are as long as may be: np.empty takes memory only where something is written."""
 
     def __init__(self, columns: Sequence[str], room: int, body_bytes: int, met: tuple[int, int]) -> None:
         def sized(column: str, size: int) -> int:
             return size if column in columns else 0
 
-        # A header takes two bytes at least: an empty key and an empty value.
+        # A header takes at least two bytes: an empty key and an empty value.
         headers = sized("headers", body_bytes // 2 + 1)
         self.room = self.left = room
         self.offsets = np.empty(sized("offset", room), np.int64)
@@ -225,7 +227,7 @@ class _Rows:
         return int(self.totals[COUNTED]), int(self.totals[LAST_OFFSET])
 
     def finish(self, schema: pa.Schema, constants: "_Constants") -> pa.RecordBatch:
-        """Wrap the arrays, without a copy."""
+        """Wrap the arrays for Arrow, without a copy."""
         return pa.RecordBatch.from_arrays([self._array(name, constants) for name in schema.names], schema=schema)
 
     def _array(self, name: str, constants: "_Constants") -> pa.Array:
@@ -264,7 +266,7 @@ class _Rows:
 
 
 class _Constants:
-    """Columns that hold one value: made once, as long as the longest batch so far."""
+    """Columns that hold one value in all rows: made once, as long as the longest batch so far."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic = topic

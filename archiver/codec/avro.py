@@ -1,4 +1,4 @@
-"""Avro object container files: of AvroKafkaRecord <-> Frame; header and blocks of any. fastavro owns the container's header."""
+"""Avro container files of AvroKafkaRecord <-> Frame, and header and blocks of any container. fastavro reads and writes headers."""
 
 import io
 import json
@@ -32,18 +32,18 @@ from archiver.errors import CorruptSegmentError, FormatTooNewError
 SYNC_BYTES = 16
 _MAGIC = b"Obj\x01"
 BLOCK_BYTES = 512 * 1024
-_ROOM_BYTES = 64 * 1024  # that a block's buffer has beyond the block, for the record that fills it
-# What one record may need at once, at most: its block, and that compressed, are all that a segment takes of memory.
+_ROOM_BYTES = 64 * 1024  # of a block's buffer beyond BLOCK_BYTES, for the record that fills the block
+# The most that one record may need at once. Its block, and the same compressed, are all the memory that a segment takes.
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
-# What we write must be readable: the largest record batch that we decode may be one record that is all headers, and
-# these take five times their size when their keys are not UTF-8.
-MOST_DECOMPRESSED_BYTES = 6 * 256 * 1024 * 1024
-_MOST_HEADER_BYTES = 1024 * 1024  # of a container: ours is 4 KB
-# Fewest bytes that a record takes beside its topic's name: its fields, one byte each.
+# What we write must be readable. The largest record batch that we decode may be one record that is all headers, and headers
+# take five times their size when their keys are not UTF-8.
+MOST_BLOCK_BYTES = 6 * 256 * 1024 * 1024
+_MOST_HEADER_BYTES = 1024 * 1024  # of a container's header: ours have 4 KB
+# The fewest bytes of a record without its topic's name: one byte for each field.
 _SMALLEST_RECORD, _SMALLEST_RECORD_V1 = 9, 7
-# Of a frame. Our own blocks hold fewer; in others a row of the table may be ten times larger than its record, and a block
-# that expands to very many of the smallest records must not.
-MOST_ROWS = 64 * 1024
+# Rows of one frame. Our own blocks hold fewer records. A row of the table may be ten times as large as its record, so a
+# foreign block of very many tiny records becomes several frames.
+MOST_BLOCK_ROWS = 64 * 1024
 
 PROBLEMS = {
     FIELD_CUT: "a field runs past the block",
@@ -64,7 +64,7 @@ class RecordSchema:
 
     @property
     def smallest_record(self) -> int:
-        """Fewest bytes of a record, without its topic's name."""
+        """The fewest bytes of a record, without its topic's name."""
         return _SMALLEST_RECORD if self.second_version else _SMALLEST_RECORD_V1
 
 
@@ -79,7 +79,7 @@ RECORD_SCHEMAS: Mapping[str, RecordSchema] = {
 class ContainerHeader:
     """The header of a container file, and where its first block begins."""
 
-    schema: str  # its name, as archiver.codec.schemas has it
+    schema: str  # name of the schema in archiver.codec.schemas
     codec: BlockCodec
     sync: bytes
     metadata: Mapping[str, str]
@@ -95,12 +95,12 @@ def encode_header(codec: BlockCodec, sync: bytes, metadata: Mapping[str, str], s
 
 
 def says_the_same(one: bytes, other: bytes) -> bool:
-    """Compare two headers that can be read, byte by byte but for the order of a schema's keys: fastavro's is another in each process."""
+    """Compare two readable headers byte by byte, but for the order of keys in the schema: fastavro orders them differently in each process."""
     return _spelled_evenly(one) == _spelled_evenly(other)
 
 
 def _spelled_evenly(header: bytes) -> bytes:
-    """Write a header as it was, its schema with sorted keys; what follows it, or cannot be in one, stays and tells."""
+    """Spell a header with the keys of its schema sorted. All other bytes stay, so that any difference in them shows."""
     source, target = io.BytesIO(header), io.BytesIO()
     found = cast("dict[str, dict[str, bytes]]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
     fastavro.schemaless_writer(target, HEADER_SCHEMA, found)
@@ -122,7 +122,7 @@ def decode_header(
         header = cast("dict[str, object]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
         texts = cast("dict[str, bytes]", header["meta"])
         canonical = _canonical(texts["avro.schema"].decode())
-        # Others may keep any bytes in a header; what we look at is ASCII.
+        # Other writers may put any bytes into a header; what we read of it is ASCII.
         metadata = {name: value.decode(errors="replace") for name, value in texts.items()}
         codec = BlockCodec(metadata.get("avro.codec", BlockCodec.NULL.value))
     except Exception as error:  # fastavro promises nothing about what it raises for garbage
@@ -144,7 +144,7 @@ def _canonical(schema_text: str) -> str:
 class BlockEncoder:
     """Collects the rows of one partition into blocks of about BLOCK_BYTES; small frames share a block.
 
-    A large record has a block to itself, which is compressed while it is written; `overflow` makes a file for what comes of it.
+    A large record has a block of its own, which is compressed while it is written, into a file that `overflow` opens.
     """
 
     def __init__(
@@ -163,11 +163,11 @@ class BlockEncoder:
         self._sync = sync
         self._overflow = overflow
         self._buffer = np.empty(0, np.uint8)
-        self._kept_bytes = 0  # of the buffer, from block to block
+        self._kept_bytes = 0  # how much of the buffer is kept from block to block
         self._used = 0
         self._rows = 0
-        self._packed: IO[bytes] | None = None  # of a large record
-        self._is_closed = False  # a large record comes next, or is all there is
+        self._packed: IO[bytes] | None = None  # the compressed block of a large record
+        self._is_closed = False  # the block takes no more: a large record comes next, or is the block
 
     @property
     def pending_bytes(self) -> int:
@@ -219,7 +219,7 @@ class BlockEncoder:
         return row + 1
 
     def _grow(self, room: int) -> None:
-        # A large record is seldom alone: room for a block of them. What is not written to costs no memory.
+        # Large records seldom come alone: make room for a block of them. Memory that is not written to costs nothing.
         wanted = self._kept_bytes + room if room > _ROOM_BYTES else min(2 * len(self._buffer), self._kept_bytes)
         larger = np.empty(max(wanted, self._used + room), np.uint8)
         larger[: self._used] = self._buffer[: self._used]
@@ -236,7 +236,9 @@ class BlockEncoder:
         if not rows:
             return ()
         block = encode_block(self._buffer[:used], rows, self._codec, self._level, self._sync)
-        if len(self._buffer) > self._kept_bytes:  # each of thousands of partitions would keep a large record's room
+        if (
+            len(self._buffer) > self._kept_bytes
+        ):  # else each of thousands of partitions would keep the room of a large record
             self._buffer = np.empty(0, np.uint8)
         return (block,)
 
@@ -264,7 +266,7 @@ def _record_prefix(topic: str, partition: int) -> Bytes:
 def decode_blocks(
     content: memoryview, header: ContainerHeader, *, topic: str, partition: int, key: str
 ) -> Iterator[Frame]:
-    """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_ROWS records.
+    """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_BLOCK_ROWS records.
 
     Errors name the key and the block's position.
     """
@@ -276,13 +278,13 @@ def decode_blocks(
 def decode_block(block: "Block", header: ContainerHeader, *, topic: str, partition: int) -> Iterator[Frame]:
     """Read the records of one block."""
     schema = RECORD_SCHEMAS[header.schema]
-    body = decode_payload(block, header.codec, MOST_DECOMPRESSED_BYTES)
-    check_count(block.count, len(body), schema, topic, block.where)
+    body = decode_payload(block, header.codec, MOST_BLOCK_BYTES)
+    check_block_count(block.count, len(body), schema, topic, block.where)
     yield from _decode_block(body, block.count, schema, topic, partition, block.where)
 
 
 def decode_payload(block: "Block", codec: BlockCodec, most_bytes: int) -> Bytes:
-    """Decompress what lies in a block; no more than so many bytes, and errors name it."""
+    """Decompress the payload of a block, to at most so many bytes. Errors name the block."""
     try:
         return decompress_block(codec, block.payload, most_bytes)
     except DecompressionError as error:
@@ -300,12 +302,12 @@ class Block:
 
     @property
     def where(self) -> str:
-        """Its name in errors."""
+        """The block's name in errors."""
         return f"{self.key}: the block before byte {self.end}"
 
     @property
     def is_empty(self) -> bool:
-        """No writer of ours makes such a block; millions of them fit where a few hundred others do."""
+        """Whether the block has no record. Our writer makes no such block, and a file may have millions of them."""
         return not self.count and not self.payload
 
 
@@ -319,7 +321,7 @@ def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iter
 
 
 def block_size(content: memoryview, position: int) -> int:
-    """Return how many bytes a block takes, as its beginning tells; 0 where that tells nothing."""
+    """Return the size of a block by its first bytes; 0 where they do not tell it."""
     _, after_count = read_long(content, position)
     size, start = read_long(content, max(after_count, 0))
     return 0 if BROKEN in {after_count, start} or size < 0 else start + size + SYNC_BYTES - position
@@ -338,7 +340,7 @@ def _block_at(content: memoryview, position: int, sync: bytes, key: str) -> Bloc
 
 
 def last_block(content: memoryview, header: ContainerHeader, key: str) -> Block | None:
-    """Find the last block with a record in the end of a file; None when that begins before `content` does."""
+    """Find the last block with a record, in the last bytes of a file; None when the block begins before `content` does."""
     text, end = bytes(content), len(content)
     if not text.endswith(header.sync):
         raise CorruptSegmentError(f"{key}: does not end with the file's sync marker: it was cut")
@@ -348,7 +350,7 @@ def last_block(content: memoryview, header: ContainerHeader, key: str) -> Block 
         try:
             block = _block_at(content[:end], start, header.sync, f"{key}, in its last {len(text)} bytes")
         except CorruptSegmentError:
-            continue  # what looked like a marker was in a record
+            continue  # these bytes look like a sync marker, and are part of a record
         if block.end == end and block.count:
             return block
         if block.end == end:
@@ -356,8 +358,8 @@ def last_block(content: memoryview, header: ContainerHeader, key: str) -> Block 
     return None
 
 
-def check_count(count: int, body_bytes: int, schema: RecordSchema, topic: str, where: str) -> None:
-    """Refuse a count of records that cannot be true: it chooses how much is allocated."""
+def check_block_count(count: int, body_bytes: int, schema: RecordSchema, topic: str, where: str) -> None:
+    """Refuse a count of records that cannot be true, before memory is allocated by it."""
     if count > body_bytes // (schema.smallest_record + len(topic)):
         raise CorruptSegmentError(f"{where}: {count} records cannot lie in {body_bytes} bytes")
 
@@ -377,7 +379,7 @@ def _decode_block(
     name = np.frombuffer(topic.encode("ascii"), np.uint8)
     done, position = 0, 0
     while True:
-        rows = min(count - done, MOST_ROWS)
+        rows = min(count - done, MOST_BLOCK_ROWS)
         table = np.empty((len(Column), rows), np.int64)
         header_body = np.empty(len(body) - position + 2 * MAX_VARINT_BYTES, np.uint8)
         read, position, header_bytes, problem = decode_rows(

@@ -1,4 +1,4 @@
-"""Record batches v2 <-> Frame."""
+"""Record batches v2, as a broker sends them -> Frame."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -8,39 +8,33 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError, PayloadWriter
+from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError
 from archiver.codec.frame import Bytes, Column, Frame, Longs
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 
 _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
-_MAGIC = 2
-_SMALLEST_BATCH = 17  # up to and with the magic byte
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC = struct.Struct(">I")
-_UNKNOWN_EPOCH = -1
-SEQUENCES = 2**31  # then they begin at 0 again
-MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # for the payloads of one call
-# Of a frame: the table of so many takes 2.6 MB, and no more whatever is fetched. A row may be eleven times as large as its record.
-MOST_ROWS = 32 * 1024
-LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # the same of any batch that a backup can be told to open (backup.batch.bytes)
-# Of fetched batches: with what becomes of them they stay in a core's cache, and take little memory.
+BATCH_MAGIC = 2
+_SMALLEST_BATCH = 17  # bytes, up to and including the magic byte
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+UNKNOWN_LEADER_EPOCH = -1
+MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of all payloads that one call opens
+# Rows of one frame: their table takes 2.6 MB, however many records a fetch has. A row may be eleven times as large as its record.
+MOST_FETCHED_ROWS = 32 * 1024
+LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # decompressed: the upper limit of backup.batch.bytes
+# Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
-# Of records that are packed at once into a batch that we make, for the same reason; a few large records may be more. With the
-# record that fills it a piece is still one block of lz4's frame, of 256 KiB, and not a block and a few bytes.
-PIECE_BYTES = 240 * 1024
-_LEAST_PIECE_BYTES = 64 * 1024  # for the sake of the last few percent of a batch's size
-_MOST_OFFSET = 2**63 - 2  # there must be one after it
+_MOST_OFFSET = 2**63 - 2  # a next offset must exist
 
 _PROBLEMS = {
-    k.RECORD_CUT: "a record field runs past its record",
-    k.RECORD_LENGTH: "a record's length cannot be",
-    k.HEADER_BROKEN: "a record's headers do not fill it exactly",
-    k.OFFSET_ORDER: "offsets do not rise, or leave the batch",
-    k.PAYLOAD_REST: "bytes are left behind the last record",
-    k.BATCH_OUTSIDE: "its payload or its count leaves what is there",
+    batch_kernels.RECORD_CUT: "a record field runs past its record",
+    batch_kernels.RECORD_LENGTH: "a record's length cannot be",
+    batch_kernels.HEADER_BROKEN: "a record's headers do not fill it exactly",
+    batch_kernels.OFFSET_ORDER: "offsets do not rise, or leave the batch",
+    batch_kernels.PAYLOAD_REST: "bytes are left behind the last record",
+    batch_kernels.BATCH_OUTSIDE: "its payload or its count leaves what is there",
 }
 
 
@@ -48,9 +42,9 @@ _PROBLEMS = {
 class DecodedBatches:
     """The records of fetched batches, and where to go on.
 
-    `frames` gives them, in order, no more than MOST_ROWS at once: a frame holds until the next one is asked for.
-    `source_bytes` is how many bytes of the fetch these are; `aborted` is the list to decode the rest of them with;
-    `writers` has (last offset, producer id) of each batch, in order.
+    `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
+    `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
+    `writers`: (last offset, producer id) of each batch, in order.
     """
 
     frames: Callable[[], Iterator[Frame]]
@@ -63,41 +57,33 @@ class DecodedBatches:
 
     @property
     def frame(self) -> Frame:
-        """All of the records; there must be no more than MOST_ROWS."""
+        """All records in one frame; there must be no more than MOST_FETCHED_ROWS."""
         (frame,) = self.frames()
         return frame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedBatch:
-    """One finished batch."""
-
-    content: memoryview
-    records: int
-
-
 def first_batch_bytes(batches: memoryview) -> int:
-    """Return the size of the first batch, by its own word."""
-    return k.LOG_OVERHEAD + int.from_bytes(batches[8 : k.LOG_OVERHEAD], "big")
+    """Return the size of the first batch, as its header says."""
+    return batch_kernels.LOG_OVERHEAD + int.from_bytes(batches[8 : batch_kernels.LOG_OVERHEAD], "big")
 
 
-def first_offset(batches: memoryview) -> int:
-    """Return where the first batch begins, by its own word."""
+def first_batch_offset(batches: memoryview) -> int:
+    """Return the base offset of the first batch, as its header says."""
     return int.from_bytes(batches[:8], "big", signed=True)
 
 
 def first_step(batches: memoryview) -> memoryview:
-    """Return as many of them as are well decoded at once, the last one perhaps cut; at least the first one."""
+    """Return the batches to decode at once: about STEP_BYTES, the last one perhaps cut; at least the first one."""
     return batches[: max(STEP_BYTES, first_batch_bytes(batches))]
 
 
 def first_timestamp_ms(batches: memoryview) -> int | None:
-    """Return about when the first record was written, by its batch's header alone; None when that is not there."""
-    if len(batches) < k.HEADER_SIZE:
+    """Return about when the first record was written, from its batch's header; None when there is no header, or no time in it."""
+    if len(batches) < batch_kernels.HEADER_SIZE:
         return None
-    _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = _HEADER.unpack_from(batches)
-    timestamp_ms: int = max_ms if attributes & k.LOG_APPEND_TIME_BIT else base_ms
-    return timestamp_ms if magic == _MAGIC and timestamp_ms >= 0 else None
+    _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = BATCH_HEADER.unpack_from(batches)
+    timestamp_ms: int = max_ms if attributes & batch_kernels.LOG_APPEND_TIME_BIT else base_ms
+    return timestamp_ms if magic == BATCH_MAGIC and timestamp_ms >= 0 else None
 
 
 def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes]:
@@ -107,29 +93,29 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
     """
     source = np.frombuffer(data, np.uint8)
     source.flags.writeable = False
-    table = np.empty((k.BATCH_COLUMNS, min(len(source) // _SMALLEST_BATCH, 4096) + 1), np.int64)
-    count, end = k.scan_batches(source, table)
+    table = np.empty((batch_kernels.BATCH_COLUMNS, min(len(source) // _SMALLEST_BATCH, 4096) + 1), np.int64)
+    count, end = batch_kernels.scan_batches(source, table)
     while count == table.shape[1]:
-        table = np.empty((k.BATCH_COLUMNS, 4 * table.shape[1]), np.int64)
-        count, end = k.scan_batches(source, table)
+        table = np.empty((batch_kernels.BATCH_COLUMNS, 4 * table.shape[1]), np.int64)
+        count, end = batch_kernels.scan_batches(source, table)
     if len(source) and not count:
         raise CorruptBatchError(f"offset {position}: {len(source)} bytes that do not begin with a whole record batch")
     return np.ascontiguousarray(table[:, :count]), source[:end]
 
 
 def position_after(batches: Longs, position: int) -> int:
-    """Return where to go on after these batches, which nobody has checked: an offset that a log may have, not before `position`."""
-    last = batches[k.LAST_OFFSET, -1] if batches.shape[1] else position - 1
+    """Return the offset behind these unchecked batches: one that a log can have, and not before `position`."""
+    last = batches[batch_kernels.LAST_OFFSET, -1] if batches.shape[1] else position - 1
     return max(min(int(last), _MOST_OFFSET) + 1, position)
 
 
 def in_place(batches: Longs, position: int, end: int) -> slice:
-    """Tell which batches of a fetch at `position` stand where they can, up to the first that does not; `end` is the log's.
+    """Tell which batches of a fetch at `position` have possible offsets, up to the first that does not; `end` is the log's end.
 
-    No checksum covers where a batch begins. A false one in front is left out where the one that the position is of shows:
-    whoever reads on behind it gets it again from a broker, which takes it for one of higher offsets.
+    No checksum covers the base offset of a batch. A batch with a false one may come first: brokers, which take it for one of
+    higher offsets, send it again to whoever reads on behind it. It is left out if the batch of `position` follows it.
     """
-    bases, lasts = batches[k.BASE_OFFSET], batches[k.LAST_OFFSET]
+    bases, lasts = batches[batch_kernels.BASE_OFFSET], batches[batch_kernels.LAST_OFFSET]
     cannot = lasts >= end
     cannot[:-1] |= bases[1:] <= lasts[:-1]
     first = 0
@@ -142,17 +128,19 @@ def in_place(batches: Longs, position: int, end: int) -> slice:
 
 
 def refuse_other_formats(batches: Longs) -> None:
-    """Raise UnsupportedBatchError for the first that is no record batch v2: of such a one the table tells next to nothing."""
-    others = np.flatnonzero(batches[k.MAGIC] != _MAGIC)
+    """Raise UnsupportedBatchError for the first batch that is not v2: the table's columns mean nothing for it."""
+    others = np.flatnonzero(batches[batch_kernels.MAGIC] != BATCH_MAGIC)
     if len(others):
-        magic, base, start = batches[[k.MAGIC, k.BASE_OFFSET, k.START], others[0]].tolist()
+        magic, base, start = batches[
+            [batch_kernels.MAGIC, batch_kernels.BASE_OFFSET, batch_kernels.START], others[0]
+        ].tolist()
         raise _unknown_magic(magic, base, start)
 
 
 class Scratch:
-    """Memory that one call of decode_batches leaves to the next: what the earlier one returned is overwritten then.
+    """Memory that calls of decode_batches share: each call overwrites what the one before returned.
 
-    New memory for each fetch costs a page fault for every 4 KiB, and what several threads let go does not come back soon.
+    New memory for each fetch costs a page fault for every 4 KiB, and memory that several threads free is not reused soon.
     """
 
     def __init__(self) -> None:
@@ -162,12 +150,12 @@ class Scratch:
     def table(self, rows: int) -> Longs:
         size = len(Column) * rows
         if size > len(self._table):
-            self._table = np.empty(0, np.int64)  # the old one first
-            self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_ROWS)), np.int64)
+            self._table = np.empty(0, np.int64)  # free the old table first
+            self._table = np.empty(min(size + size // 4, max(size, len(Column) * MOST_FETCHED_ROWS)), np.int64)
         return self._table[:size].reshape(len(Column), rows)
 
     def trim(self, most_bytes: int) -> None:
-        """Keep no buffer that is larger."""
+        """Free buffers that are larger than this."""
         if self.body is not None and self.body.nbytes > most_bytes:
             self.body = None
         if self._table.nbytes > most_bytes:
@@ -183,10 +171,10 @@ def decode_batches(
 ) -> DecodedBatches:
     """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
-    Nothing is skipped but control batches, aborted records, records below the position, and a last batch that is cut.
+    Skipped are only control batches, aborted records, records below the position, and a last batch that is cut.
     With `scratch` the records are valid until its next use. Ends early: before a batch whose payload is broken, or takes more
-    than `most_bytes` of memory together with those before it, and where there are more records than MOST_ROWS.
-    Raises CorruptBatchError, naming the offset; also for a first batch that is such a one.
+    than `most_bytes` of memory together with those before it, and where there are more records than MOST_FETCHED_ROWS.
+    Raises CorruptBatchError, naming the offset; also when the first batch is broken or too large.
     """
     scratch = scratch or Scratch()
     batches, source = whole_batches(data, position)
@@ -195,52 +183,58 @@ def decode_batches(
     wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
     body, fitting = _inflate(wanted, source, most_bytes, scratch)
     if fitting < wanted.shape[1]:
-        batches, source = _first(int((batches[k.START] < wanted[k.START, fitting]).sum()), batches, source)
+        batches, source = _first(
+            int((batches[batch_kernels.START] < wanted[batch_kernels.START, fitting]).sum()), batches, source
+        )
         wanted = np.ascontiguousarray(wanted[:, :fitting])
     index = _Index(body, wanted, position, scratch)
     return DecodedBatches(
         frames=index.frames,
         records=index.records,
         next_offset=position_after(batches, position),
-        leader_epoch=int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else _UNKNOWN_EPOCH,
+        leader_epoch=int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else UNKNOWN_LEADER_EPOCH,
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
-        writers=batches[[k.LAST_OFFSET, k.PRODUCER_ID]],
+        writers=batches[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
     )
 
 
 def _fitting_rows(batches: Longs) -> int:
-    """Tell of how many batches a frame can have the records, by their own word; of one at least."""
-    return max(1, int(np.searchsorted(np.cumsum(np.maximum(batches[k.COUNT], 0)), MOST_ROWS, side="right")))
+    """Return how many batches have records for one frame, as their headers say; at least one."""
+    return max(
+        1, int(np.searchsorted(np.cumsum(np.maximum(batches[batch_kernels.COUNT], 0)), MOST_FETCHED_ROWS, side="right"))
+    )
 
 
 def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
     if count >= batches.shape[1]:
         return batches, source
-    return np.ascontiguousarray(batches[:, :count]), source[: batches[k.START, count]]
+    return np.ascontiguousarray(batches[:, :count]), source[: batches[batch_kernels.START, count]]
 
 
 class _Index:
-    """Where the records of decompressed batches lie: a table for some of them at a time. All of them have been looked at before."""
+    """Indexes the records of decompressed batches, a table of some of them at a time. At first all are indexed once, as a check."""
 
     def __init__(self, body: Bytes, batches: Longs, position: int, scratch: Scratch) -> None:
-        rows = int(batches[k.COUNT].sum())
+        rows = int(batches[batch_kernels.COUNT].sum())
         self._body = body
         self._batches = batches
         self._position = position
-        self._table = scratch.table(min(rows, MOST_ROWS))
-        self._all = list(self._look()) if rows <= MOST_ROWS else None
-        self.records = sum(len(frame) for frame in self._all or self._look())
+        self._table = scratch.table(min(rows, MOST_FETCHED_ROWS))
+        self._all = list(self._index_frames()) if rows <= MOST_FETCHED_ROWS else None
+        self.records = sum(len(frame) for frame in self._all or self._index_frames())
 
     def frames(self) -> Iterator[Frame]:
-        return self._look() if self._all is None else iter(self._all)
+        return self._index_frames() if self._all is None else iter(self._all)
 
-    def _look(self) -> Iterator[Frame]:
-        state = np.zeros(k.INDEX_STATE_SIZE, np.int64)
+    def _index_frames(self) -> Iterator[Frame]:
+        state = np.zeros(batch_kernels.INDEX_STATE_SIZE, np.int64)
         while True:
-            rows, problem, batch = k.index_records(self._body, self._batches, self._position, self._table, state)
-            if problem != k.OK:
-                base, good_bytes = self._batches[[k.BASE_OFFSET, k.START], batch].tolist()
+            rows, problem, batch = batch_kernels.index_records(
+                self._body, self._batches, self._position, self._table, state
+            )
+            if problem != batch_kernels.OK:
+                base, good_bytes = self._batches[[batch_kernels.BASE_OFFSET, batch_kernels.START], batch].tolist()
                 raise CorruptBatchError(f"offset {base}: {_PROBLEMS[problem]}", good_bytes=good_bytes)
             frame = Frame(body=self._body, header_body=self._body, table=self._table)
             yield frame if rows == len(frame) else frame.rows(0, rows)
@@ -251,12 +245,22 @@ class _Index:
 def _check(batches: Longs, source: Bytes) -> None:
     previous_last = -1
     for start, size, base, magic, crc, last in zip(
-        *(batches[column].tolist() for column in (k.START, k.SIZE, k.BASE_OFFSET, k.MAGIC, k.CRC, k.LAST_OFFSET)),
+        *(
+            batches[column].tolist()
+            for column in (
+                batch_kernels.START,
+                batch_kernels.SIZE,
+                batch_kernels.BASE_OFFSET,
+                batch_kernels.MAGIC,
+                batch_kernels.CRC,
+                batch_kernels.LAST_OFFSET,
+            )
+        ),
         strict=True,
     ):
-        if magic != _MAGIC:
+        if magic != BATCH_MAGIC:
             raise _unknown_magic(magic, base, start)
-        actual = google_crc32c.value(source[start + k.CRC_END : start + size])
+        actual = google_crc32c.value(source[start + batch_kernels.CRC_END : start + size])
         if actual != crc:
             raise CorruptBatchError(
                 f"offset {base}: the batch's CRC is {crc:08x}, its bytes have {actual:08x}", good_bytes=start
@@ -277,181 +281,83 @@ def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Tell which batches hold records of the archive: not control, not aborted, not emptied by compaction.
+    """Tell which batches hold records for the archive: they are not control, not aborted, not emptied by compaction.
 
-    A count of 0 or less in front of a payload is for the kernel to refuse.
+    The kernel refuses a batch that has a payload and a count of 0 or less.
     """
-    control: npt.NDArray[np.bool_] = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    emptied = (batches[k.COUNT] == 0) & (batches[k.SIZE] == k.HEADER_SIZE)
+    control: npt.NDArray[np.bool_] = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
+    emptied = (batches[batch_kernels.COUNT] == 0) & (batches[batch_kernels.SIZE] == batch_kernels.HEADER_SIZE)
     kept: npt.NDArray[np.bool_] = ~control & ~emptied
     if not aborted:
         return kept
     waiting = sorted(aborted, key=lambda entry: entry[1])
     open_aborted: set[int] = set()
     for index in range(batches.shape[1]):
-        while waiting and waiting[0][1] <= batches[k.LAST_OFFSET, index]:
+        while waiting and waiting[0][1] <= batches[batch_kernels.LAST_OFFSET, index]:
             open_aborted.add(waiting.pop(0)[0])
-        producer_id = int(batches[k.PRODUCER_ID, index])
+        producer_id = int(batches[batch_kernels.PRODUCER_ID, index])
         if producer_id not in open_aborted:
             continue
-        if control[index]:  # the marker that ends the transaction
+        if control[index]:  # a marker that ends a transaction
             open_aborted.discard(producer_id)
-        elif batches[k.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
+        elif batches[batch_kernels.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
             kept[index] = False
     return kept
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
-    """Tell whether the marker of a transaction is among the batches: from there on its producer's records count again."""
-    control = (batches[k.ATTRIBUTES] & _CONTROL_BIT) != 0
-    return bool((control & (batches[k.PRODUCER_ID] == producer_id) & (batches[k.LAST_OFFSET] >= first_offset)).any())
+    """Tell whether a transaction's marker is among the batches: behind it the producer's records count again."""
+    control = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
+    return bool(
+        (
+            control
+            & (batches[batch_kernels.PRODUCER_ID] == producer_id)
+            & (batches[batch_kernels.LAST_OFFSET] >= first_offset)
+        ).any()
+    )
 
 
 def _inflate(batches: Longs, source: Bytes, most_bytes: int, scratch: Scratch) -> tuple[Bytes, int]:
-    """Lay the payloads into one body, and fill the batches' payload columns. Returns (body, batches that fit)."""
-    starts = batches[k.START] + k.HEADER_SIZE
-    ends = batches[k.START] + batches[k.SIZE]
-    codecs = batches[k.ATTRIBUTES] & _CODEC_BITS
+    """Decompress the payloads into one body, and fill the payload columns of the table. Returns (body, batches that fit)."""
+    starts = batches[batch_kernels.START] + batch_kernels.HEADER_SIZE
+    ends = batches[batch_kernels.START] + batches[batch_kernels.SIZE]
+    codecs = batches[batch_kernels.ATTRIBUTES] & _CODEC_BITS
     body, fitting = source, batches.shape[1]
     if codecs.any():
-        # An uncompressed payload cannot lie about its size; only these can take more memory than was fetched.
+        # Only compressed payloads can take more memory than was fetched.
         arena = Arena(int((ends - starts).sum()), most_bytes, scratch.body)
-        scratch.body = None  # when the arena grows, the buffer that it had goes
+        scratch.body = None  # so that the arena frees its buffer when it grows
         fitting = _inflate_each(arena, batches, source)
-        starts, ends = batches[k.PAYLOAD_START], batches[k.PAYLOAD_END]
+        starts, ends = batches[batch_kernels.PAYLOAD_START], batches[batch_kernels.PAYLOAD_END]
         body, scratch.body = arena.body, arena.buffer
-    batches[k.PAYLOAD_START] = starts
-    batches[k.PAYLOAD_END] = ends
-    counts, room = batches[k.COUNT, :fitting], (ends - starts)[:fitting]
-    impossible = (counts < 0) | (counts > room // k.SMALLEST_RECORD)
+    batches[batch_kernels.PAYLOAD_START] = starts
+    batches[batch_kernels.PAYLOAD_END] = ends
+    counts, room = batches[batch_kernels.COUNT, :fitting], (ends - starts)[:fitting]
+    impossible = (counts < 0) | (counts > room // batch_kernels.SMALLEST_RECORD)
     if impossible.any():
         first = int(impossible.argmax())
         raise CorruptBatchError(
-            f"offset {batches[k.BASE_OFFSET, first]}: {counts[first]} records cannot lie in {room[first]} bytes",
-            good_bytes=int(batches[k.START, first]),
+            f"offset {batches[batch_kernels.BASE_OFFSET, first]}: {counts[first]} records cannot lie in {room[first]} bytes",
+            good_bytes=int(batches[batch_kernels.START, first]),
         )
     return body, fitting
 
 
 def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
     """Return how many batches fit the arena."""
-    columns = (k.START, k.SIZE, k.ATTRIBUTES, k.BASE_OFFSET)
+    columns = (batch_kernels.START, batch_kernels.SIZE, batch_kernels.ATTRIBUTES, batch_kernels.BASE_OFFSET)
     for index, (start, size, attributes, base) in enumerate(zip(*batches[list(columns)].tolist(), strict=True)):
         codec = attributes & _CODEC_BITS
         if codec > max(BatchCodec):
             raise UnsupportedBatchError(f"offset {base}: compression {codec} is not known", good_bytes=start)
-        payload = source[start + k.HEADER_SIZE : start + size]
+        payload = source[start + batch_kernels.HEADER_SIZE : start + size]
         try:
-            batches[k.PAYLOAD_START, index], batches[k.PAYLOAD_END, index] = arena.add(BatchCodec(codec), payload)
+            batches[batch_kernels.PAYLOAD_START, index], batches[batch_kernels.PAYLOAD_END, index] = arena.add(
+                BatchCodec(codec), payload
+            )
         except DecompressionError as error:
-            if index:  # broken or not, those before it are good
+            if index:  # whatever is wrong with this batch, those before it are good
                 return index
             problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
             raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error
     return int(batches.shape[1])
-
-
-class BatchEncoder:
-    """Collects rows, of several frames where they are small, into batches of one idempotent producer.
-
-    A batch has at most about `batch_bytes` of records, and is no larger than `most_bytes` when it is sent, but that it has
-    one record at least. `sequence` is the number of the first row; the batches count on from it.
-    """
-
-    def __init__(
-        self,
-        *,
-        codec: BatchCodec,
-        batch_bytes: int,
-        most_bytes: int,
-        producer_id: int,
-        producer_epoch: int,
-        sequence: int = 0,
-    ) -> None:
-        self._codec = codec
-        self._batch_bytes = batch_bytes
-        self._most_bytes = most_bytes
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._sequence = sequence
-        self._state = np.zeros(k.BATCH_STATE_SIZE, np.int64)
-        self._kept_bytes = min(batch_bytes, most_bytes)
-        self._buffer = np.empty(min(self._kept_bytes, PIECE_BYTES + _LEAST_PIECE_BYTES), np.uint8)
-        self._payload = PayloadWriter(codec, lead=k.HEADER_SIZE, expected=self._kept_bytes + PIECE_BYTES)
-        self._packed_bytes = 0  # of records that the payload has
-
-    @property
-    def rows(self) -> int:
-        """How many wait for `flush`."""
-        return int(self._state[0])
-
-    @property
-    def is_full(self) -> bool:
-        """Whether what waits leaves no room for more."""
-        return bool(self.rows > 0 and self._room() <= self._state[1])
-
-    def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, at least one. Returns the first that found no room."""
-        row = start
-        while True:
-            row, room, why = k.encode_records(
-                frame.body,
-                frame.header_body,
-                frame.table,
-                row,
-                len(frame),
-                PIECE_BYTES,
-                self._room(),
-                self._buffer,
-                self._state,
-            )
-            if why == k.ROW_OUTSIDE:
-                raise ValueError(f"row {row} is not in the frame, or points outside its buffers")
-            if why == k.NEEDS_ROOM:
-                self._buffer = np.concatenate((self._buffer, np.empty(room, np.uint8)))
-            elif why == k.PIECE_FULL or (why == k.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES):
-                self._pack()  # how much room there is still, the size that it has then tells
-            else:
-                return int(row)
-
-    def _room(self) -> int:
-        """Tell how many bytes of records may come, together with those that are not packed; not too few to be worth a piece."""
-        room = min(self._batch_bytes - self._packed_bytes, self._payload.room_within(self._most_bytes))
-        return room if room >= _LEAST_PIECE_BYTES or not self._packed_bytes else 0
-
-    def _pack(self) -> None:
-        used = int(self._state[1])
-        self._payload.add(self._buffer[:used])
-        self._packed_bytes += used
-        self._state[1] = 0
-
-    def flush(self) -> EncodedBatch:
-        """Make one CreateTime batch of what was taken: one row at least."""
-        if self._state[1]:
-            self._pack()
-        count, _, first_timestamp, largest_timestamp = self._state.tolist()
-        content = self._payload.finish()
-        _HEADER.pack_into(
-            content.data,
-            0,
-            0,
-            len(content) - k.LOG_OVERHEAD,
-            _UNKNOWN_EPOCH,
-            _MAGIC,
-            0,
-            int(self._codec),
-            count - 1,
-            first_timestamp,
-            largest_timestamp,
-            self._producer_id,
-            self._producer_epoch,
-            self._sequence % SEQUENCES,
-            count,
-        )
-        _CRC.pack_into(content.data, k.CRC_END - _CRC.size, google_crc32c.value(content[k.CRC_END :]))
-        self._sequence += count
-        self._state[:] = 0
-        self._packed_bytes = 0
-        if len(self._buffer) > self._kept_bytes:  # one large record must not cost memory until the end
-            self._buffer = np.empty(self._kept_bytes, np.uint8)
-        return EncodedBatch(content=content.data.toreadonly(), records=count)

@@ -1,4 +1,4 @@
-"""Compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's): always with a cap on what comes out."""
+"""Compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's): decompression always has a limit."""
 
 import struct
 import threading
@@ -19,23 +19,27 @@ Inflate = Callable[[Any, Any], int]
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16  # magic, version, compatible version
-_FIRST_GUESS = 8  # times larger than compressed: what is not needed is never touched, and too small is done twice
+_FIRST_GUESS = (
+    8  # times the compressed size: memory that is not needed is never touched; with too little, the work is done twice
+)
 _SMALLEST_ARENA = 64 * 1024
 # Magic; version 1, independent blocks, no checksums (a batch has its own); blocks of 256 KiB; checksum of the two before.
-# Smaller blocks, such as Kafka's own producer writes, cost a tenth more time and are larger.
+# Smaller blocks, such as those of Kafka's own producer, take a tenth more time, and the result is larger.
 _LZ4_HEADER = np.frombuffer(bytes.fromhex("04224d18 60 50 fb"), np.uint8)
 _LZ4_BLOCK_BYTES = 256 * 1024
-_LZ4_MARK = struct.Struct("<I")  # the size of a block, in front of it
+_LZ4_MARK = struct.Struct("<I")  # the size of a block, which stands before it
 _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = 0
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_CHECKSUM = 4
-# Above this size level 1 looks back twice as far, and what it looks back at leaves the core's cache: without that a block of
-# 512 KiB takes a tenth less time, for a few bytes in a thousand more (docs/decisions/0004).
+# Above this size level 1 has twice the window, which does not fit a core's cache: with the smaller window a block of 512 KiB
+# takes a tenth less time, and is some thousandths larger (docs/decisions/0004).
 _LARGE_BYTES = 256 * 1024
 _LARGE_AT_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, window_log=18)
-_USUAL_BLOCK_BYTES = 512 * 1024  # for which a level's tables are chosen: those for 256 MiB would take as much and more
-LARGEST_KEPT = 32 * 1024 * 1024  # of buffers that are used again: a large payload must not cost memory until the end
+_USUAL_BLOCK_BYTES = (
+    512 * 1024
+)  # for which a level's tables are made: tables for blocks of 256 MiB would take as much memory and more
+LARGEST_KEPT = 32 * 1024 * 1024  # of a buffer that is used again: a large payload must not cost memory until the end
 
 
 class BatchCodec(IntEnum):
@@ -58,17 +62,17 @@ class BlockCodec(StrEnum):
 
 
 class DecompressionError(ValueError):
-    """The bytes are not what their codec writes, or more comes out than is allowed."""
+    """The bytes are not what their codec writes, or decompress to more than is allowed."""
 
 
 class ExpandsError(DecompressionError):
-    """More comes out than is allowed, or the bytes are broken: the codecs do not tell which."""
+    """The bytes decompress to more than is allowed, or are broken: the codecs do not tell which."""
 
 
 class Arena:
-    """A buffer that decompressed payloads are laid into, one behind the other, up to a cap.
+    """A buffer into which payloads are decompressed, one behind the other, up to a limit.
 
-    One that is left from an earlier arena may be used again; what was in it is gone then.
+    The buffer of an earlier arena may be reused; its content is overwritten.
     """
 
     def __init__(self, compressed_bytes: int, most_bytes: int, used_buffer: Bytes | None = None) -> None:
@@ -87,7 +91,7 @@ class Arena:
         return self._buffer[: self._used]
 
     def add(self, codec: BatchCodec, payload: Bytes) -> tuple[int, int]:
-        """Decompress behind what is there. Returns the range that it takes."""
+        """Decompress a payload behind the others. Returns its range."""
         start = self._used
         for piece, inflate in _pieces(codec, payload):
             self._add_piece(piece, inflate)
@@ -98,7 +102,7 @@ class Arena:
             try:
                 self._used += inflate(piece, self._buffer[self._used :])
             except (cramjam.DecompressionError, zstandard.ZstdError, ValueError) as error:
-                # Too small and broken are told apart by growing: their texts belong to the library.
+                # The library's errors do not tell "too small" from "broken": grow the buffer, and try again.
                 if len(self._buffer) >= self._most:
                     raise ExpandsError(
                         f"not readable within {self._most} bytes: it expands to more, or is broken ({error})"
@@ -116,7 +120,9 @@ class Arena:
 def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[tuple[Bytes, Inflate]]:
     if codec is not BatchCodec.SNAPPY:
         yield payload, _INFLATE[codec]
-    elif payload[: len(_XERIAL_MAGIC)].tobytes() != _XERIAL_MAGIC:  # librdkafka and others write it raw
+    elif (
+        payload[: len(_XERIAL_MAGIC)].tobytes() != _XERIAL_MAGIC
+    ):  # librdkafka and others write raw snappy, without the xerial frame
         yield payload, cramjam.snappy.decompress_raw_into
     else:
         for piece in _xerial_pieces(payload):
@@ -143,7 +149,7 @@ def _copy(source: Bytes, target: Bytes) -> int:
 
 
 class _Zstd(threading.local):
-    """Each thread's own, whose tables are used again: a tenth faster than new ones for each block."""
+    """The compressors of one thread. Their tables are reused: a tenth faster than new ones for each block."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor()
@@ -166,7 +172,7 @@ _zstd = _Zstd()
 
 
 def _inflate_zstd(source: Bytes, target: Bytes) -> int:
-    """Decode one whole frame in place; cramjam, which lays each frame into a window first, takes and judges all else."""
+    """Decode one whole frame in place. Anything else goes to cramjam, which decodes into a window first, and raises errors."""
     size = _size_of_only_frame(source.data)
     if size is not None:
         if size > len(target):
@@ -178,9 +184,9 @@ def _inflate_zstd(source: Bytes, target: Bytes) -> int:
 
 
 def _size_of_only_frame(source: memoryview) -> int | None:
-    """Return what a payload decodes to that is one whole zstd frame and tells its size; None for any other.
+    """Return the decoded size of a payload that is one whole zstd frame and tells its size; None for any other.
 
-    The decoder would not tell a frame that is cut from one that ends, and keeps its window for what it is given in parts.
+    The decoder does not tell a cut frame from a whole one, and keeps a window for what it gets in parts.
     """
     try:
         frame = zstandard.get_frame_parameters(source)
@@ -206,12 +212,12 @@ _INFLATE: dict[BatchCodec, Inflate] = {
 }
 
 
-class PayloadWriter:
+class PayloadCompressor:
     """Compresses the records of a batch piece by piece, as they come: lz4 (which has no levels), or not at all.
 
-    In front of them are `lead` bytes for the batch's header, so that nothing has to be copied to get there. `expected`
-    is how large all of it may become without new memory. Blocks of a frame are independent: Kafka refuses those that depend
-    on each other, which cramjam makes.
+    The payload begins with `lead` bytes for the batch's header, so that nothing has to be copied. Up to `expected` bytes it
+    needs no new memory. The blocks of a frame are independent: Kafka refuses blocks that depend on each other, which cramjam
+    makes.
     """
 
     def __init__(self, codec: BatchCodec, *, lead: int, expected: int) -> None:
@@ -224,14 +230,14 @@ class PayloadWriter:
         self._used = 0
 
     def room_within(self, most_bytes: int) -> int:
-        """How many bytes may still come, so that all of it is no larger than so many, however little they compress."""
+        """Return how many bytes may still be added if the payload shall not exceed `most_bytes`, however little they compress."""
         left = most_bytes - max(self._used, self._lead + len(_LZ4_HEADER))
         return left - _LZ4_MARK.size * (2 + left // _LZ4_BLOCK_BYTES)
 
     def add(self, piece: Bytes) -> None:
-        """Put more behind what is there."""
+        """Compress more bytes behind those that were added before."""
         starts = range(0, len(piece), _LZ4_BLOCK_BYTES)
-        # What does not compress grows by a 255th while it is tried; then the block goes in as it is.
+        # Trying to compress takes a 255th more room where it fails; such a block goes in uncompressed.
         self._make_room(len(piece) + len(piece) // 255 + 32 * (len(starts) + 1))
         if not self._used:
             self._used = self._lead + (_copy(_LZ4_HEADER, self._made[self._lead :]) if self._is_lz4 else 0)
@@ -256,7 +262,7 @@ class PayloadWriter:
             self._made = larger
 
     def finish(self) -> Bytes:
-        """Return all of it, one piece at least, and begin again."""
+        """Return the whole payload, of at least one piece, and begin a new one."""
         if self._is_lz4:
             _LZ4_MARK.pack_into(self._made.data, self._used, _LZ4_END)
             self._used += _LZ4_MARK.size
@@ -280,7 +286,7 @@ def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
 
 
 def compress_pieces(codec: BlockCodec, pieces: Iterable[bytes | memoryview], size: int, level: int) -> Iterator[bytes]:
-    """Compress an Avro block that comes in pieces, `size` bytes in all; in as little memory as one of the usual size."""
+    """Compress an Avro block that comes in pieces, `size` bytes in all, in no more memory than a block of usual size."""
     match codec:
         case BlockCodec.NULL:
             yield from (bytes(piece) for piece in pieces)
@@ -298,7 +304,7 @@ def compress_pieces(codec: BlockCodec, pieces: Iterable[bytes | memoryview], siz
 
 
 def _snappy_pieces(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
-    """Snappy looks back no further than its own input: packed parts may follow each other behind the size of all."""
+    """Compress part by part: in snappy the compressed parts may follow each other, behind the size of all."""
     yield encode_unsigned(size)
     checksum = 0
     for piece in pieces:
@@ -309,7 +315,7 @@ def _snappy_pieces(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[
 
 
 def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> Bytes:
-    """Undo compress_block; at most `most_bytes` may come out."""
+    """Decompress an Avro block, to at most `most_bytes`."""
     source = np.frombuffer(block, np.uint8)
     match codec:
         case BlockCodec.NULL:
@@ -336,13 +342,13 @@ class BlockArena:
         return self._arena.body
 
     def add(self, codec: BlockCodec, payload: memoryview) -> tuple[int, int]:
-        """Undo compress_block behind what is there. Returns the range that it takes."""
+        """Decompress a block behind the others. Returns its range."""
         if codec is BlockCodec.ZSTANDARD:
             return self._arena.add(BatchCodec.ZSTD, np.frombuffer(payload, np.uint8))
         return self._arena.add(BatchCodec.NONE, decompress_block(codec, payload, self._most))
 
     def clear(self) -> None:
-        """Use the buffer again, unless one large block made it larger than is good to keep."""
+        """Empty the arena. A buffer that a large block made larger than LARGEST_KEPT is freed."""
         left = self._arena.buffer
         self._arena = Arena(0, self._most, left if len(left) <= LARGEST_KEPT else None)
 

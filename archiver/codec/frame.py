@@ -13,7 +13,7 @@ NULL_LENGTH = -1
 
 
 class Column(IntEnum):
-    """The rows of `Frame.table`. Starts point into the frame's buffers; that of a null means nothing."""
+    """The rows of `Frame.table`. Starts point into the frame's buffers; the start of a null means nothing."""
 
     OFFSET = 0
     TIMESTAMP = 1
@@ -49,17 +49,17 @@ class Frame:
         return int(self.table.shape[1])
 
     def column(self, column: Column) -> Longs:
-        """One column, without a copy."""
+        """Return one column, without a copy."""
         found: Longs = self.table[column]
         return found
 
     def rows(self, start: int, stop: int) -> "Frame":
-        """Records start..stop (exclusive), over the same buffers."""
+        """Return the records from `start` on and before `stop`, over the same buffers."""
         table = np.ascontiguousarray(self.table[:, start:stop])
         return Frame(body=self.body, header_body=self.header_body, table=table)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Frame":
-        """The records that are marked, over the same buffers."""
+        """Return the marked records, over the same buffers."""
         if chosen.all():
             return self
         return Frame(body=self.body, header_body=self.header_body, table=np.ascontiguousarray(self.table[:, chosen]))

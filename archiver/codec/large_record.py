@@ -1,4 +1,4 @@
-"""One record as AvroKafkaRecord v2.0 in pieces, however large it is: what is as large as the record is never copied as a whole."""
+"""One record as AvroKafkaRecord v2.0 in pieces, so that a large key, value or header is never copied as a whole."""
 
 from collections.abc import Generator, Iterator
 from typing import Final
@@ -24,16 +24,16 @@ from archiver.codec.kernels.headers import READABLE_TIMES
 from archiver.codec.kernels.varint import BROKEN, encode_long, read_long
 
 _PIECE_BYTES: Final = 256 * 1024
-_IS_UTF8: Final = -1  # in place of the size of a key's reading aid
-_NONE: Final = -1  # length of what is null
+_IS_UTF8: Final = -1  # in place of the size of a key's reading aid, which a UTF-8 key does not need
+_NONE: Final = -1  # length of a null
 _END: Final = encode_long(0)  # of a map or a list
 Piece = bytes | memoryview
 
 
 def record_pieces(frame: Frame, row: int, prefix: Bytes) -> Iterator[Piece]:
-    """Spell a row as encode_rows does, led by `prefix` (topic and partition, encoded). A piece holds until the next one is asked for.
+    """Spell a row as encode_rows does, led by `prefix` (topic and partition, encoded). A piece is valid until the next one is asked for.
 
-    The row's key and value lie within their buffer: encode_rows has seen to it. Raises ValueError for headers that do not.
+    encode_rows has checked that the row's key and value lie within their buffer. Raises ValueError for headers that do not.
     """
     offset, timestamp, kind, key, key_length, value, value_length, start, length, count = frame.table[:, row].tolist()
     yield prefix.tobytes() + encode_long(offset) + encode_long(timestamp)
@@ -90,14 +90,14 @@ def _members(source: Bytes, position: int, end: int, count: int, *, is_list: boo
         left -= taken
         if taken:
             yield target[:used].data
-        else:  # one that is larger than a piece
+        else:  # a header that is larger than a piece
             position = yield from _large_member(source, position, is_list=is_list)
             left -= 1
     yield _END
 
 
 def _large_member(source: Bytes, position: int, *, is_list: bool) -> Generator[Piece, None, int]:
-    """Spell one header, whose bounds `survey_headers` has seen to. Returns the position behind it."""
+    """Yield one header, whose bounds `survey_headers` has checked. Returns the position behind it."""
     key_length, key = read_long(source.data, position)
     length, value = read_long(source.data, key + key_length)
     readable = key_size(source, key, key_length) if is_list else _IS_UTF8

@@ -1,4 +1,4 @@
-"""Frame -> plain Python values, a row at a time: for people, not for bulk."""
+"""Frame -> records as plain Python values, one at a time: for people, not for bulk."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from archiver.codec.kernels.rows import flatten_headers
 from archiver.codec.kernels.varint import read_long
 
 
-class Row(NamedTuple):
+class PlainRecord(NamedTuple):
     """One record. Header keys are bytes: Kafka does not promise UTF-8."""
 
     offset: int
@@ -21,13 +21,13 @@ class Row(NamedTuple):
     headers: list[tuple[bytes, bytes | None]]
 
 
-def frame_rows(frame: Frame) -> Iterator[Row]:
-    """Yield the records of a frame. ValueError when one points outside its buffers."""
+def plain_records_of(frame: Frame) -> Iterator[PlainRecord]:
+    """Yield the records of a frame. Raises ValueError when one points outside its buffers."""
     parts = _header_parts(frame).T.tolist()
     headers = iter(parts)
     for offset, timestamp, kind, key, key_size, value, value_size, _, _, count in frame.table.T.tolist():
         found = [next(headers) for _ in range(count)]
-        yield Row(
+        yield PlainRecord(
             offset,
             timestamp,
             kind,
@@ -40,7 +40,7 @@ def frame_rows(frame: Frame) -> Iterator[Row]:
         )
 
 
-class LongRow(NamedTuple):
+class LongRecord(NamedTuple):
     """One record that may be large: views of its frame, and headers that are read one after the other."""
 
     offset: int
@@ -48,11 +48,11 @@ class LongRow(NamedTuple):
     timestamp_type: int
     key: memoryview | None
     value: memoryview | None
-    headers: "Headers"
+    headers: "LongHeaders"
 
 
-class Headers:
-    """The headers of a row, as often as they are asked for."""
+class LongHeaders:
+    """The headers of a large record, parsed each time they are iterated over."""
 
     def __init__(self, source: memoryview, start: int, length: int, count: int) -> None:
         if not 0 <= start <= len(source) - length or length < 0 or count < 0:
@@ -77,16 +77,16 @@ class Headers:
         return self._source[start : start + length]
 
 
-def long_row(frame: Frame) -> LongRow:
-    """Return the only record of a frame. ValueError when it points outside its buffers."""
+def long_record_of(frame: Frame) -> LongRecord:
+    """Return the only record of a frame. Raises ValueError when it points outside its buffers."""
     (offset, timestamp, kind, key, key_size, value, value_size, *headers) = frame.table[:, 0].tolist()
-    return LongRow(
+    return LongRecord(
         offset,
         timestamp,
         kind,
         _view(frame.body, key, key_size),
         _view(frame.body, value, value_size),
-        Headers(frame.header_body.data, *headers),
+        LongHeaders(frame.header_body.data, *headers),
     )
 
 
@@ -105,7 +105,7 @@ def _bytes(source: Bytes, start: int, length: int) -> bytes | None:
 
 def _header_parts(frame: Frame) -> Longs:
     counts = frame.column(Column.HEADER_COUNT)
-    # A header takes two bytes at least: a count that lies must not choose how much is allocated.
+    # A header takes at least two bytes: refuse a false count before memory is allocated by it.
     if (counts < 0).any() or (counts > len(frame.header_body) // 2).any():
         raise ValueError("the frame counts more headers than its buffer can hold")
     parts = np.empty((4, int(counts.sum())), np.int64)

@@ -14,7 +14,7 @@ SCHEMAS = (RECORD, RECORD_V1, RECORD_V1_NULLABLE, COORDINATION, OFFSET_RUN)
 
 @cache
 def load_schema(name: str) -> str:
-    """The text of a schema; `name` is one of the constants above. An unknown name is a `FileNotFoundError`."""
+    """Return the text of a schema; `name` is one of the constants above. An unknown name is a `FileNotFoundError`."""
     packaged = files("archiver").joinpath("schemas", f"{name}.avsc")
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which records a reader wants: of a topic some partitions, of a partition a range of offsets and a range of times."""
+"""Which records a reader wants: some partitions of a topic, and in each a range of offsets and a range of times."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ Ranges = Mapping[int, tuple[int, int]]  # partition -> first and last offset, bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Offsets and timestamps, all ends inclusive. A record without a timestamp lies in no range of times but the whole."""
+    """Offsets and timestamps, all ends inclusive. A record without a timestamp is selected only where all times are."""
 
     first_offset: int = 0
     last_offset: int = LAST_LONG
@@ -30,11 +30,11 @@ class Selection:
         return self.first_offset > self.last_offset or self.from_ms > self.until_ms
 
     def has(self, timestamp: int) -> bool:
-        """Tell whether a record of this time is selected, as far as times go."""
+        """Tell whether the range of times has this timestamp."""
         return not self.has_times or (timestamp != NO_TIMESTAMP and self.from_ms <= timestamp <= self.until_ms)
 
     def within(self, other: "Selection") -> "Selection":
-        """Select what both select."""
+        """Return the selection of what both select."""
         return replace(
             self,
             first_offset=max(self.first_offset, other.first_offset),
@@ -44,17 +44,17 @@ class Selection:
         )
 
 
-EVERYTHING = Selection()
+ALL_RECORDS = Selection()
 
-Wanted = Callable[[int], Selection | None]  # of each partition; None: nothing
+Wanted = Callable[[int], Selection | None]  # by partition; None: nothing of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """Some of a topic's partitions, and of those a range of offsets each and one range of times."""
+    """Some partitions of a topic, a range of offsets for each, and one range of times for all."""
 
     partitions: frozenset[int] | None = None  # None: all
-    offsets: Ranges | None = None  # None: all, of all partitions; a partition that is not named has none
+    offsets: Ranges | None = None  # None: all offsets; of a partition that is not named, none
     from_ms: int = FIRST_LONG
     until_ms: int = LAST_LONG
 

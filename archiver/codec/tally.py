@@ -1,4 +1,4 @@
-"""What a run of records adds up to: how many, from where to where, when, how large, and their digest."""
+"""Adds up a run of records: their number, first and last offset, times, bytes, and digest."""
 
 from typing import TypedDict
 
@@ -14,14 +14,14 @@ from archiver.codec.kernels.digest import (
     SURVEY_SIZE,
     TOMBSTONES,
     TYPES_SEEN,
-    survey,
+    add_rows,
 )
 
 _TIMESTAMP_TYPES = (-1, 0, 1)
 
 
 class RecordFacts(TypedDict):
-    """Those facts of a segment that its records alone decide, by their names in docs/format.md §4."""
+    """The facts of a segment that follow from its records alone, by their names in docs/format.md §4."""
 
     first: int
     last: int
@@ -47,7 +47,7 @@ class Tally:
 
     @property
     def payload_bytes(self) -> int:
-        """Of keys and values."""
+        """The bytes of keys and values."""
         return int(self._found[PAYLOAD_BYTES])
 
     @property
@@ -55,11 +55,11 @@ class Tally:
         return int(self._found[DIGEST])
 
     def add(self, frame: Frame, start: int = 0, stop: int | None = None) -> None:
-        """Raise ValueError for a row that is not in the frame, or points outside its buffers."""
+        """Add rows of a frame. Raises ValueError for a row that is not in the frame, or points outside its buffers."""
         end = len(frame) if stop is None else stop
         if start >= end:
             return
-        if not survey(frame.body, frame.header_body, frame.table, start, end, self._found):
+        if not add_rows(frame.body, frame.header_body, frame.table, start, end, self._found):
             raise ValueError(f"a row of rows {start}..{end} points outside its buffers")
         offsets = frame.column(Column.OFFSET)
         if not self.records:
@@ -68,7 +68,7 @@ class Tally:
         self.records += end - start
 
     def facts(self) -> RecordFacts:
-        """Of one record at least."""
+        """Return the facts. At least one record must have been added."""
         found = self._found.tolist()
         return RecordFacts(
             first=self.first,

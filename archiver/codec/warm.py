@@ -17,7 +17,7 @@ KERNEL_MODULES = (
 
 
 def compile_kernels() -> None:
-    """Import every module with kernels: explicit signatures compile at import, and land in the cache."""
+    """Import every module with kernels: a kernel is compiled when its module is imported, and kept in the cache."""
     for name in KERNEL_MODULES:
         importlib.import_module(name)
 

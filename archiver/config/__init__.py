@@ -1,10 +1,10 @@
-"""What the user said, typed and checked once.
+"""The configuration: what the user said, typed and checked once.
 
-- environment: variables of the environment
+- environment: the variables of the environment; only this module reads them
 - kafka_keys: the keys of a `kafka:` section
-- keyfile: A YAML file as dotted keys with their lines
-- load: from a file, or from the address of a bucket, to a checked configuration
-- model: the one typed configuration, validated once; the only reader of the environment
-- quantities: sizes, durations and times as people write them, and back
-- reference: every key of the configuration, told from the model itself
+- keyfile: a YAML file as dotted keys with their lines
+- load: loads a configuration from a file, or makes one of a bucket's address, and checks it
+- model: the typed configuration: every key, what it takes, and its default
+- quantities: parses sizes, durations and times as people write them, and spells them again
+- reference: the reference of all keys, made of the model; and the values that hold now
 """

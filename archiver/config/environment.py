@@ -1,4 +1,4 @@
-"""Variables of the environment. Only this module reads `os.environ`."""
+"""The variables of the environment. Only this module reads `os.environ`."""
 
 import os
 from collections.abc import Mapping
@@ -10,39 +10,41 @@ EDITION_VARIABLE: Final = "ARCHIVER_EDITION"
 
 
 def variables() -> Mapping[str, str]:
-    """All of them, for `${NAME}` in a configuration."""
+    """Return all variables, for `${NAME}` in a configuration."""
     return os.environ
 
 
 def named_file() -> str:
-    """$ARCHIVER_CONFIG: the configuration where no -c names one; empty: not told."""
+    """Return $ARCHIVER_CONFIG: the configuration file where no -c is given; empty: not set."""
     return os.environ.get(FILE_VARIABLE, "")
 
 
 def failpoint() -> str:
-    """$ARCHIVER_FAILPOINT: where a test has this process killed (archiver.process.failpoints)."""
+    """Return $ARCHIVER_FAILPOINT: where a test has this process killed (archiver.process.failpoints)."""
     return os.environ.get("ARCHIVER_FAILPOINT", "")
 
 
 def is_submitted() -> bool:
-    """Tell whether spark-submit has started this process, beside a JVM of its own that has all settings."""
+    """Tell whether spark-submit has started this process. Spark's settings are then in the JVM that it has started, too."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def python_of_workers() -> str:
-    """$PYSPARK_PYTHON, which spark-submit sets from spark.pyspark.python: what Python workers are run by; empty: not told."""
+    """Return $PYSPARK_PYTHON, the Python of Spark's workers, which spark-submit sets from spark.pyspark.python; empty: not set."""
     return os.environ.get("PYSPARK_PYTHON", "")
 
 
 def edition_of_driver() -> str:
-    """$ARCHIVER_EDITION: which archiver (archiver.process.edition) the driver of this Python worker runs; empty: not told."""
+    """Return $ARCHIVER_EDITION: the archiver (archiver.process.edition) of this Python worker's driver; empty: not set."""
     return os.environ.get(EDITION_VARIABLE, "")
 
 
 def start_spark_of(package: Path) -> None:
-    """Have PySpark start the Spark that SPARK_HOME names in full, else its own: it would look beside the current folder first."""
+    """Have PySpark start the Spark of an absolute SPARK_HOME, else its own. It would search beside the current folder first."""
     if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
-        replaced = package / "spark-distribution"  # PYSPARK_HADOOP_VERSION has pip install another one
+        replaced = (
+            package / "spark-distribution"
+        )  # a Spark that pip installed in place of PySpark's own, for $PYSPARK_HADOOP_VERSION
         os.environ["SPARK_HOME"] = str(replaced if replaced.is_dir() else package)
 
 

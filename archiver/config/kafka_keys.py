@@ -1,4 +1,4 @@
-"""The keys of a `kafka:` section: which there are, what each goes with and means, and what must never be shown."""
+"""The keys of a `kafka:` section: to which group each belongs, what it means, and which must never be shown."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -7,10 +7,10 @@ from typing import Final
 from archiver.process.mask import MASK, without_query
 
 
-class Group(Enum):
-    """What a key goes with."""
+class KeyGroup(Enum):
+    """Which part of a client's configuration a key belongs to."""
 
-    CLIENT = auto()  # anything
+    CLIENT = auto()  # taken with every protocol
     TLS = auto()
     SASL = auto()
     PASSWORD = auto()
@@ -23,50 +23,50 @@ class KafkaKey:
     """One key, under librdkafka's name."""
 
     name: str
-    group: Group
-    default: str  # empty: it is required
+    group: KeyGroup
+    default: str  # empty: the key is required
     meaning: str
-    is_secret: bool = False  # its value is in no log, message, or `config show`
-    alias: str = ""  # another name of the same thing
-    takes: str = "text"  # as the reference says it
+    is_secret: bool = False  # no log, no message and no `config show` has its value
+    alias: str = ""  # another name of the same key
+    takes: str = "text"  # what values it takes, as the reference says it
 
     def describe(self) -> str:
-        """For the reference: with its other name, and whether it is shown."""
+        """Return the meaning for the reference, with the other name, and whether the value is secret."""
         same = f"; `{self.alias}` is the same" if self.alias else ""
         return f"{self.meaning}{same}{'; a secret' if self.is_secret else ''}"
 
 
 KAFKA_KEYS: Final = (
-    KafkaKey("bootstrap.servers", Group.CLIENT, "", "host:port, several with commas between; required", takes="host:port, ..."),
-    KafkaKey("client.id", Group.CLIENT, "archiver", "how brokers' logs and quotas name us"),
-    KafkaKey("client.rack", Group.CLIENT, "none", "reads from followers in this rack, where brokers allow it"),
-    KafkaKey("socket.timeout.ms", Group.CLIENT, "30000", "of one request", alias="request.timeout.ms", takes="milliseconds"),
-    KafkaKey("metadata.max.age.ms", Group.CLIENT, "300000", "brokers are looked for again after so long at the latest", takes="milliseconds"),
-    KafkaKey("retry.backoff.ms", Group.CLIENT, "100", "the first pause before another try", takes="milliseconds"),
-    KafkaKey("connections.max.idle.ms", Group.CLIENT, "540000", "0: never closed", takes="milliseconds"),
-    KafkaKey("security.protocol", Group.CLIENT, "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl", takes="plaintext, ssl, sasl_plaintext, sasl_ssl"),
-    KafkaKey("ssl.ca.location", Group.TLS, "the system's", "file (or folder) with the CA certificates that signed the brokers'", takes="path"),
-    KafkaKey("ssl.ca.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
-    KafkaKey("ssl.certificate.location", Group.TLS, "none", "file with our certificate, and its chain (mTLS)", takes="path"),
-    KafkaKey("ssl.certificate.pem", Group.TLS, "none", "the same as text", takes="PEM text"),
-    KafkaKey("ssl.key.location", Group.TLS, "none", "file with our private key", takes="path"),
-    KafkaKey("ssl.key.pem", Group.TLS, "none", "the same as text", is_secret=True, takes="PEM text"),
-    KafkaKey("ssl.key.password", Group.TLS, "none", "of the private key", is_secret=True),
-    KafkaKey("ssl.endpoint.identification.algorithm", Group.TLS, "https", "none: the name in a broker's certificate does not matter", takes="https, none"),
-    KafkaKey("enable.ssl.certificate.verification", Group.TLS, "true", "false: any certificate will do; for tests alone", takes="true, false"),
-    KafkaKey("sasl.mechanism", Group.SASL, "none", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI where both libraries have it", alias="sasl.mechanisms", takes="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER"),
-    KafkaKey("sasl.username", Group.PASSWORD, "none", "of PLAIN and SCRAM"),
-    KafkaKey("sasl.password", Group.PASSWORD, "none", "of PLAIN and SCRAM", is_secret=True),
-    KafkaKey("sasl.kerberos.service.name", Group.KERBEROS, "kafka", "of GSSAPI; the ticket is the one that `kinit` got"),
-    KafkaKey("token_provider", Group.TOKEN, "none", "of OAUTHBEARER: `module:function`, which returns a token, and when it expires (ms since 1970)", takes="module:function"),
-    KafkaKey("sasl.oauthbearer.method", Group.TOKEN, "oidc", "of OAUTHBEARER, without token_provider: an OpenID provider", takes="oidc"),
-    KafkaKey("sasl.oauthbearer.client.id", Group.TOKEN, "none", "at the provider"),
-    KafkaKey("sasl.oauthbearer.client.secret", Group.TOKEN, "none", "at the provider", is_secret=True),
-    KafkaKey("sasl.oauthbearer.token.endpoint.url", Group.TOKEN, "none", "of the provider; http on this machine alone; what stands behind a ? is not shown", takes="https://host/path"),
-    KafkaKey("sasl.oauthbearer.scope", Group.TOKEN, "none", "asked of the provider"),
-    KafkaKey("sasl.oauthbearer.extensions", Group.TOKEN, "none", "name=value, several with commas between, for the broker", is_secret=True, takes="name=value, ..."),
-    KafkaKey("token_proxy", Group.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; those of the environment are not used", is_secret=True, takes="http://host:port"),
-    KafkaKey("https.ca.location", Group.TOKEN, "the system's", "file with the CA certificates that signed the provider's", takes="path"),
+    KafkaKey("bootstrap.servers", KeyGroup.CLIENT, "", "host:port, several with commas between; required", takes="host:port, ..."),
+    KafkaKey("client.id", KeyGroup.CLIENT, "archiver", "how brokers' logs and quotas name us"),
+    KafkaKey("client.rack", KeyGroup.CLIENT, "none", "reads from followers in this rack, where brokers allow it"),
+    KafkaKey("socket.timeout.ms", KeyGroup.CLIENT, "30000", "time for one request", alias="request.timeout.ms", takes="milliseconds"),
+    KafkaKey("metadata.max.age.ms", KeyGroup.CLIENT, "300000", "brokers and leaders are looked up again after this time at the latest", takes="milliseconds"),
+    KafkaKey("retry.backoff.ms", KeyGroup.CLIENT, "100", "the first pause before another try", takes="milliseconds"),
+    KafkaKey("connections.max.idle.ms", KeyGroup.CLIENT, "540000", "an idle connection is closed after this time; 0: never", takes="milliseconds"),
+    KafkaKey("security.protocol", KeyGroup.CLIENT, "plaintext", "plaintext, ssl, sasl_plaintext or sasl_ssl", takes="plaintext, ssl, sasl_plaintext, sasl_ssl"),
+    KafkaKey("ssl.ca.location", KeyGroup.TLS, "the system's", "file (or folder) with the CA certificates that signed the brokers' certificates", takes="path"),
+    KafkaKey("ssl.ca.pem", KeyGroup.TLS, "none", "the same as text", takes="PEM text"),
+    KafkaKey("ssl.certificate.location", KeyGroup.TLS, "none", "file with our certificate, and its chain (mTLS)", takes="path"),
+    KafkaKey("ssl.certificate.pem", KeyGroup.TLS, "none", "the same as text", takes="PEM text"),
+    KafkaKey("ssl.key.location", KeyGroup.TLS, "none", "file with our private key", takes="path"),
+    KafkaKey("ssl.key.pem", KeyGroup.TLS, "none", "the same as text", is_secret=True, takes="PEM text"),
+    KafkaKey("ssl.key.password", KeyGroup.TLS, "none", "password of the private key", is_secret=True),
+    KafkaKey("ssl.endpoint.identification.algorithm", KeyGroup.TLS, "https", "none: the name in a broker's certificate is not checked", takes="https, none"),
+    KafkaKey("enable.ssl.certificate.verification", KeyGroup.TLS, "true", "false: any certificate is accepted; for tests alone", takes="true, false"),
+    KafkaKey("sasl.mechanism", KeyGroup.SASL, "none", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI where both libraries have it", alias="sasl.mechanisms", takes="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI, OAUTHBEARER"),
+    KafkaKey("sasl.username", KeyGroup.PASSWORD, "none", "user of PLAIN and SCRAM"),
+    KafkaKey("sasl.password", KeyGroup.PASSWORD, "none", "password of PLAIN and SCRAM", is_secret=True),
+    KafkaKey("sasl.kerberos.service.name", KeyGroup.KERBEROS, "kafka", "service name for GSSAPI; the ticket is the one that `kinit` got"),
+    KafkaKey("token_provider", KeyGroup.TOKEN, "none", "for OAUTHBEARER: `module:function`, which returns a token, and when it expires (ms since 1970)", takes="module:function"),
+    KafkaKey("sasl.oauthbearer.method", KeyGroup.TOKEN, "oidc", "for OAUTHBEARER without token_provider: tokens of an OpenID provider", takes="oidc"),
+    KafkaKey("sasl.oauthbearer.client.id", KeyGroup.TOKEN, "none", "client id at the provider"),
+    KafkaKey("sasl.oauthbearer.client.secret", KeyGroup.TOKEN, "none", "client secret at the provider", is_secret=True),
+    KafkaKey("sasl.oauthbearer.token.endpoint.url", KeyGroup.TOKEN, "none", "token endpoint of the provider; http only on this machine; what stands behind a ? is not shown", takes="https://host/path"),
+    KafkaKey("sasl.oauthbearer.scope", KeyGroup.TOKEN, "none", "scope that is asked of the provider"),
+    KafkaKey("sasl.oauthbearer.extensions", KeyGroup.TOKEN, "none", "extensions for the broker: name=value, several with commas between", is_secret=True, takes="name=value, ..."),
+    KafkaKey("token_proxy", KeyGroup.TOKEN, "none", "HTTP proxy to the provider, whose endpoint must be https; proxies of the environment are not used", is_secret=True, takes="http://host:port"),
+    KafkaKey("https.ca.location", KeyGroup.TOKEN, "the system's", "file with the CA certificates that signed the provider's certificate", takes="path"),
 )  # fmt: skip
 SECRET_KEYS: Final = frozenset(key.name for key in KAFKA_KEYS if key.is_secret)
 
@@ -74,12 +74,12 @@ PROVIDER_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def shown(name: str, value: str) -> str:
-    """Return the value of a key as everybody may see it."""
+    """Return the value of a key as anybody may see it: masked, or without a query."""
     if name in SECRET_KEYS:
         return MASK
     return without_query(value) if name == PROVIDER_URL else value
 
 
-def names_of(*groups: Group) -> tuple[str, ...]:
+def names_of(*groups: KeyGroup) -> tuple[str, ...]:
     """Return all names of the keys of some groups."""
     return tuple(name for key in KAFKA_KEYS if key.group in groups for name in (key.name, key.alias) if name)

@@ -15,17 +15,17 @@ import yaml
 from archiver.errors import UsageError
 
 _VARIABLE: Final = re.compile(r"\$(\$?)\{(?:(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\})?")
-_MOST_VALUES: Final = 100_000  # aliases of aliases make billions of a few lines
+_MOST_VALUES: Final = 100_000  # a few lines with aliases of aliases stand for billions of values
 _LARGEST_SECRET: Final = 64 * 1024
 _LARGEST_FILE: Final = 4 * 1024 * 1024
 _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it goes between quotes"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A key that may stand in the file. A mapping's own keys are all that begin with it; a section has no value.
+class ConfigKey:
+    """A key that may stand in the file. A section has no value. A mapping takes all keys that begin with its own.
 
-    What a key of a mapping is, is known of some: they come before the mapping, and must have a value.
+    Some keys of a mapping are known in advance: they come before the mapping, and must have a value.
     """
 
     dotted: str
@@ -40,14 +40,14 @@ class KeyFile:
     """The leaves of a file under their dotted keys, with the line of each. Fill it with `read`."""
 
     path: Path
-    keys: Sequence[Key]
+    keys: Sequence[ConfigKey]
     variables: Mapping[str, str] = field(repr=False)
     _leaves: dict[str, tuple[object, int]] = field(default_factory=dict)
-    _item_lines: dict[str, int] = field(default_factory=dict)  # of a list's items, by key[number]
+    _item_lines: dict[str, int] = field(default_factory=dict)  # the line of each item of a list, by key[number]
     _problems: list[str] = field(default_factory=list)
 
     def read(self) -> None:
-        """UsageError names every wrong line at once."""
+        """Read the file. Raises UsageError, which names every wrong line at once."""
         try:
             root = yaml.compose(self._text(), Loader=yaml.SafeLoader)
             values = self._count(root, set(), {})
@@ -57,7 +57,7 @@ class KeyFile:
             raise UsageError(f"{self.path}: is nested too deep") from error
         except yaml.MarkedYAMLError as error:
             place = f"{self.path}:{error.problem_mark.line + 1}" if error.problem_mark is not None else str(self.path)
-            raise UsageError(f"{place}: not YAML: {_told(error.problem or 'it cannot be parsed')}") from None
+            raise UsageError(f"{place}: not YAML: {_without_quotes(error.problem or 'it cannot be parsed')}") from None
         except yaml.YAMLError as error:
             raise UsageError(f"{self.path}: not YAML: {error}") from error
         if values > _MOST_VALUES:
@@ -77,9 +77,9 @@ class KeyFile:
         return text
 
     def _count(self, node: yaml.Node | None, above: set[int], known: dict[int, int]) -> int:
-        """Count what stands in a node, an alias as all that it stands for. Raises UsageError for one that has no end.
+        """Count the values in a node, an alias as all that it stands for. Raises UsageError for an alias within itself.
 
-        And for a tag: without quotes, a password that begins with ! is one, and its value would be empty.
+        Also for a tag: a password that begins with ! is a tag when it has no quotes, and its value would be empty.
         """
         if node is not None and node.tag.startswith("!"):
             raise UsageError(f"{self.path}:{node.start_mark.line + 1}: a tag (!) is not taken; {_QUOTES}")
@@ -115,7 +115,7 @@ class KeyFile:
         elif not _is_empty(node) and (key.is_section or (key.is_mapping and key.dotted == dotted)):
             self._problem(line, f"{dotted} holds keys, not a value")
         elif key.is_mapping and _is_empty(node) and key.dotted != dotted:
-            # Not the key: a password with a { or a comma, and without quotes, is one.
+            # The message does not show the key: it may be a part of a password with { or a comma that has no quotes.
             self._problem(line, f"{key.dotted}: a key has no value; {_QUOTES}")
         elif key.is_mapping and parent not in {"", key.dotted} and self._knows_keys_of(key):
             self._refuse_unknown(line, dotted)
@@ -127,7 +127,7 @@ class KeyFile:
                 numbered = enumerate(node.value)
                 self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
 
-    def _add_below(self, dotted: str, node: yaml.MappingNode, key: Key | None, line: int) -> None:
+    def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):
             self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
         elif self._takes_keys(dotted, key):
@@ -135,25 +135,25 @@ class KeyFile:
         else:
             self._refuse_unknown(line, dotted, may_be_section=True)
 
-    def _find(self, dotted: str) -> Key | None:
+    def _find(self, dotted: str) -> ConfigKey | None:
         for key in self.keys:
             if dotted == key.dotted or (key.is_mapping and dotted.startswith(f"{key.dotted}.")):
                 return key
         return None
 
-    def _takes_value(self, key: Key | None) -> bool:
-        """And nothing else: backup.codec also has keys below it."""
+    def _takes_value(self, key: ConfigKey | None) -> bool:
+        """Tell whether a key takes a value only. backup.codec takes a value, and has keys below it, too."""
         if key is None or key.is_section or key.is_mapping:
             return False
         return not any(other.dotted.startswith(f"{key.dotted}.") for other in self.keys)
 
-    def _takes_keys(self, dotted: str, key: Key | None) -> bool:
+    def _takes_keys(self, dotted: str, key: ConfigKey | None) -> bool:
         if any(other.dotted.startswith(f"{dotted}.") for other in self.keys):
             return True
         return key is not None and key.is_mapping and not self._knows_keys_of(key)
 
-    def _knows_keys_of(self, mapping: Key) -> bool:
-        """Tell whether it is known what its keys may be: what else is called a key there may be a password."""
+    def _knows_keys_of(self, mapping: ConfigKey) -> bool:
+        """Tell whether all keys of a mapping are known: any other text in the place of a key may be a part of a password."""
         return any(one.is_known_of_mapping and one.dotted.startswith(f"{mapping.dotted}.") for one in self.keys)
 
     def _value_of(self, dotted: str, node: yaml.Node, line: int) -> object:
@@ -167,13 +167,13 @@ class KeyFile:
         return _VARIABLE.sub(lambda found: self._variable(found, dotted, line), str(node.value))
 
     def _variable(self, found: re.Match[str], dotted: str, line: int) -> str:
-        """`${NAME}` is the environment's NAME, `${file:PATH}` what a file holds; `$${NAME}` is the text `${NAME}`."""
+        """Replace a variable: `${NAME}` is the environment's NAME, `${file:PATH}` what a file holds; `$${NAME}` is the text `${NAME}`."""
         dollar, path, name = found.groups()
         if dollar:
             return found[0][1:]
         if path is not None:
             return self._content_of(path, dotted, line)
-        if name is None:  # what stands there may be a password
+        if name is None:  # the message does not show the text: it may be a password
             self._problem(
                 line, f"{self._named(dotted)}: a ${{ that is neither ${{NAME}} nor ${{file:PATH}}; the text ${{ is $${{"
             )
@@ -183,7 +183,7 @@ class KeyFile:
         return self.variables.get(name, "")
 
     def _content_of(self, path: str, dotted: str, line: int) -> str:
-        """Read a secret that somebody mounted; an editor's line end behind it is none of it."""
+        """Read a mounted secret; the line end that editors put behind it is left out."""
         try:
             with Path(path).open(encoding="utf-8") as file:
                 text = file.read(_LARGEST_SECRET + 1)
@@ -205,12 +205,12 @@ class KeyFile:
         self._problem(line, f"unknown key{below}{self._suggestion(dotted, may_be_section=may_be_section)}")
 
     def _named(self, dotted: str) -> str:
-        """Name a key that is one of ours. What else stands there may be a secret: its quotes or its colon are missing."""
+        """Name a key for a message, if it is one of ours. Any other text may be a secret whose quotes or colon are missing."""
         above = self._known_of(dotted)
         return dotted if above == dotted else f"a key below {above}" if above else "a key"
 
     def _known_of(self, dotted: str) -> str:
-        """Return as much of a key, from its beginning, as there is of any of ours."""
+        """Return the longest beginning of a key that is also the beginning of one of ours."""
         known = ""
         for part in dotted.split("."):
             longer = f"{known}.{part}" if known else part
@@ -220,13 +220,13 @@ class KeyFile:
         return known
 
     def _suggestion(self, dotted: str, *, may_be_section: bool = False) -> str:
-        # Stricter than difflib by itself: that the section is right says little.
+        # Stricter than difflib's default: a section in common makes keys alike, and says little.
         keys = [key.dotted for key in self.keys if may_be_section or not key.is_section]
         close = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.75)
         return f"; did you mean {close[0]}?" if close else ""
 
     def tree(self) -> dict[str, object]:
-        """The values, as nested as the keys' paths."""
+        """Return the values, nested by the paths of their keys."""
         root: dict[str, object] = {}
         for dotted, (value, _) in self._leaves.items():
             key = self._find(dotted)
@@ -239,15 +239,15 @@ class KeyFile:
         return root
 
     def place_of(self, dotted: str) -> str:
-        """`file:line: key`, for messages; `key[2]` is an item of a list."""
+        """Return `file:line: key` for messages; `key[2]` is an item of a list."""
         if dotted in self._item_lines:
             return f"{self.path}:{self._item_lines[dotted]}: {self._named(dotted.rpartition('[')[0])}"
         line = self._leaves[dotted][1] if dotted in self._leaves else None
         return f"{self.path}{f':{line}' if line else ''}: {self._named(dotted)}"
 
 
-def _told(problem: str) -> str:
-    """Of what PyYAML says, that which is not out of the file: it may be a password. `'<...>'` is its name for a token."""
+def _without_quotes(problem: str) -> str:
+    """Return PyYAML's message without quotes from the file, which may be a password. `'<...>'` is PyYAML's name for a token."""
     said = re.match(r"(?:[^'\"]|'(?:<[a-z ]+>|.)')*", problem)
     return f"{said[0].strip() if said else problem}; {_QUOTES}"
 

@@ -1,4 +1,4 @@
-"""From a file, or from the address of a bucket, to a checked configuration."""
+"""Loads a configuration from a file, or makes one of a bucket's address, and checks it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,8 +9,8 @@ from pydantic import (
 )
 
 from archiver.config.environment import FILE_VARIABLE, named_file, variables
-from archiver.config.kafka_keys import Group, names_of
-from archiver.config.keyfile import Key, KeyFile
+from archiver.config.kafka_keys import KeyGroup, names_of
+from archiver.config.keyfile import ConfigKey, KeyFile
 from archiver.config.model import ArchiverConfig, KafkaProperties, Section, TargetConfig, WithKafka, section_of
 from archiver.errors import UsageError
 
@@ -18,22 +18,25 @@ DEFAULT_FILE: Final = Path("archive.yaml")
 
 
 def load_config(path: Path | None = None) -> ArchiverConfig:
-    """From `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. UsageError says what is wrong and where."""
+    """Load `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. Raises UsageError, which says what is wrong and where."""
     return _load(ArchiverConfig, path or _default_file())
 
 
 def load_target(path: Path) -> TargetConfig:
-    """A restore's target cluster."""
+    """Load the configuration of a restore's target cluster."""
     return _load(TargetConfig, path)
 
 
 def config_from_url(url: str) -> ArchiverConfig:
-    """For commands that only read an archive. An endpoint other than AWS comes by the AWS chain (AWS_ENDPOINT_URL)."""
+    """Make a configuration for commands that only read an archive. An endpoint comes by the AWS chain ($AWS_ENDPOINT_URL)."""
     return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
 
 
 def config_of_bucket(url: str) -> ArchiverConfig:
-    """For an object that is named by its address: the way to this bucket as the configuration knows it that is found unnamed, else as by `--url`."""
+    """Make a configuration for an object that is named by its address.
+
+    If the default configuration file is of the same bucket, its endpoint and other settings of the store are taken.
+    """
     by_url = config_from_url(url)
     found = _found_file()
     if found is None:
@@ -70,15 +73,17 @@ def _load(model: type[Model], path: Path) -> Model:
     return made
 
 
-def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Key]:
+def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[ConfigKey]:
     for name, info in model.model_fields.items():
         below = (*path, str(info.validation_alias or name))
         section = section_of(info)
         is_mapping = get_origin(info.annotation) is get_origin(KafkaProperties)
-        if name == "kafka":  # what is known of its own keys, before those that are not
-            for key in names_of(*Group):
-                yield Key(f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True)
-        yield Key(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+        if name == "kafka":  # known keys of the mapping come before the mapping itself
+            for key in names_of(*KeyGroup):
+                yield ConfigKey(
+                    f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True
+                )
+        yield ConfigKey(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
         if section is not None:
             yield from _keys_of(section, below)
 
@@ -87,14 +92,14 @@ def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        # Inputs stay out of the message: under kafka they may be secrets.
+        # The message has no values: those under kafka may be secrets.
         found = error.errors(include_url=False, include_input=False)
     lines = [f"{place_of(_dotted(model, item['loc'], item['type']))}: " for item in found]
     raise UsageError("\n".join(line + _reason(dict(item)) for line, item in zip(lines, found, strict=True)))
 
 
 def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
-    """Name a key; where a whole section is missing, the key in it that is required."""
+    """Return the dotted name of a key; for a missing section, that of the required key in it."""
     names = [part for part in location if isinstance(part, str)]
     info = model.model_fields.get(names[0]) if len(names) == 1 else None
     below = None if info is None else section_of(info)

@@ -1,4 +1,4 @@
-"""The one typed configuration, validated once; the only reader of the environment."""
+"""The typed configuration: every key, what it takes, and its default. Validated once, when it is loaded."""
 
 import re
 import ssl
@@ -29,7 +29,7 @@ def _compiles(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        reason = re.match(r"[^'\"]*", error.msg)  # what stands in quotes is out of the pattern
+        reason = re.match(r"[^'\"]*", error.msg)  # a quoted part of the message is from the pattern, and is left out
         place = "" if error.pos is None else f" at position {error.pos}"
         raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
     return pattern
@@ -39,7 +39,7 @@ Size = Annotated[int, BeforeValidator(parse_size_bytes)]
 Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
 Pattern = Annotated[str, AfterValidator(_compiles)]
 # "earliest", "latest", or milliseconds since the epoch
-Start = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
+StartPoint = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 KafkaProperties = Mapping[str, str]
 
@@ -73,23 +73,26 @@ class IndexUse(StrEnum):
 
 
 class StorageConfig(Section):
-    """Where the archive lies. Credentials come by the usual AWS chain, never from here."""
+    """Where the archive lies. Credentials are no part of it: they come by the usual AWS chain."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
-    endpoint: str | None = Field(default=None, description="of an S3-compatible store; absent for AWS")
+    endpoint: str | None = Field(default=None, description="address of an S3-compatible store; absent for AWS")
     ca_file: Path | None = Field(
         default=None,
         description="PEM file with the CA certificates that signed the endpoint's certificate; absent: the system's",
     )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
     sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
-    kms_key_id: Text | None = Field(default=None, description="with sse: kms; absent: the account's own key")
-    storage_class: Text | None = Field(default=None, description="of segments; absent: the bucket's default")
-    tags: Mapping[Text, str] = Field(default={}, description="of segments, at most 10")
+    kms_key_id: Text | None = Field(default=None, description="key for sse: kms; absent: the account's own key")
+    storage_class: Text | None = Field(
+        default=None, description="storage class of segments; absent: the bucket's default"
+    )
+    tags: Mapping[Text, str] = Field(default={}, description="tags of segments, at most 10")
     index: IndexUse = Field(
         default=IndexUse.CHECK,
-        description="what readers leave out on the word of `control/index/`: with check, each such object is asked for its"
-        " facts; trust, where nobody else can write there: none is; ignore: every object is asked",
+        description="whether readers may leave out an object because `control/index/` says so. check: only after the object was"
+        " asked for its facts; trust: without asking, for archives where nobody else can write there; ignore: the index is"
+        " not used, and every object is asked",
     )
 
     @property
@@ -122,7 +125,7 @@ class StorageConfig(Section):
             raise ValueError("is no file" if path.exists() else "there is no such file")
         try:
             ssl.create_default_context(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
             raise ValueError(f"has no certificates in PEM: {reason}") from error
         return path
@@ -156,8 +159,8 @@ class StorageConfig(Section):
         return self
 
 
-class Unproven(StrEnum):
-    """What becomes of a topic of which nothing tells whether it was created again."""
+class UnprovenPolicy(StrEnum):
+    """What a backup does with a topic of which nothing proves whether it was created again."""
 
     REFUSE = "refuse"
     GO_ON = "go-on"
@@ -165,19 +168,24 @@ class Unproven(StrEnum):
 
 
 class TopicsConfig(Section):
-    """Which topics."""
+    """Which topics are archived."""
 
     include: tuple[Pattern, ...] = Field(
-        default=(), description="full-match regular expressions (Python); none: no topic"
+        default=(),
+        description="regular expressions (Python) that match the whole name of a topic; none: no topic is archived",
     )
-    exclude: tuple[Pattern, ...] = Field(default=(), description="the same; exclude wins")
+    exclude: tuple[Pattern, ...] = Field(
+        default=(), description="the same, for topics to leave out; exclude wins over include"
+    )
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
-        default=30_000, validation_alias="refresh", description="between looks for new topics, partitions and configs"
+        default=30_000,
+        validation_alias="refresh",
+        description="how often new topics, partitions and configs are looked for",
     )
-    unproven: Unproven = Field(
-        default=Unproven.REFUSE,
-        description="of brokers without topic ids: what becomes of a topic whose log no longer has any archived record, so that"
-        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another one)",
+    unproven: UnprovenPolicy = Field(
+        default=UnprovenPolicy.REFUSE,
+        description="for brokers without topic ids: what to do with a topic whose log no longer has any archived record, so that"
+        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another topic)",
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -189,7 +197,7 @@ class TopicsConfig(Section):
         return [number for number, pattern in enumerate(self.include) if _takes(pattern, name)]
 
     def excluding(self, name: str) -> list[int]:
-        """The same of `exclude`."""
+        """The entries of `exclude` that a name matches, by their numbers."""
         return [number for number, pattern in enumerate(self.exclude) if re.fullmatch(pattern, name)]
 
     def unmatched(self, names: Iterable[str]) -> list[int]:
@@ -203,24 +211,28 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 class SegmentConfig(Section):
-    """When a segment is full: whichever limit is met first."""
+    """When a segment is full: as soon as one of the limits is reached."""
 
-    # One PutObject takes 5 GiB.
+    # A segment is put by one PutObject, which takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
-        default=64 * MEBIBYTE, description="of uncompressed Avro"
+        default=64 * MEBIBYTE, description="size of uncompressed Avro at which a segment is closed"
     )
     age_ms: Duration = Field(
-        default=5 * 60_000, validation_alias="age", description="since its first record came; 0: no limit"
+        default=5 * 60_000,
+        validation_alias="age",
+        description="age at which a segment is closed, counted from its first record; 0: no limit",
     )
-    records: NonNegativeInt = Field(default=0, description="0: no limit")
+    records: NonNegativeInt = Field(default=0, description="records at which a segment is closed; 0: no limit")
 
 
 class SpoolConfig(Section):
-    """Open segments on local disk. They mean nothing after a crash."""
+    """Where open segments lie on the local disk. After a crash they are worthless."""
 
-    dir: Path | None = Field(default=None, description="absent: the system's folder for temporary files")
+    dir: Path | None = Field(
+        default=None, description="folder for open segments; absent: the system's folder for temporary files"
+    )
     bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        default=2048 * MEBIBYTE, description="when open segments take more than that, the oldest are closed early"
+        default=2048 * MEBIBYTE, description="when open segments take more than this, the oldest are closed early"
     )
 
 
@@ -230,78 +242,85 @@ CODEC_LEVELS: Final[Mapping[Codec, range]] = {"zstandard": range(1, 23), "deflat
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 
 
-class Protocol(StrEnum):
+class GroupProtocol(StrEnum):
     """How members of the group share partitions."""
 
-    CLASSIC = "classic"  # cooperative-sticky; every broker has it
+    CLASSIC = "classic"  # with cooperative-sticky assignment; every broker has it
     CONSUMER = "consumer"  # KIP-848; brokers from 4.0
 
 
-class GroupPositions(StrEnum):
+class PositionKeeping(StrEnum):
     """How the positions of consumer groups are kept."""
 
-    AUTO = "auto"  # as topic where it may be read, else as snapshot
-    TOPIC = "topic"  # __consumer_offsets, archived like any topic
-    SNAPSHOT = "snapshot"  # asked for on an interval, kept as control facts
+    AUTO = "auto"  # TOPIC where this user may read it, else SNAPSHOT
+    TOPIC = "topic"  # by archiving __consumer_offsets like any topic
+    SNAPSHOT = "snapshot"  # by asking brokers on an interval, and keeping the answers as control facts
     OFF = "off"
 
 
-class Unreadable(StrEnum):
-    """What becomes of a partition with a batch that nobody can read."""
+class UnreadablePolicy(StrEnum):
+    """What a backup does with a partition that has a batch nobody can read."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
 class BatchConfig(Section):
-    """What is opened of what producers have written."""
+    """Limits for the batches of producers."""
 
-    # What an Avro block of a record may then come to, readers still open.
+    # Readers still decompress an Avro block of a record of that size.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
-        description="the largest record batch that is opened: of its records uncompressed, however many. One that does not fit"
-        " backup.memory is worked on alone, and takes up to this much beside it",
+        description="the largest record batch that is opened, by the size of its uncompressed records, however many. A batch that"
+        " does not fit into backup.memory is worked on alone, and takes up to this much beside it",
     )
 
 
 class BackupConfig(Section):
-    """How topics become segments."""
+    """How a backup makes segments of topics."""
 
     group: Text | None = Field(
         default=None,
-        description="consumer group of all instances that share this archive's work; absent: one of its own, made of storage.url"
+        description="consumer group of all instances that share this archive's work; absent: a name made of storage.url"
         " and storage.endpoint (`archiver config show` tells it)",
     )
-    group_protocol: Protocol = Field(default=Protocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
         default=45_000,
         validation_alias="session-timeout",
-        description="an instance unheard of for this long loses its partitions; with group-protocol consumer the brokers' own holds",
+        description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' own setting holds",
     )
-    start: Start = Field(
+    start: StartPoint = Field(
         default="earliest",
-        description="where a topic begins that has no archive yet: earliest, latest, or a time with its zone",
+        description="where to begin with topics that exist when the option is first used and have no archive yet: earliest, latest, or a time with its zone",
     )
     rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
-    groups: GroupPositions = Field(default=GroupPositions.AUTO, description="auto, topic, snapshot or off")
+    groups: PositionKeeping = Field(
+        default=PositionKeeping.AUTO,
+        description="how positions of consumer groups are kept: auto, topic, snapshot or off",
+    )
     groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
-        default=60_000, validation_alias="groups-interval", description="between snapshots of group positions"
+        default=60_000,
+        validation_alias="groups-interval",
+        description="how often a snapshot of group positions is taken",
     )
     segment: SegmentConfig = SegmentConfig()
-    codec: Codec = Field(default="zstandard", description="of Avro blocks")
+    codec: Codec = Field(default="zstandard", description="compression of Avro blocks")
     codec_level: int | None = Field(
-        default=None, validation_alias="codec.level", description="zstandard 1 to 22, deflate 1 to 9; absent: 1 and 6"
+        default=None,
+        validation_alias="codec.level",
+        description="zstandard 1 to 22, deflate 1 to 9; absent: zstandard 1, deflate 6",
     )
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         validation_alias="memory",
-        description="for records that are asked for, fetched and decompressed; the program takes up to 256MiB beside it, and a batch that is larger when it is decompressed is worked on alone",
+        description="for records that are asked for, fetched and decompressed. The program takes up to 256MiB beside it; a batch that is larger when it is decompressed is worked on alone",
     )
     batch: BatchConfig = BatchConfig()
-    unreadable: Unreadable = Field(
-        default=Unreadable.STOP,
-        description="what a batch does that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
-        " every replica in sync: stop (its partition stays in front of it), or skip (a hole `unreadable`, told as an error)",
+    unreadable: UnreadablePolicy = Field(
+        default=UnreadablePolicy.STOP,
+        description="what to do at a batch that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
+        " every replica in sync: stop (the partition stops in front of it), or skip (a hole `unreadable`, logged as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -326,10 +345,11 @@ class BackupConfig(Section):
 
 
 class MetricsConfig(Section):
-    """What a running backup tells of itself over HTTP: /metrics, /healthz, /readyz."""
+    """The HTTP endpoint of a running backup: /metrics, /healthz, /readyz."""
 
     listen: Text | None = Field(
-        default=None, description="host:port; absent: no endpoint; it answers everybody who reaches it"
+        default=None,
+        description="host:port of the endpoint for metrics and health checks; absent: none. It answers everybody who reaches it",
     )
 
     @field_validator("listen")
@@ -352,7 +372,7 @@ class WithKafka(Section):
 
 
 class ArchiverConfig(WithKafka):
-    """archive.yaml."""
+    """archive.yaml: the configuration of an archive."""
 
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
@@ -364,7 +384,7 @@ class ArchiverConfig(WithKafka):
         return self._place_of(f"topics.include[{number}]")
 
     def place_of_exclude(self, number: int) -> str:
-        """The same of `topics.exclude`."""
+        """Tell for messages where an entry of `topics.exclude` stands."""
         return self._place_of(f"topics.exclude[{number}]")
 
 

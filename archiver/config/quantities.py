@@ -1,4 +1,4 @@
-"""Sizes, durations and times as people write them, and back."""
+"""Parses sizes, durations and times as people write them, and spells them so that they can be parsed again."""
 
 import re
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from archiver.errors import UsageError
 MEBIBYTE: Final = 1024 * 1024
 _SIZE_UNITS: Final = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 _SIZE_UNITS_BINARY: Final = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-# No "m": it is a minute to some, a month to others.
+# No "m": some mean minutes, others months.
 _DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def parse_size_bytes(text: str | int) -> int:
-    """`64MiB`, `1.5 GB`, `4096`: a number of bytes."""
+    """Parse a number of bytes: `64MiB`, `1.5 GB`, `4096`."""
     units = _SIZE_UNITS | _SIZE_UNITS_BINARY
     return _parse_quantity(str(text), units, default_unit="B", example="64MiB")
 
 
 def parse_duration_ms(text: str | int) -> int:
-    """`5min`, `7d`, `1.5h`: milliseconds. Only 0 needs no unit."""
+    """Parse a duration to milliseconds: `5min`, `7d`, `1.5h`. Only 0 needs no unit."""
     return _parse_quantity(str(text), _DURATION_UNITS_MS, default_unit="", example="5min")
 
 
@@ -40,7 +40,7 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
     return amount
 
 
-def spell_size(size: int) -> str:
+def spell_exact_size(size: int) -> str:
     """Write a size so that parse_size_bytes takes it."""
     for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
         if size and size % factor == 0:
@@ -48,7 +48,7 @@ def spell_size(size: int) -> str:
     return str(size)
 
 
-def spell_duration(duration_ms: int) -> str:
+def spell_exact_duration(duration_ms: int) -> str:
     """Write a duration so that parse_duration_ms takes it."""
     for unit, factor in reversed(_DURATION_UNITS_MS.items()):
         if duration_ms and duration_ms % factor == 0:
@@ -60,13 +60,13 @@ def spell_time(time_ms: int) -> str:
     """Write a time so that parse_time_ms takes it."""
     try:
         moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:  # after the year 9999
+    except OverflowError:  # the time is after the year 9999
         return str(time_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_start(text: str | int) -> str | int:
-    """`earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
+    """Parse `earliest`, `latest`, or a time: ISO 8601 with a zone, or milliseconds since the epoch."""
     plain = str(text).strip()
     try:
         return plain if plain in {"earliest", "latest"} else parse_time_ms(plain)
@@ -75,7 +75,7 @@ def parse_start(text: str | int) -> str | int:
 
 
 def parse_time_ms(text: str) -> int:
-    """`2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
+    """Parse `2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
 
     So is a number that is a moment before 1973, and more likely a year, a date (20261120) or a number of seconds; 0 is not.
     """

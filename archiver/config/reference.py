@@ -1,4 +1,4 @@
-"""Every key of the configuration, told from the model itself: what it takes, what it is without, what it means; and what holds now."""
+"""The reference of all keys, made of the model: what each takes, its default, its meaning; and the values that hold now."""
 
 import json
 import re
@@ -17,14 +17,14 @@ from archiver.config.quantities import (
     parse_duration_ms,
     parse_size_bytes,
     parse_start,
-    spell_duration,
-    spell_size,
+    spell_exact_duration,
+    spell_exact_size,
     spell_time,
 )
 
 _SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
-    parse_size_bytes: spell_size,
-    parse_duration_ms: spell_duration,
+    parse_size_bytes: spell_exact_size,
+    parse_duration_ms: spell_exact_duration,
     parse_start: spell_time,
 }
 
@@ -35,12 +35,12 @@ class KeyRow:
 
     key: str
     kind: str
-    default: str  # empty: it is required
+    default: str  # empty: the key is required
     meaning: str
 
 
 def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[KeyRow]:
-    """Tell every key that has a value, in the order of the model."""
+    """Yield every key that takes a value, in the order of the model."""
     for name, info in model.model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
         section = section_of(info)
@@ -102,7 +102,7 @@ def spell(info: FieldInfo, value: object) -> str:
 
 
 def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | list[str]]]:
-    """Tell every key with the value that holds, secrets masked; without those that have none."""
+    """Return every key that has a value, with the value that holds; secrets are masked."""
     for name, info in type(config).model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
         value = getattr(config, name)
@@ -118,19 +118,19 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | li
 
 
 def shown_config(config: ArchiverConfig, group: str) -> dict[str, str | list[str]]:
-    """The same of a whole configuration, with the group that its address names where it does not."""
+    """Return what holds of a whole configuration, with the group that is made of the address where none is configured."""
     return {"backup.group": group} | dict(effective(config))
 
 
 def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:
-    """Write what `effective` tells as a configuration: but for what is masked, it means the same again."""
+    """Write what `effective` returns as a configuration file: it means the same, but for masked values."""
     for key, value in found.items():
         name = key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
         yield f"{name}: {json.dumps(value, ensure_ascii=False).replace('${', '$${')}"
 
 
 def reference_page() -> str:
-    """docs/configuration.md, whole."""
+    """Return all of docs/configuration.md."""
     rows = [f"| `{row.key}` | {row.kind} | {_default(row)} | {row.meaning} |" for row in keys() if row.key != "kafka.*"]
     kafka = [
         f"| `kafka.{key.name}` | {key.takes} | {'`' + key.default + '`' if key.default else 'required'} | {key.describe()} |"
@@ -139,12 +139,12 @@ def reference_page() -> str:
     return "\n".join([
         "# Configuration",
         "",
-        "Every key of `archive.yaml`, and of a restore's `target.yaml`, which has the section `kafka` alone. Written by `make docs` from the program itself; `archiver config reference` prints it.",
+        "Every key of `archive.yaml`, and of a restore's `target.yaml`, which has only the section `kafka`. `make docs` writes this page from the program itself; `archiver config reference` prints it.",
         "",
         "- Dotted and nested spelling of a key are the same. A key that is not known is an error, with the line and a suggestion.",
         "- A size is like `64MiB` or `1.5GB`, a duration like `5min`, `45s` or `7d`, a time like `2026-11-20T14:00:00Z`.",
-        "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without the line ends behind it; `$${` is the text `${`, and any other `${` is an error. Aliases (`&`, `*`) are taken, merge keys (`<<`) are not.",
-        "- `archiver config show` prints what holds, with secrets masked.",
+        "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without line ends at its end; `$${` is the text `${`, and any other `${` is an error. Aliases (`&`, `*`) are taken, merge keys (`<<`) are not.",
+        "- `archiver config show` prints the values in effect, with secrets masked.",
         "",
         "| key | takes | default | |",
         "| --- | --- | --- | --- |",

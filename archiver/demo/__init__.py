@@ -1,11 +1,11 @@
 """The quick start: a real broker, an embedded S3, and the story that they tell.
 
-- sandbox: real parts without containers, for the demo and the tests
-- shop: orders of a small shop: readable, and with all that is easily lost on the way
-- stage: the stage: a broker, an S3, a folder; commands run as a user runs them; and all of it gone in the end
-- story: the story, chapter by chapter
-- teller: how the story is told: lines, with colours on a terminal and plain elsewhere
-- witness: what any Kafka client does and sees: plain confluent-kafka, and none of our wire code
+- sandbox: real servers without containers, for the demo and the tests
+- shop: orders of a small shop: readable records, with everything that a copy easily loses
+- stage: the stage of the demo: a broker, an S3 and a folder, in which commands run as a user runs them
+- story: the story of the demo, chapter by chapter
+- teller: prints the story: with colours on a terminal, plain elsewhere
+- witness: writes and reads topics as any Kafka client does: by plain confluent-kafka
 """
 
 from archiver.demo.story import run_demo

@@ -1,4 +1,4 @@
-"""Real parts without containers, for the demo and the tests: a Kafka broker as a process, and S3 inside this process."""
+"""Real servers without containers, for the demo and the tests: a Kafka broker as a process, and S3 within this process."""
 
 import atexit
 import http.client
@@ -16,16 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from archiver.config.quantities import MEBIBYTE
 from archiver.errors import ArchiverError
 from archiver.process.children import start_child
 from archiver.process.jars import JarFolder, Module, fetch_jars
 from archiver.process.java import check_java, last_lines, run_to_end
 from archiver.process.jvm_classes import options_to_read, options_to_write
 
-MEBIBYTE: Final = 1024 * 1024
 KAFKA_HASHES: Final = Path(__file__).with_name("kafka_jars.sha256")
 
-# The group and log settings make things happen soon; the limits let records of 10 MB and more through.
+# Settings of groups and logs that make things happen soon, and limits that let records of 10 MB and more through.
 BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -37,7 +37,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "broker.session.timeout.ms": "3000",  # a start after a kill waits until the controller gives the dead one up
+    "broker.session.timeout.ms": "3000",  # after a kill, a start waits until the controller has given the dead broker up
     "broker.heartbeat.interval.ms": "500",
     "message.max.bytes": str(32 * MEBIBYTE),
     "replica.fetch.max.bytes": str(32 * MEBIBYTE),
@@ -45,7 +45,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.threads": "1",
-    "log.cleaner.dedupe.buffer.size": str(8 * MEBIBYTE),  # the default, 128 MiB, is taken from the heap at start
+    "log.cleaner.dedupe.buffer.size": str(8 * MEBIBYTE),  # the default of 128 MiB is allocated at the start
     "log.segment.delete.delay.ms": "1000",
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -57,26 +57,26 @@ JAVA_OPTIONS: Final = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"
 LOGGING_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # 300 lines of settings per start
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",  # else 300 lines of settings at each start
 )
 
-# Below the ephemeral range: no outgoing connection of anyone takes the port while the broker is down for a restart.
+# Ports below the ephemeral range: no outgoing connection takes the port while the broker restarts.
 PORTS: Final = range(20000, 32000)
 
 
 def fetch_kafka(version: str, cache_dir: Path, hashes: Path = KAFKA_HASHES) -> Path:
-    """The folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent."""
+    """Return the folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent."""
     return fetch_jars(kafka_of(version), cache_dir, hashes)
 
 
 def kafka_of(version: str) -> JarFolder:
-    """With slf4j-simple: the broker's jars name no logging backend, and without one a broker that cannot start dies silently."""
+    """Return the modules of a Kafka version, with slf4j-simple: without a logging backend a broker that cannot start dies silently."""
     broker = Module("org.apache.kafka", "kafka_2.13", version)
     return JarFolder(name=f"kafka-{version}", modules=(broker, Module("org.slf4j", "slf4j-simple", "1.7.36")))
 
 
 def keep_classes(jars: Path) -> None:
-    """Have brokers with these jars start with half the CPU from now on: one is started and stopped, which takes five seconds."""
+    """Start and stop a broker once, which takes five seconds: from then on brokers with these jars start with half the CPU."""
     classes = _classes_of(jars)
     classes.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder, options_to_write(classes) as options:
@@ -90,7 +90,7 @@ def _classes_of(jars: Path) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now, and that no other process is given for a while."""
+    """Return free ports of 127.0.0.1, which no other process is given for a while."""
     found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with suppress(OSError):
@@ -102,9 +102,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def _hold(port: int) -> None:
-    """Have whoever looks for a free port find this one taken: until a broker listens there, its start takes seconds.
+    """Reserve a port, by a socket that is bound to it, while a broker starts, which takes seconds.
 
-    Who binds it as servers do (SO_REUSEADDR) may listen there nevertheless.
+    A server, which binds with SO_REUSEADDR, may listen there nevertheless.
     """
     with ExitStack() as failed:
         holder = failed.enter_context(socket.socket())
@@ -156,12 +156,12 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """The broker's address, for bootstrap.servers."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of the running broker's JVM."""
+        """The process id of the running broker's JVM."""
         if self._process is None:
             raise ArchiverError("the broker is not running")
         return self._process.pid
@@ -190,15 +190,15 @@ class KafkaBroker:
             raise
 
     def stop(self, timeout: float = 15.0) -> None:
-        """SIGTERM, and SIGKILL when the deadline has passed. Nothing happens when it does not run."""
+        """End the broker by SIGTERM, and by SIGKILL when the deadline has passed. Does nothing when it does not run."""
         self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the machine leaves, less the page cache."""
+        """End the broker by SIGKILL: as a crash of the machine, but that the page cache is not lost."""
         self._end(signal.SIGKILL, 15.0)
 
     def restart(self, timeout: float = 60.0) -> None:
-        """Stop and start on the same port with the same data."""
+        """Stop the broker, and start it on the same port with the same data."""
         self.stop()
         self.start(timeout)
 
@@ -241,7 +241,7 @@ class KafkaBroker:
         features = _FORMATTED.get(self.jars)
         if features is None:
             self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
-            written = folder.rglob("*.checkpoint")  # one, where the version wants it
+            written = folder.rglob("*.checkpoint")  # the version may want one such file
             _FORMATTED[self.jars] = {path.relative_to(folder): path.read_bytes() for path in written}
             return
         for path, content in features.items():
@@ -259,7 +259,7 @@ class KafkaBroker:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         while not _answers(self.port):
-            with suppress(subprocess.TimeoutExpired):  # waits for its death and for the next look in one
+            with suppress(subprocess.TimeoutExpired):  # until it has ended, or it is time to ask again
                 raise self._start_error(f"died at start with {process.wait(timeout=0.05)}")
             if time.monotonic() > deadline:
                 raise self._start_error("was not ready in time")
@@ -272,7 +272,7 @@ class KafkaBroker:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(number)  # nothing happens when it has ended already
+        process.send_signal(number)  # does nothing when the process has ended
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -280,19 +280,19 @@ class KafkaBroker:
             process.wait()
 
 
-# By the folder with its jars: the features of a version, which hold for each cluster that begins with it.
+# The features of a version, by the folder of its jars: the same for each new cluster of that version.
 _FORMATTED: Final[dict[Path, dict[Path, bytes]]] = {}
 
 
 def _random_id() -> str:
-    """22 characters, as Kafka writes 16 random bytes; never with a leading dash, which its tool reads as an option."""
+    """Return 16 random bytes as Kafka writes them, in 22 characters; never with a leading dash, which its tool reads as an option."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     source = random.SystemRandom()
     return "".join(source.choice(alphabet) for _ in range(21)) + source.choice("AQgw")
 
 
 def _answers(port: int) -> bool:
-    """Whether a metadata request (v1, no topics) names a broker: then it is registered, unfenced and serves."""
+    """Tell whether the answer to a metadata request (v1, no topics) names a broker: then the broker is registered, and serves."""
     client = b"archiver-sandbox"
     body = struct.pack(f">hhih{len(client)}si", 3, 1, 0, len(client), client, 0)
     try:
@@ -322,7 +322,7 @@ class _MotoServer(Protocol):
 
 
 class EmbeddedS3:
-    """S3 in this process, in memory, with one bucket. A context manager."""
+    """S3 within this process, in memory, with one bucket. A context manager."""
 
     access_key: Final = "archiver"
     secret_key: Final = "archiver-secret"  # noqa: S105  # of an S3 that only this machine reaches
@@ -353,7 +353,7 @@ class EmbeddedS3:
             self._server = None
 
     def _create_bucket(self) -> None:
-        """A plain request does: moto checks no signatures."""
+        """Create the bucket by a plain request: moto checks no signatures."""
         connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=10)
         try:
             connection.request("PUT", f"/{self.bucket}")

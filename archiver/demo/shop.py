@@ -1,11 +1,11 @@
-"""Orders of a small shop: readable, and with all that is easily lost on the way."""
+"""Orders of a small shop: readable records, with everything that a copy easily loses (nulls, order of headers, ...)."""
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from archiver.demo.witness import Headers, Sighting, Topic
+from archiver.demo.witness import HeaderPairs, Sighting, Topic
 
 DAYS = 3
 _DAY_MS = 24 * 3_600_000
@@ -13,12 +13,12 @@ _ARTICLES = (("tea", 4.5), ("coffee", 7.2), ("biscuits", 2.8), ("jam", 3.9))
 
 
 def make_orders(count: int, start_ms: int) -> Iterator[Sighting]:
-    """Make the orders of some days, evenly."""
+    """Make orders, spread evenly over some days."""
     for number in range(count):
         timestamp_ms = start_ms + number * DAYS * _DAY_MS // count
-        if number % 50 == 49:  # cancelled: a tombstone for an order placed before
+        if number % 50 == 49:  # a cancelled order: a tombstone for an earlier one
             yield Sighting(_key(number - 24), None, (), timestamp_ms)
-        elif number % 1000 == 500:  # there, and empty: no tombstone
+        elif number % 1000 == 500:  # an empty value, which is no tombstone
             yield Sighting(_key(number), b"", (), timestamp_ms)
         else:
             yield Sighting(_key(number), _order(number), _headers(number), timestamp_ms)
@@ -51,21 +51,21 @@ def _order(number: int) -> bytes:
     return json.dumps(order).encode()
 
 
-def _headers(number: int) -> Headers:
-    if number % 25 == 12:  # a name twice, and a null
+def _headers(number: int) -> HeaderPairs:
+    if number % 25 == 12:  # records with a header name twice, and a null value
         return ("tag", b"gift"), ("tag", b"express"), ("coupon", None)
     return (("trace", f"{number:08x}".encode()),) if number % 5 == 0 else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a topic has of each kind."""
+    """How many records of each kind a topic has."""
 
     records: int
     tombstones: int
     empty: int
     with_headers: int
-    doubled: int  # a header name twice
+    doubled: int  # records with a header name twice
     paid: int
     wrongly_charged: int
 
@@ -96,7 +96,7 @@ def _count(answers: Iterable[bool]) -> int:
 
 
 def first_difference(before: Topic, after: Topic) -> str:
-    """Compare record by record; empty when nothing differs."""
+    """Compare two topics record by record. Returns the first difference; empty: none."""
     if before.keys() != after.keys():
         return f"partitions {sorted(before)} became {sorted(after)}"
     for number, records in before.items():

@@ -1,4 +1,4 @@
-"""The stage: a broker, an S3, a folder; commands run as a user runs them; and all of it gone in the end."""
+"""The stage of the demo: a broker, an S3 and a folder, in which commands run as a user runs them. All of it is removed in the end."""
 
 import importlib.util
 import logging
@@ -26,13 +26,13 @@ from archiver.process.java import check_java
 KAFKA_VERSION: Final = "4.1.1"
 BUCKET: Final = "shop-archive"
 
-# A user's own settings must not reach the demo's commands, nor the demo's commands a user's own AWS account.
+# The demo's commands must not use the user's own settings, nor reach the user's own AWS account.
 _UNSET: Final = ("ARCHIVER_CONFIG", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "SPARK_HOME")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def check_parts() -> None:
-    """Refuse, with the next step, where something is missing that the demo cannot bring itself."""
+    """Raise an error with the next step where something is missing that the demo cannot install itself."""
     check_java()
     for module in ("pyspark", "moto"):
         if importlib.util.find_spec(module) is None:
@@ -40,7 +40,7 @@ def check_parts() -> None:
 
 
 def cache_directory() -> Path:
-    """Where Kafka's jars stay between demos: the checkout's .cache, which the tests use too, else the user's."""
+    """Return where Kafka's jars are kept between demos: the checkout's .cache, which the tests use, too; else the user's."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return checkout / ".cache"
@@ -49,7 +49,7 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What runs during the demo."""
+    """What runs during the demo, and where."""
 
     folder: Path
     broker: KafkaBroker
@@ -92,8 +92,10 @@ def _run(command: list[str], folder: Path) -> str:
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        printed, complained = process.communicate()  # to the end of file: until all that wrote there have ended
-    except BaseException:  # the whole group, Spark's JVM included
+        printed, complained = (
+            process.communicate()
+        )  # reads to the end of file: until all processes that write there have ended
+    except BaseException:  # kill the whole group, Spark's JVM included
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -107,7 +109,7 @@ def _run(command: list[str], folder: Path) -> str:
 
 @contextmanager
 def cleaned_up() -> Iterator[ExitStack]:
-    """Give a stack that unwinds on SIGTERM and SIGHUP as on Ctrl-C, and that no second Ctrl-C disturbs at that."""
+    """Yield a stack that unwinds on SIGTERM and SIGHUP as on Ctrl-C. A second Ctrl-C does not disturb it."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
     stack = ExitStack()
     try:
@@ -121,12 +123,12 @@ def cleaned_up() -> Iterator[ExitStack]:
 
 
 def set_stage(stack: ExitStack, teller: Teller) -> Stage:
-    """Start everything; the stack ends it."""
+    """Start everything. The stack ends it."""
     jars = _kafka_jars(teller)
     folder = Path(tempfile.gettempdir()) / f"archiver-demo-{secrets.token_hex(6)}"
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # first: Ctrl-C may come as soon as there is a folder
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # at once: Ctrl-C may come as soon as there is a folder
     folder.mkdir(mode=0o700)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 tells each request
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 logs each request
     with teller.busy("starting Kafka and S3"):
         broker = KafkaBroker(jars, folder / "kafka", java_options=(*JAVA_OPTIONS, *_java_options(folder)))
         stack.enter_context(broker)

@@ -1,4 +1,4 @@
-"""The story, chapter by chapter. Commands are those that a user types; a plain Kafka client is the witness."""
+"""The story of the demo, chapter by chapter. It runs commands as a user types them, and a plain Kafka client checks the result."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from archiver.demo.shop import (
 )
 from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, cleaned_up, set_stage
 from archiver.demo.teller import Teller
-from archiver.demo.witness import Sighting, Topic, read_topic, write_records, write_transaction
+from archiver.demo.witness import Sighting, Topic, consume_topic, write_records, write_transaction
 from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -29,7 +29,7 @@ from archiver.process.shell import spell_command
 from archiver.restore.plan import RETENTION_KEYS
 
 TOPIC: Final = "orders"
-PARTITIONS: Final = 4
+ORDERS_PARTITIONS: Final = 4
 CONFIGS: Final[Mapping[str, str]] = {
     "compression.type": "lz4",
     "max.message.bytes": "2097152",
@@ -66,12 +66,12 @@ print(records[2])
 }
 
 
-def run_demo(*, records: int, tell: Callable[[str], object]) -> None:
-    """Play the story with so many records, and tell it line by line. Leaves nothing behind, also when interrupted."""
+def run_demo(*, records: int, print_text: Callable[[str], object]) -> None:
+    """Run the demo with so many records, and print it line by line. It leaves nothing behind, also when interrupted."""
     if records < FEWEST_RECORDS:
         raise UsageError(f"--records {records}: the demo needs {FEWEST_RECORDS:,} or more")
     check_parts()
-    teller = Teller(tell)
+    teller = Teller(print_text)
     started_s = time.monotonic()
     teller.title("kafka-archiver: a topic is archived, deleted, restored, and compared record by record.")
     try:
@@ -95,7 +95,7 @@ class _Story:
     def play(self, records: int) -> None:
         self._introduce()
         self._take_orders(records)
-        before, configs = self._look()
+        before, configs = self._consume_topic()
         self._show_orders(before)
         self._back_up()
         self._show_archive()
@@ -112,7 +112,7 @@ class _Story:
             (self.stage.folder / name).write_text(filled, encoding="utf-8")
 
     def _take_orders(self, records: int) -> None:
-        """Write so many records that count, and some in a transaction that is aborted."""
+        """Write so many committed records, and some in a transaction that is aborted."""
         self.teller.chapter("A small shop takes orders")
         payments = records // 400
         start_ms = (int(time.time()) - (DAYS + 1) * 24 * 3600) * 1000  # noqa: TID251 - orders of these days
@@ -122,19 +122,19 @@ class _Story:
         paid = make_payments(payments, start_ms, PAID)
         bootstrap = self.stage.broker.bootstrap
         with self.teller.busy("writing orders"):
-            asyncio.run(self._admin().create_topic(TOPIC, partitions=PARTITIONS, configs=CONFIGS))
+            asyncio.run(self._admin().create_topic(TOPIC, partitions=ORDERS_PARTITIONS, configs=CONFIGS))
             write_records(bootstrap, TOPIC, orders[:half])
             write_transaction(bootstrap, TOPIC, charged_twice, name="payments", commit=False)
             write_records(bootstrap, TOPIC, orders[half:])
             write_transaction(bootstrap, TOPIC, paid, name="payments", commit=True)
-        self.teller.say(f"Topic {TOPIC}, {PARTITIONS} partitions, {_listed(CONFIGS)}.")
+        self.teller.say(f"Topic {TOPIC}, {ORDERS_PARTITIONS} partitions, {_listed(CONFIGS)}.")
         self.teller.say(f"{payments:,} records belong to a transaction that was aborted: nobody may ever see those.")
 
-    def _look(self) -> tuple[Topic, Mapping[str, str]]:
-        """Return what a plain consumer sees, and the topic's own configs."""
+    def _consume_topic(self) -> tuple[Topic, Mapping[str, str]]:
+        """Return the records that a plain consumer sees, and the configs that are set on the topic."""
         with self.teller.busy("reading the topic with a plain consumer"):
             configs = asyncio.run(self._configs())
-            return read_topic(self.stage.broker.bootstrap, TOPIC), configs
+            return consume_topic(self.stage.broker.bootstrap, TOPIC), configs
 
     async def _configs(self) -> Mapping[str, str]:
         async with KafkaClient(self._kafka()) as client:
@@ -179,7 +179,7 @@ class _Story:
 
     def _prove(self, before: Topic, configs: Mapping[str, str]) -> None:
         self.teller.chapter("The proof")
-        after, configs_after = self._look()
+        after, configs_after = self._consume_topic()
         difference = first_difference(before, after) or _config_difference(configs, configs_after)
         if difference:
             raise NotWholeError(f"the restored topic is not what it was: {difference}")
@@ -202,7 +202,7 @@ class _Story:
         self.teller.shown((self.stage.folder / name).read_text(encoding="utf-8"))
 
     def _archiver(self, *arguments: str) -> None:
-        """Run a command of ours as a process, and tell what it prints."""
+        """Run a command of ours as a process, and print what it prints."""
         self.teller.command(spell_command(["archiver", *arguments]))
         self._show_run(f"archiver {arguments[0]}", "-m", "archiver", *arguments)
 

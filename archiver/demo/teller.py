@@ -1,4 +1,4 @@
-"""How the story is told: lines, with colours on a terminal and plain elsewhere."""
+"""Prints the story: with colours on a terminal, plain elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from rich.text import Text
 
 
 class Teller:
-    """Hands lines to `tell`. What goes on meanwhile shows on a terminal's stderr alone."""
+    """Hands lines to `print_text`. What is under way is shown only if stderr is a terminal."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, print_text: Callable[[str], object]) -> None:
+        self._print_text = print_text
         self._console = Console(highlight=False, soft_wrap=True)
         self._terminal = Console(stderr=True)
         self._chapter = 0
@@ -43,7 +43,7 @@ class Teller:
         self._line(f"$ {text}", "bold yellow")
 
     def shown(self, text: str) -> None:
-        """A file, or what a command printed."""
+        """Print a file, or what a command has printed."""
         for line in text.splitlines():
             self._line(f"    {line}".rstrip())
 
@@ -59,4 +59,4 @@ class Teller:
     def _line(self, text: str, style: str = "") -> None:
         with self._console.capture() as captured:
             self._console.print(Text(text, style), end="")
-        self._tell(captured.get())
+        self._print_text(captured.get())

@@ -1,4 +1,4 @@
-"""What any Kafka client does and sees: plain confluent-kafka, and none of our wire code. A witness that owes us nothing."""
+"""Writes and reads topics as any Kafka client does: by plain confluent-kafka, independently of our own wire code."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,27 +10,27 @@ from confluent_kafka import KafkaError as ClientError
 from archiver.errors import KafkaError, KafkaTemporaryError
 
 OFFSET_BEGINNING = -2
-_CRITICAL = 2  # a syslog level: what a broker that starts or stops makes librdkafka say concerns nobody
+_CRITICAL = 2  # a syslog level: librdkafka's lines about brokers that start or stop concern nobody
 _PATIENCE_S = 30.0
 _AT_ONCE = 10_000
-_LOOK_S = 0.2  # consume() waits so long for a whole batch, also at the end
+_POLL_S = 0.2  # consume() waits so long for a full batch, also at the end of a topic
 
 
-Headers = tuple[tuple[str, bytes | None], ...]
+HeaderPairs = tuple[tuple[str, bytes | None], ...]
 
 
 class Sighting(NamedTuple):
-    """One record as a client sees it, less its offset. A tuple: hundreds of thousands are kept and compared."""
+    """One record as a client sees it, without its offset. A tuple, because hundreds of thousands are kept and compared."""
 
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: HeaderPairs
     timestamp_ms: int
     timestamp_type: int = 1  # librdkafka's CreateTime
 
 
 _OnDelivery = Callable[[ClientError | None, Message], None]
-Topic = Mapping[int, Sequence[Sighting]]  # by partition, in order
+Topic = Mapping[int, Sequence[Sighting]]  # records by partition, in order
 
 
 def write_records(bootstrap: str, topic: str, records: Iterable[Sighting]) -> None:
@@ -39,7 +39,7 @@ def write_records(bootstrap: str, topic: str, records: Iterable[Sighting]) -> No
 
 
 def write_transaction(bootstrap: str, topic: str, records: Iterable[Sighting], *, name: str, commit: bool) -> None:
-    """Write records in one transaction, and commit or abort it. Aborted ones reach the broker too."""
+    """Write records in one transaction, and commit or abort it. Aborted records reach the broker, too."""
     producer = Producer({**_settings(bootstrap), "transactional.id": name})
     producer.init_transactions(_PATIENCE_S)
     producer.begin_transaction()
@@ -52,7 +52,7 @@ def _settings(bootstrap: str) -> dict[str, str | int | float | bool]:
     return {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
-        "partitioner": "murmur2_random",  # Java's, by key
+        "partitioner": "murmur2_random",  # Java's partitioner, by key
         "linger.ms": 20,
         "compression.type": "lz4",
         "log_level": _CRITICAL,
@@ -76,7 +76,7 @@ def _produce(producer: Producer, topic: str, records: Iterable[Sighting]) -> Non
 
 
 def _take(producer: Producer, topic: str, record: Sighting, delivered: _OnDelivery) -> bool:
-    """Hand a record to librdkafka. False: its queue is full."""
+    """Hand a record to librdkafka. Returns False when its queue is full."""
     try:
         producer.produce(
             topic,
@@ -91,8 +91,8 @@ def _take(producer: Producer, topic: str, record: Sighting, delivered: _OnDelive
     return True
 
 
-def read_topic(bootstrap: str, topic: str) -> Topic:
-    """Read all that a read_committed consumer sees now."""
+def consume_topic(bootstrap: str, topic: str) -> Topic:
+    """Read all records that a read_committed consumer sees now."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -120,13 +120,13 @@ def _read_to_ends(
     unfinished = set(partitions)
     deadline = clock() + _PATIENCE_S
     while unfinished:
-        messages = consumer.consume(_AT_ONCE, _LOOK_S)
+        messages = consumer.consume(_AT_ONCE, _POLL_S)
         if messages:
             deadline = clock() + _PATIENCE_S
         elif clock() > deadline:
             raise KafkaTemporaryError(f"{topic}-{min(unfinished)}: neither records nor the end in {_PATIENCE_S:g} s")
         for message in messages:
-            number = message.partition() or 0  # None only of what is not from a broker
+            number = message.partition() or 0  # None only for messages that do not come from a broker
             if _is_end(message):
                 unfinished.discard(number)
             else:

@@ -19,21 +19,22 @@ from archiver.store.address import group_of
 log = logging.getLogger(__name__)
 
 FORMER_GROUP: Final = "archiver"  # the default of all archives, once
-_SAMPLE = 64  # of two archives in one group each lacks about every other object that was committed
+_SAMPLE = 64  # commits are enough: of two archives in one group, each lacks about every other committed object
 
 
 async def own_group(client: KafkaClient, archive: Archive, pool: Workers, config: ArchiverConfig, mark: str) -> str:
     """Return the former group where this archive's backups, and no others, have committed to it; else the one named by it.
 
-    So what has run before goes on with its commits and its rights. Two archives in the former group both leave it.
+    So a backup that ran before the groups were split goes on with its commits and rights. Two archives in the former group
+    both leave it.
     """
     named = group_of(config)
     try:
         committed = await positions_of(client, FORMER_GROUP)
-    except KafkaError as error:  # this user has nothing to do with it
+    except KafkaError as error:  # this user has no right to the former group, so never used it
         log.debug("%s", error)
         return named
-    # Of a topic that is left out now, an archive that was begun again has nothing, and it is nobody else's for that.
+    # An archive that was begun again lacks topics that are left out now: their commits do not speak for another archive.
     included = config.topics.select({topic for topic, _ in committed})
     counted = {which: found for which, found in committed.items() if which[0] in included}
     ours, others = await pool.call(count_commits, archive, mark, counted)
@@ -49,9 +50,9 @@ async def own_group(client: KafkaClient, archive: Archive, pool: Workers, config
 
 
 def count_commits(archive: Archive, mark: str, committed: Mapping[tuple[str, int], GroupPosition]) -> tuple[int, int]:
-    """Tell how many commits, of some, are of this archive, and how many of another one.
+    """Count, in a sample of commits, those of this archive and those of another one.
 
-    Those of earlier versions do not say whose they are: they name an object, which this archive has, or has not.
+    Commits of earlier versions do not name their archive: they name an object, which this archive has, or has not.
     """
     hints = [hint_of(*which, found.offset, found.metadata) for which, found in sorted(committed.items())]
     told = [hint.archive == mark for hint in hints if hint.archive]

@@ -24,14 +24,14 @@ from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import Code, client_error
 from archiver.kafka.settings import KafkaSettings
 
-_POLL_S = 0.1  # between looks at a topic that comes or goes
-_MOST_CHANGES = 5_000  # in one request: topics, partitions and configs. A KRaft controller refuses 10,000
+_POLL_S = 0.1  # between questions whether a topic has come, or gone
+_MOST_CHANGES = 5_000  # topics, partitions and configs in one request: a KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
 
 
 @dataclass(frozen=True, slots=True)
 class ToCreate:
-    """A topic that is not there yet."""
+    """A topic to create."""
 
     partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
@@ -55,7 +55,7 @@ class KafkaAdmin:
         self._timeout_s = settings.request_timeout_ms / 1000
         self._clock = clock
         self._sleep = sleep
-        # Its own log lines would go to stderr in a format of their own; what matters comes back as an exception.
+        # librdkafka's log lines would go to stderr in their own format; what matters of them is raised as an exception.
         self._properties = {**settings.for_confluent(), "log_level": 2}
         self._admin = AdminClient(self._properties)
 
@@ -67,7 +67,7 @@ class KafkaAdmin:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, and return when every partition is served. One that exists is an error."""
+        """Create a topic, and return when every partition is served. A topic that exists is an error."""
         refused = await self.create_topics({name: ToCreate(partitions, replication_factor, configs or {})})
         for error in refused.values():
             raise error
@@ -75,7 +75,7 @@ class KafkaAdmin:
     async def create_topics(self, wanted: Mapping[str, ToCreate]) -> dict[str, Refusal]:
         """Create topics, and return when every partition is served.
 
-        Returns the topics that were refused, and why; one that exists is.
+        Returns the topics that were refused, and why: a topic that exists is.
         """
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(wanted):
@@ -84,9 +84,9 @@ class KafkaAdmin:
         return refused
 
     async def refused_topics(self, wanted: Mapping[str, ToCreate], *, only: Code | None = None) -> dict[str, Refusal]:
-        """Return which topics could not be created, and why, and create none. One that exists is not refused for that.
+        """Return which topics could not be created, and why, and create none. Topics that exist are not refused for existing.
 
-        `only`: what else would be a reason is none.
+        `only`: refusals with other codes do not count.
         """
         counts = Code.TOPIC_ALREADY_EXISTS.__ne__ if only is None else only.__eq__
         refused: dict[str, Refusal] = {}
@@ -97,7 +97,7 @@ class KafkaAdmin:
     async def _refused_to_create(
         self, topics: list[NewTopic], *, validate_only: bool = False, counts: Callable[[int], bool] = lambda _: True
     ) -> dict[str, Refusal]:
-        """Brokers do what is asked, and then hold the connection back for as long as a quota of changes wants: give it one of its own."""
+        """Ask by a connection of its own: brokers answer at once, and then mute the connection while a quota of changes lasts."""
         admin = AdminClient(self._properties)
         return await self._refused(
             admin.create_topics(topics, validate_only=validate_only),
@@ -116,7 +116,7 @@ class KafkaAdmin:
         return refused
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic, and return when it is gone. One that does not exist is an error."""
+        """Delete a topic, and return when it is gone. A topic that does not exist is an error."""
         refused = await self._refused(
             self._admin.delete_topics([name]), "topic {} could not be deleted", "Delete on topic {}"
         )
@@ -127,7 +127,7 @@ class KafkaAdmin:
     async def alter_topic_configs(
         self, name: str, *, set_to: Mapping[str, str] | None = None, delete: Iterable[str] = ()
     ) -> None:
-        """Set some configs and take others back to the cluster's; the rest stay. All or nothing."""
+        """Set some configs, and reset others to the cluster's; the rest stay. All of it is done, or nothing."""
         changes = dict.fromkeys(delete) | dict(set_to or {})
         for error in (await self.alter_configs_of_topics({name: changes})).values():
             raise error
@@ -135,9 +135,9 @@ class KafkaAdmin:
     async def alter_configs_of_topics(
         self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> dict[str, Refusal]:
-        """Set configs of topics, None: back to the cluster's; the rest stay. All or nothing for each topic.
+        """Set configs of topics (None: reset to the cluster's); the rest stay. For each topic all of it is done, or nothing.
 
-        Returns the topics that were refused, and why. `validate_only`: that alone, and nothing is changed.
+        Returns the topics that were refused, and why. `validate_only`: the brokers only check, and change nothing.
         """
         refused: dict[str, Refusal] = {}
         for names in _portions({name: len(wanted) for name, wanted in changes.items() if wanted}):
@@ -148,7 +148,7 @@ class KafkaAdmin:
         return refused
 
     async def _until_served(self, unserved: dict[str, int]) -> None:
-        """Until each of these topics has so many partitions at least, and all of them are served."""
+        """Wait until each of these topics has at least so many partitions, and all are served."""
 
         async def are_served() -> bool:
             for name in await self._served(unserved) if unserved else ():
@@ -158,7 +158,7 @@ class KafkaAdmin:
         await self._until(are_served, lambda: f"topic {min(unserved)} was created, but not every partition is served")
 
     async def _served(self, totals: Mapping[str, int]) -> set[str]:
-        """Metadata names leaders before they serve: with 500 partitions here seconds before. So ask them for their ends."""
+        """Tell whether leaders answer. Metadata names leaders seconds before they serve (500 partitions), so ask for the offsets."""
         described = await self._describe_all(totals)
         led = {
             name: found
@@ -203,7 +203,7 @@ class KafkaAdmin:
         right: str,
         counts: Callable[[int], bool] = lambda _: True,
     ) -> dict[str, Refusal]:
-        """Wait for the answers about topics. `what` and `right` have a place for the topic's name; `counts` tells of a code."""
+        """Wait for the answers about topics. `what` and `right` are templates for the topic's name; `counts` tells which codes are refusals."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
@@ -213,7 +213,7 @@ class KafkaAdmin:
 
 
 async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | KafkaException]:
-    """Wait for all; what a broker refused stands there as its error."""
+    """Wait for all answers; a refusal stands in its place as an exception."""
     answers = await asyncio.gather(*map(asyncio.wrap_future, futures.values()), return_exceptions=True)
     found: dict[Key, Value | KafkaException] = {}
     for key, answer in zip(futures, answers, strict=True):
@@ -224,7 +224,7 @@ async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | K
 
 
 def _new_topics(wanted: Mapping[str, ToCreate]) -> Iterator[list[NewTopic]]:
-    """Spell requests."""
+    """Return the topics as confluent-kafka takes them."""
     for names in _portions({name: topic.partitions + len(topic.configs) + 1 for name, topic in wanted.items()}):
         topics = {name: wanted[name] for name in names}
         yield [
@@ -243,7 +243,7 @@ def _resource(name: str, changes: Mapping[str, str | None]) -> ConfigResource:
 
 
 def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Share topics out to requests that a controller takes."""
+    """Divide topics into requests that are small enough for a controller."""
     portion: list[str] = []
     filled = 0
     for name, size in sizes.items():

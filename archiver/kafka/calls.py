@@ -1,18 +1,20 @@
-"""The small requests: metadata, offsets, producers, transactions. Fetch and Produce stand beside what uses them."""
+"""The small requests: metadata, offsets, producers, transactions. FetchCall and ProduceCall are in the modules that use them."""
 
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 UNKNOWN_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-EARLIEST = -2  # ListOffsets' marks in place of a timestamp
-LATEST = -1
-EARLIEST_LOCAL = -4  # where the log on the leader's own disk begins; what lies below is in a remote tier
-_TELLS_LOCAL = 8  # the version with that mark: no older broker of Apache Kafka has tiers
+EARLIEST_TIMESTAMP = -2  # these three stand in place of a timestamp in ListOffsets
+LATEST_TIMESTAMP = -1
+EARLIEST_LOCAL_TIMESTAMP = -4  # where the log on the leader's own disk begins; what lies below is in a remote tier
+_KNOWS_LOCAL_START = (
+    8  # the first version of ListOffsets that takes EARLIEST_LOCAL_TIMESTAMP: no older Apache Kafka has tiers
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool
     partitions: list[PartitionMetadata]
-    operations: int  # that this user may do, a bit each, where that was asked for and the broker tells
+    operations: int  # what this user may do, a bit each, where that was asked for and the broker tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,11 @@ class MetadataCall(Call[Metadata]):
     lowest = 10
     highest = 12
 
-    def __init__(self, names: Sequence[str] | None, *, tells_operations: bool = False) -> None:
+    def __init__(self, names: Sequence[str] | None, *, with_operations: bool = False) -> None:
         self._names = names
-        self._tells_operations = tells_operations
+        self._with_operations = with_operations
 
-    def write(self, out: Writer, version: int) -> None:
+    def write(self, out: RequestWriter, version: int) -> None:
         out.count(-1 if self._names is None else len(self._names))
         for name in self._names or ():
             out.raw(bytes(16))
@@ -68,10 +70,10 @@ class MetadataCall(Call[Metadata]):
         out.int8(0)  # allow_auto_topic_creation: asking must not create
         if version <= 10:
             out.int8(0)  # include_cluster_authorized_operations
-        out.int8(self._tells_operations)  # include_topic_authorized_operations
+        out.int8(self._with_operations)  # include_topic_authorized_operations
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> Metadata:
+    def read(self, answer: AnswerReader, version: int) -> Metadata:
         self.throttle_ms = answer.int32()
         brokers = frozenset(answer.array(lambda: _read_broker(answer)))
         cluster_id = answer.text()
@@ -83,7 +85,7 @@ class MetadataCall(Call[Metadata]):
         return Metadata(cluster_id=cluster_id, brokers=brokers, controller=controller, topics=topics)
 
 
-def _read_broker(answer: Reader) -> int:
+def _read_broker(answer: AnswerReader) -> int:
     node_id = answer.int32()
     answer.text()  # host
     answer.int32()  # port
@@ -92,7 +94,7 @@ def _read_broker(answer: Reader) -> int:
     return node_id
 
 
-def _read_topic(answer: Reader) -> TopicMetadata:
+def _read_topic(answer: AnswerReader) -> TopicMetadata:
     error_code, name, topic_id = answer.int16(), answer.text(), answer.uuid()
     is_internal = bool(answer.int8())
     partitions = answer.array(lambda: _read_partition(answer))
@@ -108,7 +110,7 @@ def _read_topic(answer: Reader) -> TopicMetadata:
     )
 
 
-def _read_partition(answer: Reader) -> PartitionMetadata:
+def _read_partition(answer: AnswerReader) -> PartitionMetadata:
     error_code, partition, leader = answer.int16(), answer.int32(), answer.int32()
     answer.int32()  # leader_epoch
     replicas, in_sync, _ = (tuple(answer.array(answer.int32)) for _ in ("replicas", "in sync", "offline"))
@@ -134,14 +136,14 @@ _OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset,
 
 
 class ListOffsetsCall(Call[list[ListedOffset]]):
-    """Where partitions begin (EARLIEST, EARLIEST_LOCAL) or end (LATEST, by isolation level). Only leaders answer.
+    """Where partitions begin (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP) or end (LATEST_TIMESTAMP, by isolation level). Only leaders answer.
 
-    With `leader_epoch` only one that leads in that epoch. v5 says when a new leader cannot tell yet.
+    With `leader_epoch`, only a broker that leads in that epoch answers. From v5 on a new leader says that it cannot tell yet.
     """
 
     api_key = 2
     lowest = 5
-    highest = _TELLS_LOCAL
+    highest = _KNOWS_LOCAL_START
     flexible_from = 6
 
     def __init__(
@@ -156,11 +158,15 @@ class ListOffsetsCall(Call[list[ListedOffset]]):
         self._timestamp = timestamp
         self._isolation_level = isolation_level
         self._leader_epoch = leader_epoch
-        self.tells_local = False  # set by `write`: this broker knows EARLIEST_LOCAL, and was not asked for EARLIEST
+        self.knows_local_start = False  # set by `write`; False: this broker was asked for EARLIEST_TIMESTAMP instead
 
-    def write(self, out: Writer, version: int) -> None:
-        self.tells_local = version >= _TELLS_LOCAL
-        timestamp = EARLIEST if self._timestamp == EARLIEST_LOCAL and not self.tells_local else self._timestamp
+    def write(self, out: RequestWriter, version: int) -> None:
+        self.knows_local_start = version >= _KNOWS_LOCAL_START
+        timestamp = (
+            EARLIEST_TIMESTAMP
+            if self._timestamp == EARLIEST_LOCAL_TIMESTAMP and not self.knows_local_start
+            else self._timestamp
+        )
         out.int32(-1)  # replica_id: a consumer
         out.int8(self._isolation_level)
         out.count(len(self._partitions))
@@ -173,19 +179,19 @@ class ListOffsetsCall(Call[list[ListedOffset]]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[ListedOffset]:  # noqa: ARG002 all are read alike
+    def read(self, answer: AnswerReader, version: int) -> list[ListedOffset]:  # noqa: ARG002 all are read alike
         self.throttle_ms = answer.int32()
         return [offset for topic in answer.array(lambda: _read_listed(answer)) for offset in topic]
 
 
-def _read_listed(answer: Reader) -> list[ListedOffset]:
+def _read_listed(answer: AnswerReader) -> list[ListedOffset]:
     topic = answer.text()
     rows = answer.array(lambda: _read_listed_partition(answer, topic))
     answer.tags()
     return rows
 
 
-def _read_listed_partition(answer: Reader, topic: str) -> ListedOffset:
+def _read_listed_partition(answer: AnswerReader, topic: str) -> ListedOffset:
     partition, error, _timestamp, offset, epoch = answer.unpack(_OFFSET_LISTED)
     answer.tags()
     return ListedOffset(topic=topic, partition=partition, error_code=error, offset=offset, leader_epoch=epoch)
@@ -193,7 +199,7 @@ def _read_listed_partition(answer: Reader, topic: str) -> ListedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """One partition's answer: the largest epoch up to the one asked for, and where it ends; both -1: not known."""
+    """One partition's answer: the largest epoch that is not above the wanted one, and its end; both -1: not known."""
 
     topic: str
     partition: int
@@ -216,7 +222,7 @@ class OffsetForLeaderEpochCall(Call[list[EpochEnd]]):
     def __init__(self, epochs: Mapping[tuple[str, int], int]) -> None:
         self._epochs = epochs
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.int32(-1)  # replica_id: a consumer
         out.count(len(self._epochs))
         for (topic, partition), epoch in self._epochs.items():
@@ -224,12 +230,12 @@ class OffsetForLeaderEpochCall(Call[list[EpochEnd]]):
             out.count(1)
             out.raw(_EPOCH_WANTED.pack(partition, -1, epoch))
 
-    def read(self, answer: Reader, version: int) -> list[EpochEnd]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[EpochEnd]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return [end for topic in answer.array(lambda: _read_epoch_ends(answer)) for end in topic]
 
 
-def _read_epoch_ends(answer: Reader) -> list[EpochEnd]:
+def _read_epoch_ends(answer: AnswerReader) -> list[EpochEnd]:
     topic = answer.text()
     rows = answer.array(lambda: answer.unpack(_EPOCH_ENDED))
     return [
@@ -268,7 +274,7 @@ class DescribeProducersCall(Call[ProducersDescribed]):
         self._topic = topic
         self._partition = partition
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(1)
         out.text(self._topic)
         out.count(1)
@@ -276,7 +282,7 @@ class DescribeProducersCall(Call[ProducersDescribed]):
         out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> ProducersDescribed:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> ProducersDescribed:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         answer.count()  # one topic was asked for
         answer.text()
@@ -290,7 +296,7 @@ class DescribeProducersCall(Call[ProducersDescribed]):
 _PRODUCER = struct.Struct(">qiiqiq")  # id, epoch, last sequence, last timestamp, coordinator epoch, transaction start
 
 
-def _read_producer(answer: Reader) -> ActiveProducer:
+def _read_producer(answer: AnswerReader) -> ActiveProducer:
     producer_id, epoch, sequence, timestamp, _coordinator_epoch, start = answer.unpack(_PRODUCER)
     answer.tags()
     return ActiveProducer(
@@ -311,21 +317,21 @@ class ListTransactionsCall(Call[tuple[int, dict[int, str]]]):
     def __init__(self, producer_ids: Sequence[int]) -> None:
         self._producer_ids = producer_ids
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(0)  # any state
         out.count(len(self._producer_ids))
         for producer_id in self._producer_ids:
             out.int64(producer_id)
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, dict[int, str]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, dict[int, str]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         error_code = answer.int16()
         answer.array(answer.text)  # unknown state filters
         return error_code, dict(answer.array(lambda: _read_transaction(answer)))
 
 
-def _read_transaction(answer: Reader) -> tuple[int, str]:
+def _read_transaction(answer: AnswerReader) -> tuple[int, str]:
     transactional_id, producer_id = answer.text(), answer.int64()
     answer.text()  # state
     answer.tags()
@@ -339,11 +345,11 @@ class ApiVersionsCall(Call[dict[int, int]]):
     lowest = highest = 0
     flexible_from = 3
 
-    def write(self, out: Writer, version: int) -> None:
-        """Nothing is asked but that."""
+    def write(self, out: RequestWriter, version: int) -> None:
+        """Write nothing: the request has no body."""
 
-    def read(self, answer: Reader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
-        answer.int16()  # error code: of versions of this call that a broker does not know
+    def read(self, answer: AnswerReader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
+        answer.int16()  # error code, which only versions of this call have that a broker does not know
         rows = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
         return {key: newest for key, _, newest in rows}
 
@@ -356,10 +362,10 @@ class InitProducerIdCall(Call[tuple[int, int, int]]):
     highest = 1
     flexible_from = 2
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 both versions are alike
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 both versions are alike
         out.text(None)
         out.int32(2**31 - 1)  # transaction_timeout_ms: no meaning here
 
-    def read(self, answer: Reader, version: int) -> tuple[int, int, int]:  # noqa: ARG002 both versions are alike
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, int, int]:  # noqa: ARG002 both versions are alike
         self.throttle_ms = answer.int32()
         return answer.int16(), answer.int64(), answer.int16()

@@ -29,18 +29,19 @@ from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.connection import Connections, watching, work_in_place
 from archiver.kafka.refusal import explain, explain_one
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.wire import Answer, Call, MalformedAnswerError, RawAnswer
+from archiver.kafka.wire import Call, MalformedAnswerError, ParsedAnswer, RawAnswer
+from archiver.process.backoff import Backoff
 from archiver.process.text import spell_count
 
 work_in_place()
 
-_ATTEMPTS = 6  # with pauses that double from retry.backoff.ms: 3 s by default, longer than an election takes
+_ATTEMPTS = 6  # pauses double from retry.backoff.ms on: 3 s in all by default, longer than an election takes
 
 Value = TypeVar("Value")
 
 
 class Lane(IntEnum):
-    """Connections to one broker. A broker answers a connection's requests in order: nothing waits behind a long fetch."""
+    """Connections to one broker. A broker answers a connection's requests in order; so that nothing waits behind a long fetch, fetches have their own."""
 
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
@@ -87,7 +88,7 @@ class KafkaClient:
         self._connected = None
 
     async def _close(self, client: AIOKafkaClient) -> None:
-        """Bound the wait for goodbyes, which aiokafka does not, and wait also for connections that it closed before."""
+        """Close all connections. aiokafka alone would wait without a limit, and not for connections that it closed before."""
         closing = asyncio.ensure_future(client.close())
         await self._connections.end()
         await closing
@@ -98,9 +99,9 @@ class KafkaClient:
 
     # --- requests
 
-    async def send(self, node_id: int, call: Call[Answer], *, lane: Lane = Lane.CONTROL) -> Answer:
+    async def send(self, node_id: int, call: Call[ParsedAnswer], *, lane: Lane = Lane.CONTROL) -> ParsedAnswer:
         """Ask one broker. The outcome of a call that ended in KafkaTemporaryError is unknown."""
-        # A request to a connection that a quota has muted would lie there and look like a broker that hangs.
+        # A quota mutes a connection: a request would wait there, and look like a broker that hangs.
         muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
         if muted_s > 0:
             await self._sleep(muted_s)
@@ -114,14 +115,14 @@ class KafkaClient:
             cause = type(error).__name__
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
         try:
-            answer: Answer = raw.read()
+            answer: ParsedAnswer = raw.read()
         except MalformedAnswerError as error:
             raise KafkaError(f"broker {node_id} sent an {raw!r} that does not parse: {error}") from error
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer
 
-    async def send_any(self, call: Call[Answer]) -> Answer:
+    async def send_any(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
         try:
             return await self._send_first(call)
@@ -132,8 +133,8 @@ class KafkaClient:
                 raise self._unreachable() from trouble
         return await self._send_first(call)
 
-    async def _send_first(self, call: Call[Answer]) -> Answer:
-        """Ask one broker after the other. That none lets us in is final; what another try may heal goes before that."""
+    async def _send_first(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
+        """Ask one broker after the other. When all fail, raise what a retry may heal; only if nothing may, that none lets us in."""
         troubles: list[Refusal] = []
         for node_id in self._nodes():
             try:
@@ -151,25 +152,25 @@ class KafkaClient:
         return (await self.send_any(calls.MetadataCall([]))).cluster_id
 
     async def brokers(self) -> frozenset[int]:
-        """The brokers that are up."""
+        """Return the ids of the brokers that are up."""
         return (await self.send_any(calls.MetadataCall([]))).brokers
 
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
-        """Topics by name, all that this user may see for None; names that do not exist are left out. Always asks."""
-        found, refused = await self.describe_known(names)
+        """Describe topics by name (None: all that this user may see). Names that do not exist are left out. Always asks a broker."""
+        found, refused = await self.describe_each(names)
         for error in refused.values():
             raise error
         return found
 
     async def topic_ids(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
-        """Topic ids by name, as one broker has them; topics that it does not know, or that have no id there, are left out."""
+        """Return topic ids by name, as one broker has them. Topics without an id there, or unknown there, are left out."""
         metadata = await self.send(node_id, calls.MetadataCall(sorted(names)))
         return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
 
-    async def describe_known(
+    async def describe_each(
         self, names: Iterable[str] | None
     ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
-        """The same of those topics that are told, and why others are not."""
+        """Return the topics that were found, and why others were refused. Absent topics are in neither."""
         metadata = await self.send_any(calls.MetadataCall(None if names is None else sorted(set(names))))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
@@ -201,11 +202,11 @@ class KafkaClient:
         return found, refused
 
     def known_leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition, from memory."""
+        """Return the broker that leads a partition, as far as remembered."""
         return self._leaders.get(topic, {}).get(partition)
 
     async def replicas_in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
-        """The brokers that have all of a partition, its leader first. Asks once."""
+        """Return the brokers that are in sync with a partition, its leader first. Asks once."""
         metadata = await self.send_any(calls.MetadataCall([topic]))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
@@ -218,11 +219,11 @@ class KafkaClient:
         return leader, *(node for node in in_sync if node != leader)
 
     async def learn_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Refusal]:
-        """Ask once for the leaders that are not known. Returns those that have none now, and why."""
+        """Ask once for the leaders that are not known. Returns the partitions that have no leader now, and why."""
         wanted = [which for which in partitions if self.known_leader(*which) is None]
         if not wanted:
             return {}
-        found, refused = await self.describe_known({topic for topic, _ in wanted})
+        found, refused = await self.describe_each({topic for topic, _ in wanted})
         return {
             (topic, partition): refused.get(topic) or _leaderless(topic, partition, found.get(topic))
             for topic, partition in wanted
@@ -230,7 +231,7 @@ class KafkaClient:
         }
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition, from memory as far as known; forget_leaders when it has moved."""
+        """Return the broker that leads a partition, remembered or asked for. Call forget_leaders when it has moved."""
         return await self.persist(lambda: self._leader_once(topic, partition))
 
     async def _leader_once(self, topic: str, partition: int) -> int:
@@ -239,22 +240,22 @@ class KafkaClient:
         return self._leaders[topic][partition]
 
     def forget_leaders(self, topic: str) -> None:
-        """The next look for a leader asks for this topic again."""
+        """Have the next question for a leader of this topic ask a broker again."""
         self._leaders.pop(topic, None)
 
     # --- offsets and transactions
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        """Begin and ends of partitions; the first that cannot be told is raised."""
-        found, refused = await self.offsets_known(partitions)
+        """Return where partitions begin and end. Raises the first refusal."""
+        found, refused = await self.offsets_each(partitions)
         for error in refused.values():
             raise error
         return found
 
-    async def offsets_known(
+    async def offsets_each(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
-        """Begin and ends of those partitions that tell, and why the others do not."""
+        """Return where the partitions begin and end that were found, and why others were refused."""
         found: dict[TopicPartition, PartitionOffsets] = {}
         refused: dict[TopicPartition, Refusal] = {}
         left = set(partitions)
@@ -269,7 +270,7 @@ class KafkaClient:
                 if isinstance(error, KafkaTemporaryError):
                     raise error
 
-        # Who is still refused after the last attempt stands in `refused`.
+        # Partitions that are still refused after the last attempt are in `refused`.
         with contextlib.suppress(KafkaError, KafkaTemporaryError):
             await self.persist(once)
         refused |= {which: self._unreachable() for which in left - refused.keys()}
@@ -292,11 +293,11 @@ class KafkaClient:
     async def _offsets_of(
         self, node_id: int, wanted: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
-        """Three requests to a leader, in an order that keeps them consistent: each of the three only grows."""
+        """Ask a leader three times, for start, last stable offset and end, in this order: each only grows, so start <= stable <= end."""
         try:
-            start = await self._list_offsets(node_id, wanted, calls.EARLIEST, calls.READ_UNCOMMITTED)
-            stable = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_COMMITTED)
-            end = await self._list_offsets(node_id, wanted, calls.LATEST, calls.READ_UNCOMMITTED)
+            start = await self._list_offsets(node_id, wanted, calls.EARLIEST_TIMESTAMP, calls.READ_UNCOMMITTED)
+            stable = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED)
+            end = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_UNCOMMITTED)
         except KafkaTemporaryError as error:
             for topic, _ in wanted:
                 self.forget_leaders(topic)
@@ -331,14 +332,16 @@ class KafkaClient:
         return {(row.topic, row.partition): row for row in await self.send(node_id, call)}
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int]:
-        """The first offset whose record is at or after a time, or the end of the log; and the leader epoch there."""
+        """Return the first offset whose record is at or after a time, or the end of the log; and the leader epoch there."""
 
         async def once() -> tuple[int, int]:
             node_id = await self._leader_once(topic, partition)
             asked = [(topic, partition)]
             row = (await self._list_offsets(node_id, asked, timestamp_ms, calls.READ_UNCOMMITTED))[topic, partition]
             if row.offset < 0 and not row.error_code:
-                row = (await self._list_offsets(node_id, asked, calls.LATEST, calls.READ_COMMITTED))[topic, partition]
+                row = (await self._list_offsets(node_id, asked, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED))[
+                    topic, partition
+                ]
             if row.error_code:
                 self.forget_leaders(topic)
                 doing = f"offsets of {topic}[{partition}] from broker {node_id}"
@@ -348,7 +351,7 @@ class KafkaClient:
         return await self.persist(once)
 
     async def open_transactions(self, topic: str, partition: int) -> list[OpenTransaction]:
-        """The transactions that are open in a partition, oldest first."""
+        """Return the open transactions of a partition, oldest first."""
         producers = [one for one in await self._producers(topic, partition) if one.start_offset >= 0]
         names = await self._transactional_ids([producer.producer_id for producer in producers])
         transactions = [
@@ -364,7 +367,7 @@ class KafkaClient:
         return sorted(transactions, key=lambda transaction: transaction.start_offset)
 
     async def last_sequence(self, topic: str, partition: int, producer_id: int) -> int | None:
-        """The sequence number of the last record that a producer wrote; None when the leader does not remember it."""
+        """Return the sequence number of the last record of a producer; None when the leader does not remember the producer."""
         producers = await self._producers(topic, partition)
         return next((one.last_sequence for one in producers if one.producer_id == producer_id), None)
 
@@ -381,7 +384,7 @@ class KafkaClient:
         return await self.persist(once)
 
     async def _transactional_ids(self, producer_ids: Sequence[int]) -> dict[int, str]:
-        """Names are a courtesy: a broker that does not tell (old, down, or not allowed) leaves them empty."""
+        """Return names by producer id. A broker that does not tell (old, down, not allowed) leaves names out: they are only shown."""
         names: dict[int, str] = {}
         for node_id in self._nodes() if producer_ids else ():
             with contextlib.suppress(KafkaError, KafkaTemporaryError):
@@ -402,8 +405,8 @@ class KafkaClient:
     def _unreachable(self) -> Refusal:
         return explain(self._settings, self._connections.reasons)
 
-    def _not_let_in(self, node_id: int, call: Call[Answer]) -> KafkaTemporaryError:
-        """Say more than aiokafka, which says only that a broker is not ready."""
+    def _not_let_in(self, node_id: int, call: Call[ParsedAnswer]) -> KafkaTemporaryError:
+        """Explain why a broker cannot be reached: aiokafka says only that it is not ready."""
         broker = self._client.cluster.broker_metadata(node_id)
         address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"
         error = self._connections.reasons.get(address)
@@ -419,17 +422,16 @@ class KafkaClient:
             await asyncio.wait_for(self._client.force_metadata_update(), self._settings.request_timeout_ms / 1000)
 
     async def persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
-        """Try again while it may heal: elections, and topics so new that not every broker knows them.
+        """Repeat a request that failed for now: elections, and topics so new that not every broker knows them.
 
-        What is still absent at the end is final.
+        What is absent in the last attempt does not exist.
         """
-        pause = self._settings.retry_backoff_ms / 1000
+        backoff = Backoff(self._settings.retry_backoff_ms / 1000)
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await once()
             except KafkaTemporaryError:
-                await self._sleep(pause)
-            pause *= 2
+                await self._sleep(backoff.next_s())
         try:
             return await once()
         except AbsentError as error:
@@ -437,12 +439,12 @@ class KafkaClient:
 
 
 def _final(error: Refusal) -> Refusal:
-    """What is still absent after every attempt does not exist."""
+    """Turn an absence that lasted through all attempts into a final error."""
     return TopicGoneError(str(error)) if isinstance(error, AbsentError) else error
 
 
 class _NoTopics(frozenset[str]):
-    """aiokafka's refresh takes an empty set for "all topics"; it shall ask for none: we keep topics ourselves."""
+    """An empty set that is true. aiokafka's refresh asks for all topics where its set is false; we need none from it."""
 
     __slots__ = ()
 

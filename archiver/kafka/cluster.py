@@ -1,4 +1,4 @@
-"""What brokers tell of their cluster: topics, where partitions begin and end, transactions that are open."""
+"""What brokers tell of their cluster: topics, where partitions begin and end, open transactions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 TopicPartition = tuple[str, int]
 Refusal = KafkaError | KafkaTemporaryError
 
-# That brokers create when they first need them, with configs of their own. Of those that are there they tell it themselves.
+# Topics that brokers create when they need them, with configs of their own. Of existing ones brokers say so themselves.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -30,8 +30,8 @@ class TopicDescription:
     partitions: tuple[int, ...]
     leaders: Mapping[int, int]
     is_internal: bool
-    fewest: Replicas  # of the partition that has the fewest in sync
-    replicas: tuple[int, ...]  # that partitions have, in their order
+    fewest: Replicas  # of the partition with the fewest replicas in sync
+    replicas: tuple[int, ...]  # how many each partition has, in the order of partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ class OpenTransaction:
 
 
 class NodeRefusedError(KafkaTemporaryError):
-    """One broker does not let us in. Others may, and may come to lead what this one leads."""
+    """One broker does not let us in. Others may, and may become leaders of its partitions."""
 
 
 class AbsentError(KafkaTemporaryError):
-    """No such topic or partition: may be too new to be known everywhere."""
+    """There is no such topic or partition, or it is too new for every broker to know it."""

@@ -71,7 +71,7 @@ _KNOWN = frozenset(Code)
 # librdkafka's codes for a broker that does not let us in, or that we do not trust: _AUTHENTICATION and _SSL.
 NOT_LET_IN = frozenset({-169, -181})
 
-# The partition's leader is another node than the one that was asked, or it moves just now.
+# Another broker than the one that was asked leads the partition, or the leader is just changing.
 LEADER_MOVED = frozenset({
     Code.LEADER_NOT_AVAILABLE,
     Code.NOT_LEADER_OR_FOLLOWER,
@@ -121,12 +121,12 @@ _NEXT_STEP = {
 
 
 def code_text(code: int) -> str:
-    """As a message shows it."""
+    """Return a code as a message shows it."""
     return f"{Code(code).name} ({code})" if code in _KNOWN else f"error code {code}"
 
 
 def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaError | KafkaTemporaryError:
-    """The same of what librdkafka says: negative codes are its own (no broker, timed out, ...), the others the brokers'."""
+    """Return the error for a code of librdkafka: negative ones are its own (no broker, timed out, ...), others the brokers'."""
     if code in NOT_LET_IN:
         return KafkaTemporaryError(f"{doing}: {said}; check the users and the certificate of that broker")
     if code < Code.UNKNOWN_SERVER_ERROR:
@@ -137,7 +137,7 @@ def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaE
 def broker_error(code: int, doing: str, detail: str = "", *, right: str = "") -> KafkaError | KafkaTemporaryError:
     """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message.
 
-    `right` is the operation, and on what, that it takes to be allowed.
+    `right` is the missing right: an operation, and on what.
     """
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
     if right and code in DENIED:

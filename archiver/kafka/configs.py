@@ -9,34 +9,34 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import broker_error
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
-_TOPIC, _BROKER = 2, 4  # types of a resource
-_SET_ON_TOPIC = 1  # a value's source
-_LOOKS = 300  # for half a minute
+_TOPIC, _BROKER = 2, 4  # types of resources in DescribeConfigs
+_SET_ON_TOPIC = 1  # a source of a value
+_POLLS = 300  # questions, for half a minute
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigs:
-    """All configs that have a value, wherever it comes from; and those alone that were set on the topic itself."""
+    """Configs of one topic: all that have a value, wherever it comes from, and those that were set on the topic itself."""
 
     effective: Mapping[str, str]
     own: Mapping[str, str]
 
 
 async def topic_configs(client: KafkaClient, name: str) -> TopicConfigs:
-    """The configs of one topic."""
-    found, refused = await topic_configs_known(client, [name])
+    """Return the configs of one topic. Raises its refusal."""
+    found, refused = await topic_configs_each(client, [name])
     for error in refused.values():
         raise error
     return found[name]
 
 
-async def topic_configs_known(
+async def topic_configs_each(
     client: KafkaClient, names: Iterable[str]
 ) -> tuple[dict[str, TopicConfigs], dict[str, Refusal]]:
-    """The configs of those topics that tell, and why the others do not."""
+    """Return the configs of the topics that were found, and why others were refused."""
     wanted = sorted(set(names))
     answers = await client.persist(lambda: client.send_any(DescribeConfigsCall(wanted))) if wanted else []
     refused: dict[str, Refusal] = {
@@ -53,7 +53,7 @@ async def topic_configs_known(
 
 
 async def broker_configs(client: KafkaClient, keys: Collection[str]) -> dict[int, Mapping[str, str]]:
-    """Some configs of the brokers that are up, as far as they tell: that takes DescribeConfigs on the cluster."""
+    """Return some configs of the brokers that are up; none of brokers that refuse (it takes DescribeConfigs on the cluster)."""
     nodes = sorted(await client.brokers())
     found = await asyncio.gather(*(_configs_of_broker(client, node, keys) for node in nodes))
     return dict(zip(nodes, found, strict=True))
@@ -63,25 +63,25 @@ async def _configs_of_broker(client: KafkaClient, node: int, keys: Collection[st
     call = DescribeConfigsCall([str(node)], keys, kind=_BROKER)
     try:
         answers = await client.persist(lambda: client.send(node, call))
-    except (KafkaError, KafkaTemporaryError):  # it is only asked for what it may refuse later
+    except (KafkaError, KafkaTemporaryError):  # the configs only foretell what this broker may refuse later
         return {}
     return {key: value for one in answers if not one.error_code for key, value in _configs(one).effective.items()}
 
 
-async def until_told(
+async def wait_until_changed(
     client: KafkaClient, changed: Mapping[str, Mapping[str, str | None]], nodes: Mapping[str, Collection[int]]
 ) -> None:
-    """Return when each of a topic's nodes tells what was changed of its configs; None: nothing is set on the topic.
+    """Wait until all brokers that have a topic tell its changed configs; None: nothing is set on the topic.
 
-    The controller agrees first, and brokers hear of it a little later.
+    The controller takes a change first; brokers learn of it a little later.
     """
     left = {
         node: {name: changes for name, changes in changed.items() if changes and node in nodes[name]}
         for node in sorted({node for some in nodes.values() for node in some})
     }
-    for _ in range(_LOOKS):
+    for _ in range(_POLLS):
         for node, topics in left.items():
-            left[node] = await _untold(client, node, topics)
+            left[node] = await _still_unchanged(client, node, topics)
         if not any(left.values()):
             return
         await asyncio.sleep(_PAUSE_S)
@@ -94,7 +94,7 @@ async def until_told(
     )
 
 
-async def _untold(
+async def _still_unchanged(
     client: KafkaClient, node: int, topics: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, Mapping[str, str | None]]:
     if not topics:
@@ -116,9 +116,9 @@ def _configs(described: "_Described") -> TopicConfigs:
     )
 
 
-class _Row(NamedTuple):
+class _ConfigRow(NamedTuple):
     name: str
-    value: str | None  # None: a secret, or none
+    value: str | None  # None: secret, or not set
     source: int
 
 
@@ -126,11 +126,11 @@ class _Described(NamedTuple):
     topic: str
     error_code: int
     error_message: str
-    rows: list[_Row]
+    rows: list[_ConfigRow]
 
 
 class DescribeConfigsCall(Call[list[_Described]]):
-    """Some configs of topics, or of a broker, or all. v1 is the first that tells where a value comes from, and the oldest that Kafka 4 takes."""
+    """Asks for some or all configs of topics, or of a broker. v1 is the first that tells the source of a value, and Kafka 4's oldest."""
 
     api_key = 32
     lowest = highest = 1
@@ -141,7 +141,7 @@ class DescribeConfigsCall(Call[list[_Described]]):
         self._keys = keys
         self._kind = kind
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._names))
         for name in self._names:
             out.int8(self._kind)
@@ -151,21 +151,21 @@ class DescribeConfigsCall(Call[list[_Described]]):
                 out.text(key)
         out.int8(0)  # no synonyms
 
-    def read(self, answer: Reader, version: int) -> list[_Described]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[_Described]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return answer.array(lambda: _read_described(answer))
 
 
-def _read_described(answer: Reader) -> _Described:
+def _read_described(answer: AnswerReader) -> _Described:
     error_code, error_message = answer.int16(), answer.text()
     answer.int8()  # resource type
     return _Described(answer.text(), error_code, error_message, answer.array(lambda: _read_row(answer)))
 
 
-def _read_row(answer: Reader) -> _Row:
+def _read_row(answer: AnswerReader) -> _ConfigRow:
     name, value = answer.text(), answer.text_or_none()
     answer.int8()  # read only
     source = answer.int8()
     answer.int8()  # sensitive
     answer.array(lambda: (answer.text(), answer.text_or_none(), answer.int8()))  # synonyms
-    return _Row(name, value, source)
+    return _ConfigRow(name, value, source)

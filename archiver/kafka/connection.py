@@ -20,26 +20,28 @@ from aiokafka.util import wait_for
 from archiver.kafka.wire import Call, PreparedCall
 from archiver.process.failpoints import reach
 
-watching: ContextVar["Connections | None"] = ContextVar("watching", default=None)  # who wants to know of connections
+watching: ContextVar["Connections | None"] = ContextVar(
+    "watching", default=None
+)  # the client whose connections are being made
 
-# It tells each failed connection, many a second, in Spark's workers as here; what matters of them comes back as an exception.
+# aiokafka logs each failed connection, many a second, also in Spark's workers; what matters is raised as an exception.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 CLOSED = (
     KafkaConnectionError.__name__
-)  # the cause of an error for which the other side, or the network, ended a connection
+)  # causes of an error that mean: the other side, or the network, ended the connection
 
 _SIZE_BYTES = 4
-_MOST_BYTES = 1 << 31  # Kafka's sizes are signed
+_MOST_BYTES = 1 << 31  # frames are smaller: Kafka's sizes are signed 32-bit numbers
 _GOODBYE_S = 1.0
 # Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
 _HEADER_BYTES = 1024
 
 
 class Connections:
-    """Those of one client: which are open, and why others did not come about, or broke, by address.
+    """The connections of one client: which are open, and by address why others failed or broke.
 
-    aiokafka tells its log of the latter, and nobody else; and it forgets some that are on their way out.
+    aiokafka only logs the reasons, and it forgets connections that are still closing.
     """
 
     def __init__(self) -> None:
@@ -47,14 +49,14 @@ class Connections:
         self.open: set[_FrameProtocol] = set()
 
     def note(self, address: str, error: BaseException | None) -> None:
-        """Note an error, or that it went well."""
+        """Note the outcome of a connection: an error, or success."""
         if error is None:
             self.reasons.pop(address, None)
         else:
             self.reasons[address] = error
 
     async def end(self) -> None:
-        """Give what is being closed a moment for its goodbye: what outlives its event loop keeps its socket."""
+        """Give closing connections a moment: one that outlives its event loop would keep its socket."""
         if self.open:
             await asyncio.wait([protocol.lost for protocol in self.open], timeout=_GOODBYE_S)
         left = [*self.open]
@@ -68,7 +70,7 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
 
     def __init__(self, *args: object, **more: object) -> None:
         super().__init__(*args, **more)
-        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()  # None: there will be no more
+        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()  # None: the connection has ended
         self._size = memoryview(bytearray(_SIZE_BYTES))
         self._wanted = self._size
         self._filled = 0
@@ -99,7 +101,7 @@ class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignor
         with suppress(MemoryError):
             if 0 < size < _MOST_BYTES:
                 return memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type] # an array is a buffer
-        self._transport.abort()  # no broker says that: something else listens at this port
+        self._transport.abort()  # no broker sends such a size: something else listens at this port
         return self._size
 
     def abort(self) -> None:
@@ -127,8 +129,8 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
         address = f"{self._host}:{self._port}"
         try:
             made = await super().connect()
-        except BaseException as error:  # also where nobody waits for it any more
-            # aiokafka has begun to close it; a TLS connection would linger for the other side's goodbye.
+        except BaseException as error:  # also where nobody waits for the answer any more
+            # aiokafka has begun to close the connection; with TLS it would linger until the other side closes, too.
             if self._protocol is not None:
                 self._protocol.abort()
             if isinstance(error, Exception) and connections is not None:
@@ -186,6 +188,6 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
 
 
 def work_in_place() -> None:
-    """Have aiokafka make its connections of these (0.14; it is pinned because these classes are its own affair)."""
+    """Have aiokafka use these classes for its connections. aiokafka is pinned (0.14): they rely on its internals."""
     aiokafka.conn.AIOKafkaProtocol = _FrameProtocol
     aiokafka.conn.AIOKafkaConnection = _Connection

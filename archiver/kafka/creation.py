@@ -1,4 +1,4 @@
-"""Which configs, and how many replicas, topics would have if they were created, and which may not be. None is."""
+"""Asks brokers which configs and replicas topics would have if they were created, and which may not be. None is created."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from archiver.kafka.admin import ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import DENIED, TEMPORARY, broker_error
 from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 Configs = Mapping[str, str]
 
 
 class IfCreated(NamedTuple):
-    """All configs that a topic would have, and how many replicas of each partition."""
+    """All configs that a new topic would have, and how many replicas of each partition."""
 
     configs: Configs
     replicas: int
@@ -23,13 +23,13 @@ class IfCreated(NamedTuple):
 async def if_created(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> dict[str, IfCreated]:
     """Return what topics would have.
 
-    Those that could not be created, or of which this user may not know it, are left out.
+    Topics that could not be created, or whose configs this user may not see, are left out.
     """
     return {name: topic for name, _, topic in await _tried(settings, topics) if topic.configs}
 
 
 async def never_created(settings: KafkaSettings, names: Collection[str]) -> list[str]:
-    """Return which topics this user may not create, also of those that are there: the right is what brokers ask for first."""
+    """Return which topics this user may not create, existing ones included: brokers check the right before anything else."""
     tried = await _tried(settings, {name: ToCreate(1) for name in names})
     return [name for name, code, _ in tried if code in DENIED]
 
@@ -39,7 +39,7 @@ async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> lis
     if not topics:
         return []
     call = _TryCreationCall(topics, settings.request_timeout_ms)
-    async with KafkaClient(settings) as client:  # of its own: a quota of changes may hold its connections back
+    async with KafkaClient(settings) as client:  # a client of its own: a quota of changes may mute its connections
 
         async def once() -> list[tuple[str, int, IfCreated]]:
             controller = (await client.send_any(calls.MetadataCall([]))).controller
@@ -53,7 +53,7 @@ async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> lis
 
 
 class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
-    """v5 is the first that tells configs; a later one may refuse for a quota what this one is only made to wait for."""
+    """Asks to create topics, as a trial. v5 is the first that tells configs; later ones refuse for a quota where v5 only waits."""
 
     api_key = 19
     lowest = highest = 5
@@ -63,7 +63,7 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
         self._topics = topics
         self._timeout_ms = timeout_ms
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topics))
         for name, topic in self._topics.items():
             out.text(name)
@@ -80,14 +80,14 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
         out.int8(1)  # validate only
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[tuple[str, int, IfCreated]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[tuple[str, int, IfCreated]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         found = answer.array(lambda: _read_topic(answer))
         answer.tags()
         return found
 
 
-def _read_topic(answer: Reader) -> tuple[str, int, IfCreated]:
+def _read_topic(answer: AnswerReader) -> tuple[str, int, IfCreated]:
     name, code = answer.text(), answer.int16()
     answer.text()  # why it is refused
     answer.int32()  # partitions
@@ -97,7 +97,7 @@ def _read_topic(answer: Reader) -> tuple[str, int, IfCreated]:
     return name, code, IfCreated({key: value for key, value in rows if value is not None}, replicas)
 
 
-def _read_config(answer: Reader) -> tuple[str, str | None]:
+def _read_config(answer: AnswerReader) -> tuple[str, str | None]:
     row = answer.text(), answer.text_or_none()
     answer.int8()  # read only
     answer.int8()  # source

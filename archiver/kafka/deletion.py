@@ -1,4 +1,4 @@
-"""Deletes topics by their ids: a topic that has got the name meanwhile stays."""
+"""Deletes topics by their ids, so that a newer topic of the same name stays."""
 
 import asyncio
 import logging
@@ -8,22 +8,22 @@ from archiver.errors import KafkaTemporaryError
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import Code, broker_error
-from archiver.kafka.wire import Call, Reader, Writer, uuid_bytes
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter, uuid_bytes
 from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # another one may have deleted it first
-_LOOKS = 300  # for half a minute
+_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # somebody else may have deleted the topic first
+_POLLS = 300  # questions, for half a minute
 _PAUSE_S = 0.1
 
 
 async def delete_topics_by_id(
-    client: KafkaClient, topic_ids: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
+    client: KafkaClient, topic_ids: Mapping[str, str], report_deleted: Callable[[str], None] = lambda _: None
 ) -> None:
     """Have topics deleted, and return when no broker names them; those that are gone already are not an error.
 
-    `tell` is given the name of each that a broker has agreed to delete. A quota of changes is waited for, however long.
+    `report_deleted` is called with the name of each topic that a broker has agreed to delete. A quota of changes is waited for, however long.
     """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
 
@@ -33,7 +33,7 @@ async def delete_topics_by_id(
         answers = await client.send(controller, call)
         refused = [row for row in answers if row[1] not in _DONE and row[1] != Code.THROTTLING_QUOTA_EXCEEDED]
         for topic_id in [topic_id for topic_id, code, _ in answers if code in _DONE]:
-            tell(names.pop(topic_id))
+            report_deleted(names.pop(topic_id))
         for topic_id, code, message in refused:
             doing = f"topic {names[topic_id]} could not be deleted"
             raise broker_error(code, doing, message, right=f"Delete and Describe on topic {names[topic_id]}")
@@ -56,7 +56,7 @@ async def _wait(throttle_ms: int, left: int) -> None:
 
 async def _until_unnamed(client: KafkaClient, topic_ids: Mapping[str, str]) -> None:
     left = sorted(topic_ids)
-    for _ in range(_LOOKS):
+    for _ in range(_POLLS):
         found = await client.describe_topics(left) if left else {}
         left = sorted(name for name, described in found.items() if described.topic_id == topic_ids[name])
         if not left:
@@ -76,7 +76,7 @@ class _DeleteTopicsCall(Call[list[tuple[str, int, str]]]):
         self._topic_ids = list(topic_ids)
         self._timeout_ms = client.settings.request_timeout_ms
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.count(len(self._topic_ids))
         for topic_id in self._topic_ids:
             out.text(None)  # not by name
@@ -85,14 +85,14 @@ class _DeleteTopicsCall(Call[list[tuple[str, int, str]]]):
         out.int32(self._timeout_ms)
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> list[tuple[str, int, str]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> list[tuple[str, int, str]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         found = answer.array(lambda: _read_deleted(answer))
         answer.tags()
         return found
 
 
-def _read_deleted(answer: Reader) -> tuple[str, int, str]:
+def _read_deleted(answer: AnswerReader) -> tuple[str, int, str]:
     answer.text()  # its name, where this user may know it
     row = answer.uuid(), answer.int16(), answer.text()
     answer.tags()

@@ -1,11 +1,18 @@
-"""Whether a log is empty behind an offset: by what its leader proves. An answer without records is no fact (decision 24)."""
+"""Proves with the leader that a log is empty behind an offset. An answer without records proves nothing (decision 24)."""
 
 from dataclasses import dataclass, replace
 
-from archiver.kafka.calls import EARLIEST_LOCAL, LATEST, READ_COMMITTED, UNKNOWN_EPOCH, ListedOffset, ListOffsetsCall
+from archiver.kafka.calls import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_COMMITTED,
+    UNKNOWN_EPOCH,
+    ListedOffset,
+    ListOffsetsCall,
+)
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import broker_error
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.fetch import FetchTarget, fetch
 
 _OTHER_TIERS = ("confluent.tier.enable", "redpanda.remote.read")  # configs of topics
@@ -13,14 +20,14 @@ _OTHER_TIERS = ("confluent.tier.enable", "redpanda.remote.read")  # configs of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptiness:
-    """What is proved of a log behind an offset at which nothing came."""
+    """What is proved of a log behind an offset from which a fetch brought nothing."""
 
-    reaches: int  # no batch lies between the offset and this one; the offset itself: nothing is proved
-    local_start: int  # what lies below is in the remote tier
-    unknown: str = ""  # why it could not be proved, whatever is in the log
+    reaches: int  # no batch lies from the offset up to this one; equal to the offset: nothing is proved
+    local_start: int  # below this offset the log is in the remote tier
+    unknown: str = ""  # why nothing could be proved; empty: no such reason
 
     def advice(self, offset: int) -> str:
-        """Where nothing is proved: what to look at."""
+        """What to check where nothing is proved."""
         if self.unknown:
             return self.unknown
         if offset < self.local_start:
@@ -39,17 +46,17 @@ async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
     broker the leader all the while. Raises KafkaError or KafkaTemporaryError.
     """
     node = await client.leader(target.topic, target.partition)
-    (leader, _) = await _list_offset(client, node, target, LATEST)
-    (local, tells_local) = await _list_offset(client, node, target, EARLIEST_LOCAL, leader.leader_epoch)
+    (leader, _) = await _list_offset(client, node, target, LATEST_TIMESTAMP)
+    (local, knows_local_start) = await _list_offset(client, node, target, EARLIEST_LOCAL_TIMESTAMP, leader.leader_epoch)
     unproved = Emptiness(reaches=target.offset, local_start=local.offset)
     if target.offset < local.offset:
         return unproved
-    if unknown := await _other_tier(client, target.topic, tells_local=tells_local):
+    if unknown := await _other_tier(client, target.topic, knows_local_start=knows_local_start):
         return replace(unproved, unknown=unknown)
     (answer,) = await fetch(
         client, node, [target], max_bytes=1, partition_bytes=1, max_wait_ms=0, min_bytes=1, lane=Lane.FETCH_ALONE
     )
-    (local, _) = await _list_offset(client, node, target, EARLIEST_LOCAL, leader.leader_epoch)
+    (local, _) = await _list_offset(client, node, target, EARLIEST_LOCAL_TIMESTAMP, leader.leader_epoch)
     if answer.error is not None or len(answer.records) or target.offset < local.offset:
         return unproved
     return Emptiness(reaches=max(answer.last_stable_offset, target.offset), local_start=local.offset)
@@ -58,7 +65,7 @@ async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
 async def _list_offset(
     client: KafkaClient, node: int, target: FetchTarget, timestamp: int, leader_epoch: int = UNKNOWN_EPOCH
 ) -> tuple[ListedOffset, bool]:
-    """Return what the leader tells, and whether it knows of a local start at all."""
+    """Return the leader's answer, and whether its version knows of a local start at all."""
     call = ListOffsetsCall(
         {target.topic: [target.partition]},
         timestamp=timestamp,
@@ -70,15 +77,15 @@ async def _list_offset(
         client.forget_leaders(target.topic)
         doing = f"offsets of {target.topic}[{target.partition}] from broker {node}"
         raise broker_error(listed.error_code, doing, right=f"Describe on topic {target.topic}")
-    return listed, call.tells_local
+    return listed, call.knows_local_start
 
 
-async def _other_tier(client: KafkaClient, topic: str, *, tells_local: bool) -> str:
-    """Tell of a tier that the local start says nothing of, of another make or before Kafka had tiers; empty: there is none."""
-    found, refused = await topic_configs_known(client, [topic])
+async def _other_tier(client: KafkaClient, topic: str, *, knows_local_start: bool) -> str:
+    """Describe a remote tier that the local start does not show (other makes, or before Kafka had tiers); empty: there is none."""
+    found, refused = await topic_configs_each(client, [topic])
     if topic not in found:
         why = refused.get(topic, "no broker tells its configs")
         return f"whether it is in a remote tier, its configs would tell: {why}"
-    switches = _OTHER_TIERS if tells_local else (*_OTHER_TIERS, "remote.storage.enable")
+    switches = _OTHER_TIERS if knows_local_start else (*_OTHER_TIERS, "remote.storage.enable")
     used = [switch for switch in switches if found[topic].effective.get(switch) == "true"]
     return f"it may lie in a remote tier ({used[0]}) that is slower than the brokers wait for it" if used else ""

@@ -6,7 +6,7 @@ from archiver.kafka.codes import broker_error
 
 
 async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: int) -> EpochEnd:
-    """Ask the leader where an epoch ended in its log, or the last one before it."""
+    """Ask the leader for the end of an epoch in its log, or of the last epoch before."""
 
     async def once() -> EpochEnd:
         node_id = await client.leader(topic, partition)

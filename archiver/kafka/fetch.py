@@ -1,4 +1,4 @@
-"""Raw fetch: record batches as the brokers store them, by topic id where the broker can."""
+"""Fetches record batches as the brokers store them, by topic id where the broker can."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from archiver.errors import KafkaError
 from archiver.kafka.calls import READ_COMMITTED, UNKNOWN_EPOCH
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
-from archiver.kafka.wire import Call, MalformedAnswerError, Reader, Writer, uuid_bytes
+from archiver.kafka.wire import AnswerReader, Call, MalformedAnswerError, RequestWriter, uuid_bytes
 
 # v12 is the first with last_fetched_epoch, v13 names topics by id. Both are encoded alike. Every supported broker has v12.
 BY_NAME = 12
@@ -22,18 +22,18 @@ class FetchProblem(Enum):
 
     OFFSET_OUT_OF_RANGE = auto()  # below the log start or above the end: ask for the offsets
     DIVERGING_EPOCH = auto()  # the log was cut back under us; `diverging` says from where on
-    UNKNOWN_TOPIC_ID = auto()  # deleted, and perhaps created again
+    UNKNOWN_TOPIC_ID = auto()  # the topic was deleted, and perhaps created again
     UNKNOWN_TOPIC_OR_PARTITION = auto()
     NOT_LEADER = auto()  # forget the leaders, ask again
     TEMPORARY = auto()
-    THROTTLED = auto()  # a quota: nothing yet; the client sends the next fetch when the broker takes it
+    THROTTLED = auto()  # a quota; the client sends the next fetch when the broker takes requests again
     DENIED = auto()
-    FAILED = auto()  # anything else; not healed by a retry
+    FAILED = auto()  # any other code; a retry does not help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTarget:
-    """Where to read on. `last_fetched_epoch` is the leader epoch of the last batch read, -1 when there was none."""
+    """Where to go on reading. `last_fetched_epoch` is the leader epoch of the last batch read, -1 when there was none."""
 
     topic: str
     topic_id: str
@@ -84,7 +84,7 @@ async def fetch(
     rack: str = "",
     lane: Lane = Lane.FETCH,
 ) -> list[Fetched]:
-    """One answer per target, in their order, read_committed. Brokers serve in that order until max_bytes are full.
+    """Fetch, read_committed. Returns one answer per target, in their order. Brokers serve in that order until max_bytes are full.
 
     The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle. With a rack
     leaders may answer with no more than the replica to ask instead. An answer without records tells nothing of the log:
@@ -102,7 +102,7 @@ async def fetch(
     error_code, answers = await client.send(node_id, call, lane=lane)
     if error_code:
         raise broker_error(error_code, f"fetch from broker {node_id}")
-    # Brokers answer what they refuse last, wherever it stood in the request.
+    # In an answer, refused partitions come last, wherever they stood in the request.
     by_partition = {(answer.topic, answer.partition): answer for answer in answers}
     missing = [which for target in targets if (which := (target.topic, target.partition)) not in by_partition]
     if missing and call.throttle_ms:
@@ -116,10 +116,10 @@ async def fetch(
 async def _refuse_others(
     client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], answers: list[Fetched]
 ) -> list[Fetched]:
-    """Let no records of a topic pass that had the name of another: a broker that serves by name does not tell them apart.
+    """Refuse records of another topic that has the wanted name now: a broker that serves by name does not tell them apart.
 
-    Asked for the id after it has answered, the same broker proves whose records they are. It hears of a deletion before it
-    has anything of the next topic of the name, and no id comes back.
+    The same broker is asked for the topic's id after its answer, which proves whose records it sent: a broker learns of a
+    deletion before it has anything of the next topic of that name, and no id ever comes back.
     """
     names = {
         target.topic
@@ -187,10 +187,10 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         self._min_bytes = min_bytes
         self._rack = rack
 
-    def write(self, out: Writer, version: int) -> None:
+    def write(self, out: RequestWriter, version: int) -> None:
         header = (-1, self._max_wait_ms, self._min_bytes, self._max_bytes, READ_COMMITTED, 0, -1)
         out.raw(_HEADER.pack(*header))
-        # Neighbours only: the caller's order decides who is served first, so a topic may come twice.
+        # Only neighbours share a topic entry: the order decides who is served first, so a topic may stand in it twice.
         topics = [
             list(group) for _, group in groupby(self._targets, key=lambda target: (target.topic_id, target.topic))
         ]
@@ -201,7 +201,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         out.text(self._rack)
         out.tags()
 
-    def _write_topic(self, out: Writer, version: int, targets: list[FetchTarget]) -> None:
+    def _write_topic(self, out: RequestWriter, version: int, targets: list[FetchTarget]) -> None:
         if version >= BY_TOPIC_ID:
             out.raw(uuid_bytes(targets[0].topic_id))
         else:
@@ -213,7 +213,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, list[Fetched]]:
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, list[Fetched]]:
         self.throttle_ms = answer.int32()
         error_code = answer.int16()
         answer.int32()  # session_id
@@ -230,7 +230,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         return error_code, fetched
 
 
-def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
+def _read_partition(answer: AnswerReader, topic: str, by_topic_id: bool) -> Fetched:
     partition, error_code, high_watermark, last_stable_offset, log_start_offset = answer.unpack(_ANSWERED)
     aborted_count = answer.count()
     aborted = tuple(_read_aborted(answer) for _ in range(aborted_count)) if aborted_count > 0 else ()
@@ -254,7 +254,7 @@ def _read_partition(answer: Reader, topic: str, by_topic_id: bool) -> Fetched:
     )
 
 
-def _read_aborted(answer: Reader) -> tuple[int, int]:
+def _read_aborted(answer: AnswerReader) -> tuple[int, int]:
     producer_id, first_offset = answer.unpack(_ABORTED)
     answer.tags()
     return producer_id, first_offset
@@ -263,7 +263,7 @@ def _read_aborted(answer: Reader) -> tuple[int, int]:
 def _read_divergence(field: memoryview | None) -> Divergence | None:
     if field is None:
         return None
-    epoch, end_offset = Reader(field, flexible=True).unpack(_DIVERGING)
+    epoch, end_offset = AnswerReader(field, flexible=True).unpack(_DIVERGING)
     return Divergence(epoch=epoch, end_offset=end_offset)
 
 
@@ -276,7 +276,7 @@ _PROBLEMS = {
 
 
 def problem_of(error_code: int) -> FetchProblem | None:
-    """What a partition's error code means to a reader."""
+    """Return what a partition's error code means to a reader."""
     if error_code == Code.NONE:
         return None
     for codes, problem in ((LEADER_MOVED, FetchProblem.NOT_LEADER), (DENIED, FetchProblem.DENIED)):

@@ -15,10 +15,10 @@ class GroupSettings:
     """Which group, and how its members share partitions."""
 
     group: str
-    protocol: config.Protocol
-    session_timeout_ms: int  # with the consumer protocol the brokers' own holds
-    refresh_ms: int  # between looks for new partitions; with the consumer protocol the brokers look
-    archive: str = ""  # the mark of the archive that its commits are of
+    protocol: config.GroupProtocol
+    session_timeout_ms: int  # with the consumer protocol the brokers set it
+    refresh_ms: int  # between questions for new partitions; with the consumer protocol the brokers watch for them
+    archive: str = ""  # the mark of the archive, which its commits carry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +28,19 @@ class Hint:
     topic: str
     partition: int
     offset: int
-    base: int | None  # None: the commit's metadata does not tell
-    archive: str = ""  # the mark of the archive whose position it is; empty: the metadata does not tell
+    base: int | None  # None: unknown, as the commit's metadata does not name one
+    archive: str = ""  # the mark of the archive whose position this is; empty: the metadata has none
 
     @property
     def metadata(self) -> str:
-        """As it is committed with the offset."""
+        """The metadata that is committed with the offset."""
         told = {"base": self.base, "archive": self.archive or None}
         return " ".join(f"{name}={value}" for name, value in told.items() if value is not None)
 
 
 def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
-    """Read a commit. Its metadata may be anybody's."""
-    # librdkafka commits the zero that ends a text in C.
+    """Read a commit. Its metadata may have been written by anybody."""
+    # librdkafka also commits the zero byte that ends a text in C.
     told = re.fullmatch(r"(?:base=(\d{1,19}))?(?:(?:^|(?<=\d) )archive=([0-9a-f]{8}))?\0?", metadata, re.ASCII)
     base, archive = told.groups() if told else (None, None)
     return Hint(
@@ -56,24 +56,24 @@ class Owner(Protocol):
     """Who works on the partitions. Called in the membership's thread; until it returns, nothing else is heard of the group."""
 
     def gained(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are ours from now on. Must not block."""
+        """Take partitions over: they are ours from now on. Must not block."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """These are to be given back, and are still ours until this returns: what it returns is committed first.
+        """Give partitions back. They are ours until this returns, and the hints that it returns are committed first.
 
         May block, well inside MAX_POLL_INTERVAL_MS.
         """
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are not ours any more, as the group has told by now; nothing is committed. Must not block."""
+        """Give partitions up that the group has given to others already; nothing is committed. Must not block."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MembershipCounters:
     """What happened so far."""
 
-    rebalances: int = 0  # times that partitions came or went
-    commits: int = 0  # requests that went well
-    commit_failures: Counter[str] = field(default_factory=Counter)  # requests, by librdkafka's name of the cause
-    troubles: Counter[str] = field(default_factory=Counter)  # by the same names
-    restarts: int = 0  # a broken consumer was replaced
+    rebalances: int = 0  # how often partitions came or went
+    commits: int = 0  # successful requests
+    commit_failures: Counter[str] = field(default_factory=Counter)  # failed requests, by librdkafka's name of the cause
+    client_errors: Counter[str] = field(default_factory=Counter)  # all errors, by the same names
+    restarts: int = 0  # how often a broken consumer was replaced

@@ -17,17 +17,17 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicPartition
 from archiver.kafka.codes import Code, broker_error
 from archiver.kafka.rights import Operation, may_on_cluster
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _AT_ONCE = 16  # requests to one broker; it answers a connection's requests one after the other
-# Empty: positions committed by someone who never joined. Other kinds (connect, share) have no positions of this sort.
+# Empty: committed by somebody who never joined. Other kinds (connect, share) have no such positions.
 _WITH_POSITIONS = frozenset({"", "consumer", "streams"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPosition:
-    """What a group has committed of a partition; epoch -1 and empty metadata where it told none."""
+    """A group's committed position in a partition; epoch -1 and empty metadata where none were committed."""
 
     offset: int
     leader_epoch: int = -1
@@ -37,10 +37,10 @@ class GroupPosition:
 Positions = dict[TopicPartition, GroupPosition]
 
 
-async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
-    """What each group has committed, perhaps nothing; and why some groups do not tell.
+async def positions_each(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
+    """Return what each group has committed, perhaps nothing, and why others were refused.
 
-    Raises where groups could be missing that nobody knows of: a coordinator is away, or has just moved.
+    Raises where unknown groups could be missing: a coordinator is away, or has just moved.
     """
     found: dict[str, Positions] = {}
     refused: dict[str, Refusal] = {}
@@ -50,7 +50,7 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
             code, positions = await client.send(node_id, OffsetFetchCall(group))
             if not code:
                 found[group] = positions
-            elif code != Code.GROUP_ID_NOT_FOUND:  # deleted meanwhile
+            elif code != Code.GROUP_ID_NOT_FOUND:  # the group was deleted meanwhile
                 refused[group] = broker_error(
                     code, f"the positions of group {group} could not be read", right=f"Describe on group {group}"
                 )
@@ -67,7 +67,9 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
     await asyncio.gather(*map(ask_broker, coordinators.brokers))
     if await _coordinators(client) != coordinators:
         raise KafkaTemporaryError("groups got other coordinators while they were asked; some may have been missed")
-    refused = {group: error for group, error in refused.items() if group not in found}  # it has moved meanwhile
+    refused = {
+        group: error for group, error in refused.items() if group not in found
+    }  # found with another coordinator: the group has moved meanwhile
     for error in refused.values():
         if not found and isinstance(error, KafkaTemporaryError):
             raise error
@@ -75,10 +77,10 @@ async def positions_known(client: KafkaClient) -> tuple[dict[str, Positions], di
 
 
 async def positions_of(client: KafkaClient, group: str) -> Positions:
-    """What one group has committed; nothing when there is no such group."""
+    """Return what one group has committed; nothing when there is no such group."""
 
     async def once() -> Positions:
-        trouble: KafkaTemporaryError | None = None  # of a broker that may be the one
+        trouble: KafkaTemporaryError | None = None  # of a broker that may coordinate the group
         for node_id in sorted(await client.brokers()):
             try:
                 code, positions = await client.send(node_id, OffsetFetchCall(group))
@@ -94,17 +96,19 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
                 return positions
         if trouble is not None:
             raise trouble
-        return {}  # who would coordinate it, is nobody: no group has ever committed
+        return {}  # no coordinator exists: no group has ever committed
 
     return await client.persist(once)
 
 
 async def sees_all_groups(client: KafkaClient) -> bool:
-    """Tell whether this user is told of all groups: who may not be gets a list of some, and no error."""
+    """Tell whether this user sees all groups: without the right, brokers list some of them, and no error."""
     if await may_on_cluster(client, Operation.DESCRIBE):
         return True
     try:
-        await positions_of(client, f"archiver-{uuid.uuid4()}")  # nobody's: a right on some groups does not reach it
+        await positions_of(
+            client, f"archiver-{uuid.uuid4()}"
+        )  # nobody has this group, so a right on some groups alone does not cover it
     except KafkaError as error:
         if error.code != Code.GROUP_AUTHORIZATION_FAILED:
             raise
@@ -114,7 +118,7 @@ async def sees_all_groups(client: KafkaClient) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coordinators:
-    """Whom to ask. Where this user may not see the offsets topic, who leads it is not known."""
+    """Which brokers to ask. `leaders`: of the partitions of the offsets topic; empty where this user may not see it."""
 
     brokers: frozenset[int]
     leaders: dict[int, int]
@@ -135,15 +139,15 @@ class ListGroupsCall(Call[tuple[int, dict[str, str]]]):
     api_key = 16
     lowest = highest = 3
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return answer.int16(), dict(answer.array(lambda: _read_group(answer)))
 
 
-def _read_group(answer: Reader) -> tuple[str, str]:
+def _read_group(answer: AnswerReader) -> tuple[str, str]:
     group, kind = answer.text(), answer.text()
     answer.tags()
     return group, kind
@@ -161,13 +165,13 @@ class OffsetFetchCall(Call[tuple[int, Positions]]):
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.count(-1)  # all topics
-        out.int8(0)  # require_stable: of a transaction that is open, what was committed before it
+        out.int8(0)  # not require_stable: while a transaction is open, tell what was committed before it
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         positions: Positions = {}
         refusals: list[int] = []

@@ -7,21 +7,23 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.codes import broker_error
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _RIGHT = "Describe on the cluster"
-_TELLS_REFUSAL = 3  # the version that says it; the ones before tell of nothing to whom may not ask
+_TELLS_REFUSAL = (
+    3  # the first version with an error code; older ones answer a user without the right with an empty list
+)
 
 
 class LogSizes(NamedTuple):
-    """Bytes by partition, on the replica that has most of it; `unknown` tells why not of all."""
+    """Bytes by partition, on the replica that has most of it; `unknown`: why some sizes are missing."""
 
     bytes: Mapping[int, int]
     unknown: str = ""
 
 
 async def log_sizes(client: KafkaClient, topics: Mapping[str, TopicDescription]) -> dict[str, LogSizes]:
-    """Ask all brokers: whichever leads later deletes by what it has. Of a partition whose leader does not tell, nothing is known."""
+    """Ask all brokers: retention goes by the size on the leader, which may change. Without its leader's answer a size is unknown."""
     found: dict[tuple[str, int], dict[int, int]] = {}
     refused = ""
     for node in sorted(await client.brokers()) if topics else ():
@@ -48,13 +50,13 @@ def _sizes_of(
     return LogSizes(sizes, refused or f"its leader does not tell; grant this user {_RIGHT}")
 
 
-class _Row(NamedTuple):
+class _SizeRow(NamedTuple):
     topic: str
     partition: int
     size: int
 
 
-async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescription]) -> Sequence[_Row]:
+async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescription]) -> Sequence[_SizeRow]:
     call = DescribeLogDirsCall({name: described.partitions for name, described in topics.items()})
     code, rows = await client.send(node, call)
     if code:
@@ -62,8 +64,8 @@ async def _ask(client: KafkaClient, node: int, topics: Mapping[str, TopicDescrip
     return rows
 
 
-class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
-    """(error code, sizes) of the replicas that a broker has of some partitions; of a log that moves to another disk, the old place."""
+class DescribeLogDirsCall(Call[tuple[int, list[_SizeRow]]]):
+    """(error code, sizes) of the replicas that a broker has of some partitions; of a log that is moving to another disk, the old copy."""
 
     api_key = 35
     lowest = 1
@@ -73,7 +75,7 @@ class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
     def __init__(self, partitions: Mapping[str, Iterable[int]]) -> None:
         self._partitions = {name: list(numbers) for name, numbers in partitions.items()}
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 all are written alike
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 all are written alike
         out.count(len(self._partitions))
         for name, numbers in self._partitions.items():
             out.text(name)
@@ -83,30 +85,30 @@ class DescribeLogDirsCall(Call[tuple[int, list[_Row]]]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, list[_Row]]:
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, list[_SizeRow]]:
         self.throttle_ms = answer.int32()
         code = answer.int16() if version >= _TELLS_REFUSAL else 0
         return code, [row for rows in answer.array(lambda: _read_dir(answer)) for row in rows]
 
 
-def _read_dir(answer: Reader) -> list[_Row]:
-    answer.int16()  # its error: what it has is not told then
+def _read_dir(answer: AnswerReader) -> list[_SizeRow]:
+    answer.int16()  # its error, with which it lists nothing
     answer.text()  # its path
     rows = [row for rows in answer.array(lambda: _read_topic(answer)) for row in rows]
     answer.tags()
     return rows
 
 
-def _read_topic(answer: Reader) -> list[_Row]:
+def _read_topic(answer: AnswerReader) -> list[_SizeRow]:
     topic = answer.text()
     found = answer.array(lambda: _read_partition(answer))
     answer.tags()
-    return [_Row(topic, partition, size) for partition, size, is_moving in found if not is_moving]
+    return [_SizeRow(topic, partition, size) for partition, size, is_moving in found if not is_moving]
 
 
-def _read_partition(answer: Reader) -> tuple[int, int, bool]:
+def _read_partition(answer: AnswerReader) -> tuple[int, int, bool]:
     partition, size = answer.int32(), answer.int64()
-    answer.int64()  # how far it is behind
+    answer.int64()  # how far the replica is behind
     row = partition, size, bool(answer.int8())
     answer.tags()
     return row

@@ -1,4 +1,4 @@
-"""A partition's committed records out of Kafka, in order, up to an end: to compare with what is known of them."""
+"""Reads a partition's committed records from Kafka, in order, up to an end: to compare them with what is known."""
 
 import asyncio
 from collections import Counter
@@ -20,22 +20,22 @@ from archiver.codec.batch import (
     whole_batches,
 )
 from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.kernels import batches as k
+from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 
 _FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.process.memory maps again each time
-_ONE_BATCH = 1  # byte: the first batch comes however large it is
+_ONE_BATCH = 1  # one byte: brokers send the first batch however large it is
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
-_WAIT_MS = 500  # for the answer to a fetch; longer each time that nothing comes
+_WAIT_MS = 500  # for the answer to a fetch; doubled each time that nothing comes
 _LONGEST_WAIT_MS = 15_000
 
 
 class LogStartError(KafkaError):
-    """The log begins later than it was to be read from: the broker has deleted what lay before."""
+    """The log begins behind the start of the range: the broker has deleted what lay before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class BatchHead(NamedTuple):
     """What the header of a batch tells of it."""
 
     base_offset: int
-    producer_id: int  # -1: one without an id
+    producer_id: int  # -1: a producer without an id
     leader_epoch: int
 
 
@@ -68,10 +68,10 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
 
 
 class _EnoughError(Exception):
-    """Ends a reading."""
+    """Ends a reading early: the reader has what it wants."""
 
 
-async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
+async def first_record_offset(client: KafkaClient, wanted: LogRange) -> int | None:
     """Return the offset of the first record in a range; None when it has none. Raises what `read_log` raises."""
     found: list[int] = []
 
@@ -86,7 +86,7 @@ async def first_offset(client: KafkaClient, wanted: LogRange) -> int | None:
 
 
 async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> int:
-    """Hand over also who wrote them: (last offset, producer id) of each batch, in order; -1: one without an id."""
+    """Read as read_log, and hand over who wrote: (last offset, producer id) of each batch, in order; -1: no id."""
     scratch = Scratch()
 
     def decode(answer: Fetched, _: Longs, whole_bytes: int, position: int) -> None:
@@ -96,15 +96,17 @@ async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Call
 
 
 async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]:
-    """Return how many records of a range each producer wrote, by its id. Whole batches: by their headers alone."""
+    """Return how many records of a range each producer wrote, by its id. Batches that lie whole in the range are counted by their headers."""
     counts: Counter[int] = Counter()
 
     def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
         refuse_other_formats(batches)
-        offsets = batches[k.BASE_OFFSET]
+        offsets = batches[batch_kernels.BASE_OFFSET]
         inside = batches[:, (offsets >= wanted.start) & (offsets < wanted.end)]
-        producers, places = np.unique(inside[k.PRODUCER_ID], return_inverse=True)
-        for producer, records in zip(producers.tolist(), np.bincount(places, inside[k.COUNT]).tolist(), strict=True):
+        producers, places = np.unique(inside[batch_kernels.PRODUCER_ID], return_inverse=True)
+        for producer, records in zip(
+            producers.tolist(), np.bincount(places, inside[batch_kernels.COUNT]).tolist(), strict=True
+        ):
             counts[producer] += int(records)
 
     await _walk(client, wanted, count)
@@ -138,37 +140,42 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
                 await asyncio.to_thread(work, answer, batches, _size_of(batches), position)
             except CorruptBatchError as error:
                 raise CorruptBatchError(f"{wanted.topic}-{wanted.partition}: {error}") from error
-            position, leader_epoch = after, int(batches[k.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch
+            position, leader_epoch = (
+                after,
+                int(batches[batch_kernels.LEADER_EPOCH, -1]) if batches.shape[1] else leader_epoch,
+            )
         return leader_epoch
     finally:
         ahead.cancel()
         await asyncio.wait([ahead])
         if not ahead.cancelled():
-            ahead.exception()  # seen; else asyncio complains that nobody did
+            ahead.exception()  # retrieved, else asyncio would log an error
 
 
 def _below(batches: Longs, end: int) -> Longs:
-    """Leave out the first that begins at the end or behind it, and all after that: nobody asked whether they can be read."""
-    behind = np.flatnonzero(batches[k.BASE_OFFSET] >= end)
+    """Leave out batches at or behind the end: whether those can be read does not matter."""
+    behind = np.flatnonzero(batches[batch_kernels.BASE_OFFSET] >= end)
     return batches[:, : behind[0]] if len(behind) else batches
 
 
 def _size_of(batches: Longs) -> int:
-    return int(batches[k.START, -1] + batches[k.SIZE, -1]) if batches.shape[1] else 0
+    return int(batches[batch_kernels.START, -1] + batches[batch_kernels.SIZE, -1]) if batches.shape[1] else 0
 
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
-    """Return what stands at the start of a range, or next behind it; None: nothing that can be read."""
-    # By the connection that there is: who asks for one batch has mostly asked for offsets, and for nothing else.
+    """Return the head of the batch at the start of a range, or of the next one behind; None: nothing can be read."""
+    # By the CONTROL connection, which exists: whoever asks for one batch has mostly asked for offsets before.
     answer = await _Source(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
     if not batches.shape[1]:
         return None
-    return BatchHead(*map(int, batches[[k.BASE_OFFSET, k.PRODUCER_ID, k.LEADER_EPOCH], 0]))
+    return BatchHead(
+        *map(int, batches[[batch_kernels.BASE_OFFSET, batch_kernels.PRODUCER_ID, batch_kernels.LEADER_EPOCH], 0])
+    )
 
 
 async def producer_at(client: KafkaClient, wanted: LogRange) -> int:
-    """Return the id of the producer that wrote what stands at the start of a range; -1: one without an id."""
+    """Return the id of the producer that wrote the batch at the start of a range; -1: no id."""
     head = await batch_at(client, wanted)
     return -1 if head is None else head.producer_id
 
@@ -207,7 +214,7 @@ class _Source:
         self._wait_ms = _WAIT_MS
 
     async def fetch_at(self, position: int) -> Fetched:
-        """Return what comes next. An answer without records: it is proved that none lie below its last stable offset."""
+        """Return what comes next. An answer without records proves that none lie below its last stable offset."""
         wanted, why = self._wanted, "run the same command again"
         which = f"{wanted.topic}-{wanted.partition}"
         target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)
@@ -246,7 +253,7 @@ class _Source:
 
 
 def _refuse_final(answer: Fetched, which: str, position: int) -> None:
-    """Raise what no later fetch mends."""
+    """Raise an error where a later fetch cannot help."""
     match answer.error:
         case FetchProblem.OFFSET_OUT_OF_RANGE:
             raise LogStartError(f"{which}: offset {position} is not in the log any more")

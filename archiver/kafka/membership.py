@@ -25,15 +25,15 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-# librdkafka gives a member up that does not come back from a callback for so long; its own default.
+# A member that stays in a callback for so long is given up by librdkafka; this is its own default.
 MAX_POLL_INTERVAL_MS = 300_000
-_LONGEST_REFRESH_MS = 3_600_000  # librdkafka takes no more
+_LONGEST_REFRESH_MS = 3_600_000  # the largest value that librdkafka takes
 _LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
 _STEP_S = 0.1  # a queued command waits at most so long
-_LOOK_S = 5.0
-_ANY_OFFSET = 0  # nothing is fetched; an explicit one spares a look for a committed one
+_ADMIN_TIMEOUT_S = 5.0
+_ANY_OFFSET = 0  # nothing is fetched; with an explicit offset librdkafka does not ask for the committed one
 
-# The group does not take us as we are. Some may still change under us: an ACL, the limit of the group's size.
+# The group refuses us. Some reasons may change while we go on trying: an ACL, the limit of the group's size.
 _REFUSALS = frozenset({
     ClientError.GROUP_AUTHORIZATION_FAILED,
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -45,7 +45,7 @@ _REFUSALS = frozenset({
     ClientError.UNSUPPORTED_ASSIGNOR,
 })  # fmt: skip
 
-# The partition is somebody else's by now, or will be in a moment: this hint is theirs to commit.
+# The partition has another owner now, or will have one in a moment, who commits its own hints.
 _TOO_LATE = frozenset({
     ClientError.ILLEGAL_GENERATION,
     ClientError.UNKNOWN_MEMBER_ID,
@@ -55,18 +55,20 @@ _TOO_LATE = frozenset({
     ClientError.UNKNOWN_TOPIC_OR_PART,
 })  # fmt: skip
 
-_OF_COORDINATOR = "GroupCoordinator: "  # so librdkafka begins what it says of the connection to the group's coordinator
-_RECENT_S = 60.0  # what it says again within 30 s it does not tell
+_OF_COORDINATOR = "GroupCoordinator: "  # how librdkafka's messages about the connection to the coordinator begin
+_RECENT_S = 60.0  # librdkafka suppresses a message that it repeats within 30 s
 
-_AGAIN = frozenset({ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH})  # in a moment it goes
+_AGAIN = frozenset(
+    {ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH}
+)  # codes with which a commit succeeds a moment later
 _COMMIT_RETRIES = 20
 
 
 class Membership:
     """A member of the group, in a thread of its own. Every method may be called from any thread.
 
-    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Those that
-    are lost stay with the owner until the group has let us in again: a group that nobody can ask has given them to nobody.
+    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Lost
+    partitions stay with the owner until the group has let us in again: while nobody can ask the group, it gives them to nobody.
     """
 
     def __init__(
@@ -79,30 +81,30 @@ class Membership:
         admission_s: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`retry_s` passes before a broken consumer is replaced, `admission_s` before a silent group is asked for us."""
+        """`retry_s` passes before a broken consumer is replaced, `admission_s` before a silent group is asked whether we are in it."""
         self._settings = settings
         self._group = group
         self._owner = owner
         self._retry_s = retry_s
         self._admission_s = admission_s
         self._clock = clock
-        # Not the member's own consumer: that one may wait in a callback, or be closed, while somebody asks.
+        # A consumer of its own for questions: the member's may wait in a callback, or be closed, while somebody asks.
         reader = {"group.id": group.group, "enable.auto.commit": False, "log_level": 2}
         self._reader = Consumer({**settings.for_confluent(), **reader})
         self._thread = threading.Thread(target=self._run, name=f"membership {group.group}", daemon=True)
-        self._lock = threading.Lock()  # of what is queued
+        self._lock = threading.Lock()  # guards what is queued
         self._queued: dict[TopicPartition, Hint] = {}
         self._wanted: tuple[str, ...] = ()
         self._last_hints: tuple[Hint, ...] = ()
         self._leaving = threading.Event()
         self._counters = MembershipCounters()
         self._error: ArchiverError | None = None
-        # The rest is the thread's own.
+        # All below belongs to the thread.
         self._held: set[TopicPartition] = set()
         self._unsure: frozenset[TopicPartition] = frozenset()
         self._subscribed: tuple[str, ...] = ()
         self._serving = False
-        self._out_since_s: float | None = clock()  # None: the group has let us in
+        self._out_since_s: float | None = clock()  # since when the group has not let us in; None: it has
         self._asked_at_s = 0.0
         self._complaint: tuple[ClientError, float] | None = None  # the last one of the coordinator, and when
         self._delivered = False
@@ -113,16 +115,16 @@ class Membership:
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """From now on these topics; none: give everything back, but stay usable."""
+        """Subscribe to these topics from now on. None of them: give all partitions back, but stay usable."""
         self._wanted = tuple(sorted(set(topics)))
 
     def commit(self, hints: Sequence[Hint]) -> None:
-        """Queue hints; of a partition the newest counts. One that is not held when its turn comes is dropped."""
+        """Queue hints; of a partition the newest counts. A hint of a partition that is not held when its turn comes is dropped."""
         with self._lock:
             self._queued |= {(hint.topic, hint.partition): hint for hint in hints}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Hint]:
-        """What is committed, by whomever; partitions without a commit are left out. Blocks for one request."""
+        """Return what the group has committed, whoever did; partitions without a commit are left out. Blocks for one request."""
         wanted = [ClientPartition(topic, number) for topic, number in sorted(set(partitions))]
         if not wanted:
             return {}
@@ -137,9 +139,9 @@ class Membership:
         return {(row.topic, row.partition): _hint(row) for row in found if row.offset >= 0}
 
     def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
-        """Commit, leave the group, end the thread. The owner is not called any more, but for a call under way.
+        """Commit, leave the group, end the thread. The owner is not called any more, unless a call is under way.
 
-        False: it took longer, and goes on in its daemon thread.
+        False: closing takes longer, and goes on in its daemon thread.
         """
         self._last_hints = tuple(hints)
         self._leaving.set()
@@ -149,9 +151,9 @@ class Membership:
 
     @property
     def counters(self) -> MembershipCounters:
-        """A copy."""
+        """A copy of what was counted so far."""
         now = self._counters
-        return replace(now, commit_failures=Counter(now.commit_failures), troubles=Counter(now.troubles))
+        return replace(now, commit_failures=Counter(now.commit_failures), client_errors=Counter(now.client_errors))
 
     @property
     def is_member(self) -> bool:
@@ -160,7 +162,7 @@ class Membership:
 
     @property
     def unsure(self) -> frozenset[TopicPartition]:
-        """Lost, and no group has told yet whose they are: the owner has not heard of it, and works on them."""
+        """Partitions that were lost, and whose new owner is not known: our owner has not been told, and still works on them."""
         return self._unsure
 
     @property
@@ -206,20 +208,20 @@ class Membership:
             consumer.close()
 
     def _serve(self, consumer: Consumer) -> None:
-        """Until there are no topics or we leave: either way by closing. Unsubscribed, librdkafka 2.16 sends a heartbeat that
-        brokers of the consumer protocol refuse, and breaks.
+        """Be a member until there are no topics, or we leave. Both end by closing the consumer: unsubscribed, librdkafka 2.16
+        sends a heartbeat that brokers of the consumer protocol refuse, and breaks.
         """
         while self._wanted and not self._leaving.is_set():
             self._subscribe(consumer)
             self._commit_queued(consumer)
-            self._look(consumer, consumer.poll(_STEP_S))
-            self._face_complaint()
-            self._look_for_ourselves(consumer)
+            self._take_event(consumer, consumer.poll(_STEP_S))
+            self._take_complaint()
+            self._ask_for_ourselves(consumer)
         if self._leaving.is_set():
             self._commit_now(consumer, self._last_hints)
         else:
             self._give_back(consumer, sorted(self._held))
-            self._tell_lost()
+            self._report_lost()
 
     def _properties(self) -> dict[str, Any]:
         group = self._group
@@ -230,18 +232,18 @@ class Membership:
             "enable.auto.offset.store": False,
             "max.poll.interval.ms": max(MAX_POLL_INTERVAL_MS, group.session_timeout_ms),
             "topic.metadata.refresh.interval.ms": min(group.refresh_ms, _LONGEST_REFRESH_MS),
-            "error_cb": self._face,
+            "error_cb": self._take_error,
             "on_commit": self._note_commit,
             "logger": _LibrdkafkaLog(),
         }
         match group.protocol:
-            case config.Protocol.CLASSIC:
+            case config.GroupProtocol.CLASSIC:
                 return properties | {
                     "partition.assignment.strategy": "cooperative-sticky",
                     "session.timeout.ms": group.session_timeout_ms,
                     "heartbeat.interval.ms": min(_LONGEST_HEARTBEAT_MS, group.session_timeout_ms // 3),
                 }
-            case config.Protocol.CONSUMER:
+            case config.GroupProtocol.CONSUMER:
                 return properties | {"group.protocol": "consumer"}
 
     def _subscribe(self, consumer: Consumer) -> None:
@@ -250,15 +252,15 @@ class Membership:
             consumer.subscribe(list(wanted), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost_some)
             self._subscribed = wanted
 
-    def _look(self, consumer: Consumer, message: Message | None) -> None:
+    def _take_event(self, consumer: Consumer, message: Message | None) -> None:
         error = message.error() if message is not None else None
         if error is not None:
-            self._face(error)
+            self._take_error(error)
         elif message is not None:
             self._silence(consumer, ClientPartition(str(message.topic()), int(message.partition() or 0)))
 
     def _silence(self, consumer: Consumer, partition: ClientPartition) -> None:
-        """A partition that is not paused would cost the brokers every byte twice."""
+        """Pause a partition of which a record came: fetched here, too, it would cost the brokers every byte twice."""
         if not self._delivered:
             what = "group %s: a record of %s-%d came, though it is paused; please report it"
             log.error(what, self._group.group, partition.topic, partition.partition)
@@ -304,7 +306,7 @@ class Membership:
             self._unsure |= {*lost}
         consumer.incremental_unassign(partitions)
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         lost, self._unsure = sorted(self._unsure), frozenset()
         if lost:
             self._owner.lost(lost)
@@ -326,7 +328,7 @@ class Membership:
             self._note_commit(error.args[0], positions)
 
     def _commit_now(self, consumer: Consumer, hints: Sequence[Hint]) -> None:
-        """Without a coordinator this blocks for the session timeout."""
+        """Commit, and wait for the answer; without a coordinator, for the session timeout."""
         positions = self._positions(hints)
         if not positions:
             return
@@ -334,7 +336,7 @@ class Membership:
         for _ in range(_COMMIT_RETRIES):
             if error is None or error.code() not in _AGAIN:
                 break
-            threading.Event().wait(_STEP_S)  # librdkafka finishes its part of the rebalance in a thread of its own
+            threading.Event().wait(_STEP_S)  # meanwhile a thread of librdkafka finishes its part of the rebalance
             error = _commit(consumer, positions)
         self._note_commit(error, positions)
 
@@ -354,11 +356,11 @@ class Membership:
         what = "group %s: hints of %s were not committed: %s; the archive needs none"
         log.log(level, what, self._group.group, spell_count(len(positions), "partition"), error.str())
 
-    # --- trouble
+    # --- errors
 
-    def _face(self, error: ClientError) -> None:
-        """Temporary trouble is only counted: librdkafka goes on by itself."""
-        self._counters.troubles[error.name()] += 1
+    def _take_error(self, error: ClientError) -> None:
+        """Count an error. librdkafka recovers from most by itself; fatal ones are raised, refusals and complaints are kept."""
+        self._counters.client_errors[error.name()] += 1
         log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
             raise KafkaException(error)
@@ -367,16 +369,16 @@ class Membership:
         elif error.str().startswith(_OF_COORDINATOR):
             self._complaint = error, self._clock()
 
-    def _face_complaint(self) -> None:
-        """Say why nothing is heard of the group, at once or after a while: a coordinator that is only away comes back."""
+    def _take_complaint(self) -> None:
+        """Make the last complaint about the coordinator our error, at once or after a while: it may only be away."""
         if self._complaint is None or self._error is not None:
             return
         error, at_s = self._complaint
         now_s = self._clock()
         is_refusal = error.code() in NOT_LET_IN
         if self._out_since_s is None:
-            # With the consumer protocol no session ends while nobody is heard.
-            is_due = is_refusal and self._group.protocol is config.Protocol.CONSUMER
+            # With the consumer protocol librdkafka ends no session while the coordinator is silent.
+            is_due = is_refusal and self._group.protocol is config.GroupProtocol.CONSUMER
         else:
             is_due = at_s > self._out_since_s - _RECENT_S and (
                 is_refusal or now_s - self._out_since_s >= self._admission_s
@@ -406,20 +408,22 @@ class Membership:
         if self._error is not None:
             log.info("group %s lets us in again", self._group.group)
         self._error = self._out_since_s = self._complaint = None
-        self._tell_lost()
+        self._report_lost()
 
-    def _look_for_ourselves(self, consumer: Consumer) -> None:
-        """Brokers without the consumer protocol are silent ones to librdkafka, and so are those that have nothing for us."""
-        if self.is_member or not self._subscribed or self._group.protocol is not config.Protocol.CONSUMER:
+    def _ask_for_ourselves(self, consumer: Consumer) -> None:
+        """Ask the group whether we are in it. librdkafka hears nothing in two cases: the broker lacks the consumer protocol, or we got
+        no partitions.
+        """
+        if self.is_member or not self._subscribed or self._group.protocol is not config.GroupProtocol.CONSUMER:
             return
         if self._clock() - self._asked_at_s < self._admission_s:
             return
         name = self._group.group
         admin = AdminClient({**self._settings.for_confluent(), "log_level": 2})
         try:
-            group = admin.describe_consumer_groups([name], request_timeout=_LOOK_S)[name].result()
+            group = admin.describe_consumer_groups([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
         except KafkaException as error:
-            self._face(error.args[0])
+            self._take_error(error.args[0])
         else:
             if consumer.memberid() in [member.member_id for member in group.members]:
                 self._admit()
@@ -430,7 +434,7 @@ class Membership:
 
 
 class _LibrdkafkaLog:
-    """What librdkafka says of connections is of use to those who look for trouble only: it comes again and again."""
+    """Takes librdkafka's log. It repeats itself about connections, so all but the worst goes to our debug log."""
 
     def log(self, level: int, text: str, *fields: object) -> None:
         log.log(logging.ERROR if level >= logging.CRITICAL else logging.DEBUG, text, *fields)
@@ -454,7 +458,7 @@ def _hint(row: ClientPartition) -> Hint:
 
 
 def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
-    """These two no retry heals: the consumer is broken, or was told what it cannot do."""
+    """Return the error for a cause. Two causes are final: a consumer that is broken, or has an invalid argument."""
     if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
         return KafkaError(f"{what}: {cause.str()}")
     right = "Read on the group" if cause.code() == Code.GROUP_AUTHORIZATION_FAILED else "Describe on the topics"

@@ -1,4 +1,4 @@
-"""Raw idempotent produce: finished record batches v2, one answer each. Repeating a batch is always safe."""
+"""Sends finished record batches v2, idempotently, one answer each. Sending a batch again is always safe."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -6,43 +6,43 @@ from enum import Enum, auto
 from archiver.kafka.calls import InitProducerIdCall
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.codes import LEADER_MOVED, TEMPORARY, Code, broker_error
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """What the broker tells batches of one producer apart by."""
+    """By what a broker recognises the batches of one producer."""
 
     producer_id: int
     epoch: int
 
 
-class Outcome(Enum):
+class ProduceOutcome(Enum):
     """What became of a batch."""
 
-    DONE = auto()  # base_offset says where it stands, also when it stood there before
-    OUT_OF_SEQUENCE = auto()  # someone with this identity is ahead, or a batch is missing: read the log end again
-    DUPLICATE = auto()  # it stands there, the broker no longer knows where
+    DONE = auto()  # the batch is in the log, perhaps from an earlier try; base_offset says where
+    OUT_OF_SEQUENCE = auto()  # another run with this identity is ahead, or a batch is missing: read the log's end again
+    DUPLICATE = auto()  # the batch is in the log; the broker no longer knows where
     TEMPORARY = auto()  # unknown outcome: send the same batch again
-    FATAL = auto()  # it will never be taken as it is
+    FATAL = auto()  # the broker will never take the batch as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceAnswer:
     """base_offset is -1 unless DONE; message is for people."""
 
-    outcome: Outcome
+    outcome: ProduceOutcome
     base_offset: int
     error_code: int
     message: str = ""
 
 
 async def init_producer_id(client: KafkaClient) -> ProducerIdentity:
-    """A new identity for idempotent produce, without a transactional id."""
+    """Ask for a new identity for idempotent produce, without a transactional id."""
 
     async def once() -> ProducerIdentity:
         error_code, producer_id, epoch = await client.send_any(InitProducerIdCall())
-        if error_code:  # a broker that has just started has no ids to give yet
+        if error_code:  # a broker that has just started has no ids yet
             right = "Write on a topic, or IdempotentWrite on the cluster"
             raise broker_error(error_code, "a producer id was asked for", right=right)
         return ProducerIdentity(producer_id=producer_id, epoch=epoch)
@@ -63,24 +63,24 @@ async def produce(
         client.forget_leaders(topic)
     outcome = outcome_of(row.error_code)
     refusal = broker_error(row.error_code, f"{topic}[{partition}]", row.detail, right=f"Write on topic {topic}")
-    message = "" if outcome is Outcome.DONE else str(refusal)
-    base_offset = row.base_offset if outcome is Outcome.DONE else -1
+    message = "" if outcome is ProduceOutcome.DONE else str(refusal)
+    base_offset = row.base_offset if outcome is ProduceOutcome.DONE else -1
     return ProduceAnswer(outcome=outcome, base_offset=base_offset, error_code=row.error_code, message=message)
 
 
 _OUTCOMES = {
-    Code.NONE: Outcome.DONE,
-    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Outcome.OUT_OF_SEQUENCE,
-    Code.DUPLICATE_SEQUENCE_NUMBER: Outcome.DUPLICATE,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Outcome.TEMPORARY,  # a new topic is not known to every broker at once
+    Code.NONE: ProduceOutcome.DONE,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceOutcome.OUT_OF_SEQUENCE,
+    Code.DUPLICATE_SEQUENCE_NUMBER: ProduceOutcome.DUPLICATE,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: ProduceOutcome.TEMPORARY,  # a new topic is not known to every broker at once
 }
 
 
-def outcome_of(error_code: int) -> Outcome:
-    """What a produce error code means to the sender."""
+def outcome_of(error_code: int) -> ProduceOutcome:
+    """Return what a produce error code means to the sender."""
     if error_code in TEMPORARY and error_code != Code.UNKNOWN_SERVER_ERROR:
-        return Outcome.TEMPORARY
-    return next((outcome for code, outcome in _OUTCOMES.items() if code == error_code), Outcome.FATAL)
+        return ProduceOutcome.TEMPORARY
+    return next((outcome for code, outcome in _OUTCOMES.items() if code == error_code), ProduceOutcome.FATAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class _Produced:
 
 
 class ProduceCall(Call[_Produced]):
-    """One batch to one partition. v8 is the last before the compact forms, and the first that says which record is wrong."""
+    """One batch to one partition. v8 is the last before the compact forms, and the first to name the records that are refused."""
 
     api_key = 0
     when_sent = "batch.sent"
@@ -104,7 +104,7 @@ class ProduceCall(Call[_Produced]):
         self._batch = batch
         self._timeout_ms = timeout_ms
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(None)  # transactional_id
         out.int16(-1)  # acks: all in-sync replicas
         out.int32(self._timeout_ms)
@@ -115,7 +115,7 @@ class ProduceCall(Call[_Produced]):
         out.int32(len(self._batch))
         out.raw(self._batch)
 
-    def read(self, answer: Reader, version: int) -> _Produced:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> _Produced:  # noqa: ARG002 one version
         answer.count()  # one topic was sent
         answer.text()
         answer.count()  # and one partition

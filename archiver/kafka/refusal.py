@@ -1,4 +1,4 @@
-"""Why no broker lets us in: an error that says what, where, and what to look at."""
+"""Explains why no broker lets us in: an error that says what, where, and what to check."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -7,21 +7,21 @@ from aiokafka.errors import IllegalSaslStateError, SaslAuthenticationFailed, Uns
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.cluster import Refusal
-from archiver.kafka.security import Protocol, Security
+from archiver.kafka.security import Security, SecurityProtocol
 from archiver.kafka.settings import KafkaSettings
 
-# OpenSSL's words for an answer that is no TLS.
+# OpenSSL's messages for an answer that is not TLS.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 
 
 def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Refusal:
-    """Tell why no bootstrap address will do. It is final when no second try heals any of the reasons."""
+    """Return why no bootstrap address works. The error is final when a retry can heal none of the reasons."""
     found = [explain_one(address, error, settings.security) for address, error in reasons.items()]
     final = [error for error in found if not error.retriable]
     if final and len(final) == len(found):
         return final[0]
     without_token = [error.__cause__ for error in reasons.values() if isinstance(error.__cause__, KafkaTemporaryError)]
-    if without_token:  # no broker was asked
+    if without_token:  # for lack of a token no broker was asked
         return without_token[0]
     why = f" ({'; '.join(map(str, found))})" if found else ""
     return KafkaTemporaryError(
@@ -31,7 +31,7 @@ def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Re
 
 
 def explain_one(address: str, error: BaseException, security: Security) -> Refusal:
-    """Tell why one broker will not do."""
+    """Return why one broker cannot be used."""
     causes = list(_chain(error))
     final = next(filter(None, (_why_never(cause, security) for cause in causes)), "")
     if final:
@@ -44,10 +44,10 @@ def explain_one(address: str, error: BaseException, security: Security) -> Refus
 
 
 def _why_never(cause: BaseException, security: Security) -> str:
-    """Empty for what another try may heal."""
+    """Return why a retry cannot help; empty: it may."""
     match cause:
         case IllegalSaslStateError():
-            other = Protocol.SSL if security.protocol.has_tls else Protocol.PLAINTEXT
+            other = SecurityProtocol.SSL if security.protocol.has_tls else SecurityProtocol.PLAINTEXT
             why = (
                 f"does not ask who we are ({security.describe()}); check the port, or set security.protocol to {other}"
                 " and leave sasl.* out"
@@ -63,12 +63,12 @@ def _why_never(cause: BaseException, security: Security) -> str:
                 " certificate's names and dates"
             )
         case ssl.SSLError() if cause.reason in _NO_TLS:
-            other = Protocol.SASL_PLAINTEXT if security.protocol.has_sasl else Protocol.PLAINTEXT
+            other = SecurityProtocol.SASL_PLAINTEXT if security.protocol.has_sasl else SecurityProtocol.PLAINTEXT
             why = f"does not speak TLS; check the port, or set security.protocol to {other}"
         case ssl.SSLError():
             why = (
                 f"ends the TLS handshake: {cause.reason or cause}; does it ask for a certificate (ssl.certificate.location,"
-                " ssl.key.location), and know who signed ours?"
+                " ssl.key.location), and does it trust the CA that signed ours?"
             )
         case _:
             why = ""
@@ -76,7 +76,7 @@ def _why_never(cause: BaseException, security: Security) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what it came from."""
+    """Return an error and the errors that caused it."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen

@@ -1,17 +1,17 @@
-"""What this user may do with topics, also with those that are not there yet, and with the cluster, as the brokers tell."""
+"""What this user may do with topics, existing or not, and with the cluster, as the brokers tell."""
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from archiver.kafka import calls
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _UNTOLD = -(2**31)
 
 
 class Operation(IntEnum):
-    """What nothing can ask for without doing it; brokers tell a bit of each."""
+    """Operations that cannot be tried without doing them. Brokers tell by a bit of each whether they are allowed."""
 
     READ = 3
     WRITE = 4
@@ -20,42 +20,42 @@ class Operation(IntEnum):
 
     @property
     def right(self) -> str:
-        """As ACLs name it."""
+        """The operation's name in ACLs."""
         return self.name.capitalize()
 
 
 async def missing_rights(
     client: KafkaClient, wanted: Mapping[str, Collection[Operation]]
 ) -> dict[str, list[Operation]]:
-    """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none is missing."""
+    """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none counts as missing."""
     if not wanted:
         return {}
-    metadata = await client.send_any(calls.MetadataCall(sorted(wanted), tells_operations=True))
+    metadata = await client.send_any(calls.MetadataCall(sorted(wanted), with_operations=True))
     missing = {topic.name: missing_among(wanted[topic.name], topic.operations) for topic in metadata.topics}
     return {name: some for name, some in missing.items() if some}
 
 
 def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
-    """Return the operations whose bits were not told."""
+    """Return the operations whose bits are not set."""
     return [] if told == _UNTOLD else [one for one in sorted(wanted) if not told >> one & 1]
 
 
 async def may_on_cluster(client: KafkaClient, operation: Operation) -> bool:
-    """Tell whether this user may do something with the cluster, or brokers do not tell."""
+    """Tell whether this user may do something with the cluster; also True where brokers do not tell."""
     return not missing_among([operation], await client.send_any(_ClusterOperationsCall()))
 
 
 class _ClusterOperationsCall(Call[int]):
-    """What this user may do with the cluster, a bit each: all that is taken of an answer to DescribeCluster."""
+    """Asks what this user may do with the cluster, a bit each; the rest of DescribeCluster's answer is skipped."""
 
     api_key = 60
     lowest = highest = 0
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.int8(1)  # tell operations
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> int:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> int:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         code = answer.int16()
         answer.text_or_none()  # the broker's message
@@ -67,7 +67,7 @@ class _ClusterOperationsCall(Call[int]):
         return _UNTOLD if code else operations
 
 
-def _read_broker(answer: Reader) -> None:
+def _read_broker(answer: AnswerReader) -> None:
     answer.int32()  # its id
     answer.text()  # host
     answer.int32()  # port

@@ -16,9 +16,9 @@ from typing import Final
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed
 
-from archiver.config.kafka_keys import PROVIDER_URL, Group, names_of
+from archiver.config.kafka_keys import PROVIDER_URL, KeyGroup, names_of
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.kafka.tokens import FunctionSource, OidcSource, Source, Tokens
+from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens, TokenSource
 from archiver.process.endpoint import port_of, split_url
 from archiver.process.loopback import leaves_in_clear
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Where = Callable[[str], str]  # a key -> how a message names it
 
 
-class Protocol(StrEnum):
+class SecurityProtocol(StrEnum):
     """librdkafka's values of security.protocol."""
 
     PLAINTEXT = "plaintext"
@@ -37,52 +37,52 @@ class Protocol(StrEnum):
 
     @property
     def has_tls(self) -> bool:
-        return self in {Protocol.SSL, Protocol.SASL_SSL}
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
 
     @property
     def has_sasl(self) -> bool:
-        return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
 PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
-_PLURAL: Final = "sasl.mechanisms"  # librdkafka takes both names
+_PLURAL: Final = "sasl.mechanisms"  # librdkafka's other name of the same key
 _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _VERIFICATION: Final = "enable.ssl.certificate.verification"
 _PROVIDER: Final = "token_provider"
 _PROXY: Final = "token_proxy"
 _PROVIDER_CA: Final = "https.ca.location"
 _OIDC: Final = "sasl.oauthbearer."
-_TLS_KEYS: Final = names_of(Group.TLS)
-_TOKEN_KEYS: Final = names_of(Group.TOKEN)
-_PASSWORD_KEYS: Final = names_of(Group.PASSWORD)
+_TLS_KEYS: Final = names_of(KeyGroup.TLS)
+_TOKEN_KEYS: Final = names_of(KeyGroup.TOKEN)
+_PASSWORD_KEYS: Final = names_of(KeyGroup.PASSWORD)
 _KERBEROS_SERVICE: Final = "sasl.kerberos.service.name"
 _CLIENT_ID: Final = f"{_OIDC}client.id"
 _CLIENT_SECRET: Final = f"{_OIDC}client.secret"
 _OIDC_NEEDED: Final = (_CLIENT_ID, _CLIENT_SECRET, PROVIDER_URL)
-_BY_MECHANISM: Final[Mapping[str, Group]] = {
-    "PLAIN": Group.PASSWORD,
-    "SCRAM-SHA-256": Group.PASSWORD,
-    "SCRAM-SHA-512": Group.PASSWORD,
-    "GSSAPI": Group.KERBEROS,
-    "OAUTHBEARER": Group.TOKEN,
+_BY_MECHANISM: Final[Mapping[str, KeyGroup]] = {
+    "PLAIN": KeyGroup.PASSWORD,
+    "SCRAM-SHA-256": KeyGroup.PASSWORD,
+    "SCRAM-SHA-512": KeyGroup.PASSWORD,
+    "GSSAPI": KeyGroup.KERBEROS,
+    "OAUTHBEARER": KeyGroup.TOKEN,
 }
-_SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # as it is
-_KEYS: Final = names_of(*(group for group in Group if group is not Group.CLIENT))  # beside PROTOCOL
+_SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # what a mechanism sends as it is
+_KEYS: Final = names_of(*(group for group in KeyGroup if group is not KeyGroup.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """One protocol and what it takes; plain and picklable, so that a task of Spark can have it."""
+    """A protocol and its properties; plain and picklable, so that a task of Spark can have them."""
 
-    protocol: Protocol = Protocol.PLAINTEXT
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     mechanism: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # checked, under librdkafka's names
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # checked, by librdkafka's names
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where) -> "Security":
-        """Take what concerns us of a `kafka:` section. Raises UsageError, which names what cannot be honoured."""
+        """Take the keys about security out of a `kafka:` section. Raises UsageError, which names keys that cannot be honoured."""
         protocol = _protocol(properties, where)
         given = {key: str(value) for key, value in properties.items() if key in _KEYS and key != _PLURAL}
         if _PLURAL in properties:
@@ -100,19 +100,19 @@ class Security:
         return made
 
     def describe(self) -> str:
-        """Tell for messages how brokers are talked to, and as whom."""
+        """Say for messages by which protocol brokers are reached, and as which user."""
         name = self.properties.get("sasl.username")
         return " ".join(
             [self.protocol, *([self.mechanism] if self.mechanism else []), *([f"as user {name}"] if name else [])]
         )
 
     def exposures(self, where: Where, *, is_near: bool) -> Iterator[str]:
-        """Tell what others on the way to the brokers can read or pretend; `is_near`: there is no way, they are on this machine.
+        """Say what others between us and the brokers can read or forge. `is_near`: the brokers are on this machine.
 
         SCRAM and Kerberos never send the password.
         """
         sent = _SENT.get(self.mechanism)
-        if self.protocol is Protocol.SASL_PLAINTEXT and sent and not is_near:
+        if self.protocol is SecurityProtocol.SASL_PLAINTEXT and sent and not is_near:
             yield f"{where(PROTOCOL)}: with {self.protocol} and {self.mechanism} the {sent} goes in clear to the brokers; take sasl_ssl"
         instead = f"{sent} and records" if self.protocol.has_sasl and sent else "records"
         given = self.properties
@@ -125,7 +125,7 @@ class Security:
             )
 
     def for_confluent(self) -> dict[str, object]:
-        """Properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""
+        """Return properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""
         ours = (*_TOKEN_KEYS, MECHANISM)
         found: dict[str, object] = {key: text for key, text in self.properties.items() if key not in ours}
         found[PROTOCOL] = self.protocol.value
@@ -133,12 +133,12 @@ class Security:
             found[MECHANISM] = self.mechanism
         if self.mechanism == "OAUTHBEARER":
             tokens = self._tokens()
-            tokens.current()  # why there is none is clear here; a client that is made without says nothing of it
+            tokens.current()  # raises with the reason; a client that is made without a token does not say why
             found["oauth_cb"] = _ShownToLibrdkafka(tokens)
         return found
 
     def for_aiokafka(self) -> dict[str, object]:
-        """Keyword arguments of AIOKafkaClient."""
+        """Return keyword arguments of AIOKafkaClient."""
         found: dict[str, object] = {"security_protocol": self.protocol.value.upper()}
         if self.protocol.has_tls:
             found["ssl_context"] = self._tls_context(lambda key: f"kafka: {key}")
@@ -213,7 +213,7 @@ class Security:
         extensions = {name.strip(): text.strip() for name, _, text in pairs}
         return Tokens(self._source(), extensions)
 
-    def _source(self) -> Source:
+    def _source(self) -> TokenSource:
         given = self.properties
         if _PROVIDER in given:
             return FunctionSource(given[_PROVIDER])
@@ -245,17 +245,17 @@ def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
 
 
 def _is_proxy(text: str) -> bool:
-    """A proxy may ask for a user and a password."""
+    """Tell whether a text is the address of a proxy; it may have a user and a password."""
     found = re.fullmatch(r"http://(?:[^\s/?#]+@)?([^\s/?#@]+)/?", text)
     return found is not None and bool(port_of(found[1]))
 
 
-def _protocol(properties: Mapping[str, object], where: Where) -> Protocol:
-    text = str(properties.get(PROTOCOL, Protocol.PLAINTEXT.value))
+def _protocol(properties: Mapping[str, object], where: Where) -> SecurityProtocol:
+    text = str(properties.get(PROTOCOL, SecurityProtocol.PLAINTEXT.value))
     try:
-        return Protocol(text.lower())
+        return SecurityProtocol(text.lower())
     except ValueError:
-        raise UsageError(f"{where(PROTOCOL)}: is not one of {', '.join(Protocol)}") from None
+        raise UsageError(f"{where(PROTOCOL)}: is not one of {', '.join(SecurityProtocol)}") from None
 
 
 def _mechanism(given: Mapping[str, str], where: Where) -> str:
@@ -265,16 +265,16 @@ def _mechanism(given: Mapping[str, str], where: Where) -> str:
         raise UsageError(f"{where(MECHANISM)}: {what} of {', '.join(_BY_MECHANISM)}")
     group = _BY_MECHANISM[mechanism]
     for key in given:
-        if key not in (*names_of(Group.TLS, group), MECHANISM):
+        if key not in (*names_of(KeyGroup.TLS, group), MECHANISM):
             raise UsageError(f"{where(key)}: does not go with {MECHANISM} {mechanism}")
-    for key in _PASSWORD_KEYS if group is Group.PASSWORD else ():
+    for key in _PASSWORD_KEYS if group is KeyGroup.PASSWORD else ():
         if not given.get(key):
             raise UsageError(f"{where(key)}: is missing; {MECHANISM} {mechanism} needs it")
     return mechanism
 
 
 def _check_kerberos(where: Where) -> None:
-    """Both libraries are often built without: better said now than at the first connection."""
+    """Refuse Kerberos where a library was built without it, as is common, and not at the first connection."""
     place = f"{where(MECHANISM)}: GSSAPI"
     if importlib.util.find_spec("gssapi") is None:
         raise UsageError(f"{place} needs the Python package gssapi: pip install gssapi")
@@ -303,16 +303,16 @@ def _load_own_certificate(context: ssl.SSLContext, given: Mapping[str, str], whe
         _as_file(certificate, given) as chain,
         _as_file(key, given) as private,
     ):
-        # With a password it cannot ask for one at the terminal.
+        # With a password given, OpenSSL does not ask for one at the terminal.
         context.load_cert_chain(chain, private, lambda: given.get("ssl.key.password", ""))
 
 
 @contextmanager
 def _as_file(key: str, given: Mapping[str, str]) -> Iterator[str]:
-    """OpenSSL takes files alone: what was given as text is one for a moment, in memory where the system has such."""
+    """Yield a text as a file for a moment, because OpenSSL takes files alone: in memory where the system has memfd."""
     if not key.endswith(".pem"):
         yield given[key]
-    elif hasattr(os, "memfd_create"):  # whatever ends us here leaves no key on a disk
+    elif hasattr(os, "memfd_create"):  # if the process is killed here, no key stays on a disk
         with os.fdopen(os.memfd_create("pem"), "w") as file:
             file.write(given[key])
             file.flush()
@@ -332,7 +332,7 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
         there = [key for key in keys if key in given]
         missing = [key for key in there if key.endswith(".location") and not os.access(given[key], os.R_OK)]
         key = (missing or there or [PROTOCOL])[0]
-        if key.endswith(".location") and "-----BEGIN" in given[key]:  # a private key, perhaps
+        if key.endswith(".location") and "-----BEGIN" in given[key]:  # it may be a private key: do not repeat the text
             raise UsageError(
                 f"{where(key)}: is the text of a PEM file, not its path; give it as {key.removesuffix('location')}pem"
             ) from None
@@ -346,18 +346,18 @@ def _blame(where: Where, *keys: str, given: Mapping[str, str]) -> Iterator[None]
 class _ShownToLibrdkafka:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._told = False
+        self._has_warned = False
 
     def __call__(self, _: str) -> tuple[str, float, str, dict[str, str]]:
         try:
             token = self._tokens.current()
         except (KafkaError, KafkaTemporaryError) as error:
-            # librdkafka says that a callback failed, not why; it asks again every ten seconds.
-            if not self._told:
+            # librdkafka does not say why a callback failed: log the reason. It calls again every ten seconds.
+            if not self._has_warned:
                 log.warning("%s", error)
-            self._told = True
+            self._has_warned = True
             raise
-        self._told = False
+        self._has_warned = False
         return token.text, token.expires_at_s, "", self._tokens.extensions
 
 
@@ -366,7 +366,7 @@ class _ShownToAiokafka(AbstractTokenProvider):  # type: ignore[misc] # aiokafka 
         self._tokens = tokens
 
     async def token(self) -> str:
-        # aiokafka takes its own errors only.
+        # aiokafka expects its own errors here.
         try:
             return (await self._tokens.current_soon()).text
         except KafkaTemporaryError as error:

@@ -1,4 +1,4 @@
-"""The `kafka:` section of the configuration, for both clients. Names are librdkafka's; what one of them cannot do is refused."""
+"""The `kafka:` section of the configuration, for both clients. Names are librdkafka's; keys that either client cannot honour are refused."""
 
 import dataclasses
 import difflib
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archiver.config.kafka_keys import Group, names_of
+from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.errors import UsageError
-from archiver.kafka.security import Protocol, Security, Where
+from archiver.kafka.security import Security, SecurityProtocol, Where
 from archiver.process.endpoint import split_host
 from archiver.process.logs import warn_once
 from archiver.process.loopback import is_loopback
@@ -22,7 +22,7 @@ _NUMBERS = {
     "connections.max.idle.ms": "connections_max_idle_ms",
 }
 _TEXTS = {"client.id": "client_id", "client.rack": "client_rack"}
-_KEYS = names_of(*Group)
+_KEYS = names_of(*KeyGroup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,14 @@ class KafkaSettings:
     request_timeout_ms: int = 30_000
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
-    connections_max_idle_ms: int = 540_000  # below the brokers' own 10 min; 0: never
+    connections_max_idle_ms: int = 540_000  # below the brokers' 10 min; 0: never closed
     security: Security = dataclasses.field(default_factory=Security)
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":
         """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it.
 
-        Warns, once, of what lets others on the way read or pretend.
+        Warns, once, of what others between us and the brokers can read or forge.
         """
         for key in properties:
             _refuse_unknown(key, where)
@@ -68,13 +68,13 @@ class KafkaSettings:
         return [found[0] for address in self.bootstrap_servers.split(",") if (found := split_host(address))]
 
     def for_tools(self) -> tuple[str, ...]:
-        """Options of Kafka's own tools, word by word. How to log in stands in a file of Java properties, which we have not."""
-        is_open = self.security.protocol is Protocol.PLAINTEXT
+        """Return options of Kafka's own tools, word by word, with a placeholder for the file of Java properties that has the login."""
+        is_open = self.security.protocol is SecurityProtocol.PLAINTEXT
         log_in = () if is_open else ("--command-config", "client.properties")
         return ("--bootstrap-server", self.bootstrap_servers, *log_in)
 
     def for_aiokafka(self) -> dict[str, object]:
-        """Keyword arguments of AIOKafkaClient."""
+        """Return keyword arguments of AIOKafkaClient."""
         return {
             "bootstrap_servers": self.bootstrap_servers.split(","),
             "client_id": self.client_id,
@@ -86,7 +86,7 @@ class KafkaSettings:
         }
 
     def for_confluent(self) -> dict[str, Any]:
-        """Properties of a confluent-kafka client, those alone that every kind of client knows."""
+        """Return the properties of a confluent-kafka client that every kind of client knows."""
         properties: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
@@ -102,7 +102,7 @@ class KafkaSettings:
 def _refuse_unknown(key: str, where: Where) -> None:
     if key in _KEYS:
         return
-    if "=" in key:  # Java's way to write it
+    if "=" in key:  # a Java property was pasted
         raise UsageError(f"{where(key)} has an = in it: a colon and a space stand between key and value in YAML")
     near = difflib.get_close_matches(key, _KEYS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(_KEYS))}"

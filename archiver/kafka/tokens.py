@@ -26,13 +26,15 @@ from archiver.process.mask import without_query, without_secrets
 
 Value = TypeVar("Value")
 
-PATIENCE_S: Final = 10.0  # for a token, or to import what gives it; a signal ends the program within 15 s
-_GIVE_UP_S = 300.0  # what hangs for so long is left alone, and another try is made beside it
-_SPARE_S = 60.0  # a token that expires sooner is not shown to anybody any more
-_LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # librdkafka counts the milliseconds until then
+TOKEN_PATIENCE_S: Final = (
+    10.0  # for a token, or for the import of its function; below the 15 s in which a signal ends the program
+)
+_GIVE_UP_S = 300.0  # a request that hangs for so long is abandoned, and another one is made
+_SPARE_S = 60.0  # a token that expires sooner is not used any more
+_LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # the latest expiry that librdkafka can compute with
 _MOST_BYTES = 1 << 20
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-_TEXT = re.compile(r"[\x21-\x7e]+")  # what librdkafka takes, and what has no end of its own within a SASL message
+_TEXT = re.compile(r"[\x21-\x7e]+")  # characters that librdkafka takes, and that do not end a field of a SASL message
 
 # What a function of the user's returns: a token, and when it expires, in milliseconds since the epoch.
 Function = Callable[[], tuple[str, int]]
@@ -40,7 +42,7 @@ Function = Callable[[], tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a broker takes for a password."""
+    """A token, which a broker takes in place of a password."""
 
     text: str = field(repr=False)
     expires_at_s: float  # since the epoch
@@ -67,22 +69,22 @@ class FunctionSource:
         )
 
     def check(self) -> None:
-        """See that it can be called. Raises UsageError, also when the import hangs."""
+        """Check that the function can be imported and called. Raises UsageError, also when the import hangs."""
         try:
-            _aside(self.find).result(PATIENCE_S)
+            _aside(self.find).result(TOKEN_PATIENCE_S)
         except TimeoutError:
-            raise UsageError(f"its import did not end within {PATIENCE_S:.0f} s; does it hang?") from None
+            raise UsageError(f"its import did not end within {TOKEN_PATIENCE_S:.0f} s; does it hang?") from None
 
     def find(self) -> Function:
-        """Import it. Raises UsageError, which does not repeat the name: it may be a token, or a user and a password."""
+        """Import the function. Raises UsageError without the name: somebody may have put a token or a password there."""
         module, colon, function = self.name.partition(":")
         if not (module and colon and function.isidentifier()):
             raise UsageError("is not like module:function")
         try:
             found = getattr(importlib.import_module(module), function, None)
-        except BaseException as error:  # also sys.exit() of a program that was meant to be started
+        except BaseException as error:  # also SystemExit, of a program that is no module
             is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-            reason = "there is no such module" if is_absent else _told(error)
+            reason = "there is no such module" if is_absent else _error_text(error)
             raise UsageError(
                 f"{reason}; is it installed beside the archiver, or in a folder that PYTHONPATH names in full?"
             ) from error
@@ -115,7 +117,7 @@ class OidcSource:
             {"Authorization": f"Basic {credentials}", "Accept": "application/json"},
         )
         try:
-            with self._opener().open(request, timeout=PATIENCE_S) as answer:
+            with self._opener().open(request, timeout=TOKEN_PATIENCE_S) as answer:
                 found = json.loads(answer.read(_MOST_BYTES))
             text = found["access_token"]
             if not isinstance(text, str):
@@ -124,19 +126,25 @@ class OidcSource:
         except urllib.error.HTTPError as error:
             is_final = error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _BUSY
             kind = PermissionError if is_final else OSError
-            with error:  # it is the answer, and holds the connection
+            with error:  # the error is the answer, and holds the connection
                 raise kind(f"{self} answered {_spelled_status(error.code)}{_hint(error)}") from None
         except urllib.error.URLError as error:
             raise OSError(f"{self}: {error.reason}") from None
         except http.client.HTTPException as error:
             raise OSError(f"{self} does not speak HTTP: {type(error).__name__}") from None
-        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):  # its text may quote a token
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            ArithmeticError,
+            RecursionError,
+        ):  # the text of these errors may quote a token
             raise OSError(
                 f"{self} answered no token: expected JSON with access_token, and expires_in in seconds"
             ) from None
 
     def _opener(self) -> urllib.request.OpenerDirector:
-        """The proxy of the configuration or none: the environment's was meant for other things than a secret."""
+        """Return an opener with the configured proxy or none: the environment's proxy was not meant to see a secret."""
         context = ssl.create_default_context(cafile=self.ca_location or None)
         return urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context),
@@ -146,19 +154,19 @@ class OidcSource:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The client's secret would go along, to whatever host an answer names."""
+    """Follows no redirect: the client's secret would be sent to whatever host an answer names."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - seven of urllib's
         return None
 
 
 def _spelled_status(code: int) -> str:
-    """Without the reason of the answer, which is any text."""
+    """Spell a status with our own reason: the reason in the answer may be any text."""
     return f"{code} {http.client.responses.get(code, '')}".strip()
 
 
 def _hint(error: urllib.error.HTTPError) -> str:
-    """Of a redirect; without its path, which may hold what nobody else should read."""
+    """Say where a redirect leads, without the path, which may hold a secret."""
     place = urllib.parse.urlsplit(error.headers.get("Location") or "")
     if not HTTPStatus.MULTIPLE_CHOICES <= error.code < HTTPStatus.BAD_REQUEST:
         return ""
@@ -168,18 +176,18 @@ def _hint(error: urllib.error.HTTPError) -> str:
     )
 
 
-Source = FunctionSource | OidcSource
+TokenSource = FunctionSource | OidcSource
 
 
 class Tokens:
     """The token of a source, kept while it is good. Safe for many threads.
 
-    A source is code of somebody else's and may hang: it is asked in a thread that nobody has to wait for, one at a time.
+    A source is foreign code and may hang: it is asked in a daemon thread, one at a time.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: TokenSource,
         extensions: Mapping[str, str],
         *,
         clock: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
@@ -188,13 +196,13 @@ class Tokens:
         self.extensions = dict(extensions)
         self._source = source
         self._clock = clock
-        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._patience_s = TOKEN_PATIENCE_S if patience_s is None else patience_s
         self._lock = threading.Lock()
         self._asked: Future[Token] | None = None
         self._asked_at_s = 0.0  # by the monotonic clock
 
     def current(self) -> Token:
-        """Raises KafkaError, or KafkaTemporaryError when the source is away, or hangs."""
+        """Return a token. Raises KafkaError, or KafkaTemporaryError when the source is away, or hangs."""
         asked, left_s = self._ask()
         try:
             return asked.result(left_s)
@@ -202,7 +210,7 @@ class Tokens:
             raise self._hangs() from None
 
     async def current_soon(self) -> Token:
-        """The same for a loop, which goes on meanwhile; it may be cancelled at any time."""
+        """Return a token without blocking the event loop. May be cancelled at any time."""
         asked, left_s = self._ask()
         if asked.done():
             return asked.result()
@@ -212,7 +220,7 @@ class Tokens:
             raise self._hangs() from None
 
     def _ask(self) -> tuple[Future[Token], float]:
-        """The answer, which may be on its way, and how long it is worth waiting for."""
+        """Return the answer, which may be under way, and for how many seconds to wait for it."""
         with self._lock:
             now_s = time.monotonic()
             if self._asked is None or not self._will_do(self._asked, now_s - self._asked_at_s):
@@ -236,7 +244,9 @@ class Tokens:
         except BaseException as error:  # noqa: BLE001 - code of the user's may raise anything, and call sys.exit()
             is_away = isinstance(error, OSError) and not isinstance(error, PermissionError)
             kind = KafkaTemporaryError if is_away else KafkaError
-            raise kind(f"there is no token: {_told(error)}") from None  # a traceback has its text, too
+            raise kind(
+                f"there is no token: {_error_text(error)}"
+            ) from None  # without the cause: a traceback would show its text
         if not _TEXT.fullmatch(token.text) or math.isnan(token.expires_at_s):
             raise KafkaError(
                 f"there is no token: what {self._source} gave is none: printable ASCII without blanks, and a time"
@@ -258,9 +268,9 @@ def _spelled(at_s: float) -> str:
 
 
 def _aside(work: Callable[[], Value]) -> "Future[Value]":
-    """Do it in a thread of its own, which does not keep the program from ending."""
+    """Call a function in a daemon thread, which does not keep the program from ending."""
     promised: Future[Value] = Future()
-    promised.set_running_or_notify_cancel()  # who stops waiting does not take it from others who wait
+    promised.set_running_or_notify_cancel()  # cannot be cancelled: others may wait for the same answer
 
     def run() -> None:
         try:
@@ -272,14 +282,14 @@ def _aside(work: Callable[[], Value]) -> "Future[Value]":
     return promised
 
 
-def _told(error: BaseException) -> str:
-    """Tell an error's text, where it has one; of what is no error, such as SystemExit, its kind, too."""
+def _error_text(error: BaseException) -> str:
+    """Return an error's text, where it has one; with its class where it is no Exception, such as SystemExit."""
     kind, text = type(error).__name__, without_secrets(str(error))
     return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))
 
 
 def _claimed_end_s(text: str) -> float:
-    """When a token itself says that it ends, if it is a JSON Web Token; a broker goes by that."""
+    """Return when a JSON Web Token itself says that it expires, which is what brokers go by; None for other tokens."""
     parts = text.split(".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(f"{parts[1]}==="))
@@ -290,5 +300,5 @@ def _claimed_end_s(text: str) -> float:
         TypeError,
         ArithmeticError,
         RecursionError,
-    ):  # another kind of token, which only who made it can read
+    ):  # another kind of token, which only its provider can read
         return math.inf

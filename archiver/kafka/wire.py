@@ -1,7 +1,7 @@
 """Kafka's wire format: our own requests, and how they go through aiokafka's connections.
 
 A `Call` knows its API, the versions it speaks, how to write itself and how to read its answer. aiokafka negotiates and
-carries it; the answer's bytes come back unread, so that a defect in reading is ours to report and not a broken connection.
+carries it. The answer's bytes come back unread, so that a defect in reading is reported as ours, and not as a broken connection.
 """
 
 import base64
@@ -24,7 +24,7 @@ _NO_UUID = bytes(16)
 _NOTHING = memoryview(b"")
 _LARGE_BYTES = 16 * 1024
 
-Answer = TypeVar("Answer")
+ParsedAnswer = TypeVar("ParsedAnswer")
 Item = TypeVar("Item")
 
 
@@ -33,7 +33,7 @@ class MalformedAnswerError(ValueError):
 
 
 def uuid_text(raw: bytes) -> str:
-    """As Kafka prints ids: base64 for URLs without padding; empty for the id that means none."""
+    """Return an id as Kafka prints it: base64 for URLs without padding; empty for the id that means none."""
     return "" if raw == _NO_UUID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
@@ -46,7 +46,7 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def uvarint(number: int) -> bytes:
-    """Seven bits a byte, lowest first."""
+    """Encode a number in seven bits a byte, lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -55,7 +55,7 @@ def uvarint(number: int) -> bytes:
     return bytes(out)
 
 
-class Writer:
+class RequestWriter:
     """Collects a request's bytes. `flexible` chooses the compact forms and the tagged fields of later versions."""
 
     __slots__ = ("_flexible", "_parts")
@@ -80,7 +80,7 @@ class Writer:
         self._parts.append(_INT64.pack(number))
 
     def count(self, number: int) -> None:
-        """The length of an array; -1 for null."""
+        """The length of an array; -1: null."""
         self._parts.append(uvarint(number + 1) if self._flexible else _INT32.pack(number))
 
     def text(self, text: str | None) -> None:
@@ -95,7 +95,7 @@ class Writer:
             self._parts.append(b"\0")
 
     def pieces(self) -> list[bytes | memoryview]:
-        """All of it, small parts together and large ones as they are: a batch of records need not be copied."""
+        """Return the request in pieces: small parts joined, large ones as they are, so that a batch of records is not copied."""
         pieces: list[bytes | memoryview] = []
         for is_large, run in groupby(self._parts, key=lambda part: len(part) >= _LARGE_BYTES):
             parts = list(run)
@@ -103,8 +103,8 @@ class Writer:
         return pieces
 
 
-class Reader:
-    """Walks an answer. Nothing is copied but numbers and names; every step is checked against the end."""
+class AnswerReader:
+    """Walks an answer. Only numbers and names are copied; each step is checked against the end."""
 
     __slots__ = ("_at", "_flexible", "_view")
 
@@ -154,7 +154,7 @@ class Reader:
         return self._view[start : self._at]
 
     def count(self) -> int:
-        """The length of an array; -1 for null."""
+        """The length of an array; -1: null."""
         return self.uvarint() - 1 if self._flexible else self.int32()
 
     def blob(self) -> memoryview:
@@ -189,22 +189,22 @@ class Reader:
         return found
 
 
-class Call(ABC, Generic[Answer]):
+class Call(ABC, Generic[ParsedAnswer]):
     """A request and how to read what comes back. `lowest`..`highest` are the versions that it can write."""
 
     api_key: ClassVar[int]
     lowest: ClassVar[int]
     highest: int
     flexible_from: ClassVar[int] = 0
-    throttle_ms: int = 0  # set by `read`: for so long the broker takes nothing more from this connection
-    when_sent: ClassVar[str] = "request.sent"  # the name (archiver.process.failpoints) of the place behind its sending
+    throttle_ms: int = 0  # set by `read`: for so long the broker reads nothing more from this connection
+    when_sent: ClassVar[str] = "request.sent"  # the failpoint (archiver.process.failpoints) behind the sending
 
     @abstractmethod
-    def write(self, out: Writer, version: int) -> None:
+    def write(self, out: RequestWriter, version: int) -> None:
         """Write the body."""
 
     @abstractmethod
-    def read(self, answer: Reader, version: int) -> Answer:
+    def read(self, answer: AnswerReader, version: int) -> ParsedAnswer:
         """Read the body of the answer."""
 
     @property
@@ -235,7 +235,7 @@ class PreparedCall:
 
     @property
     def RESPONSE_TYPE(self) -> "PreparedCall":  # noqa: N802 aiokafka's name
-        """Who reads the answer. Not kept: an object that holds itself lives, with a batch of records, until garbage is looked for."""
+        """What reads the answer. Made each time: an object that refers to itself would keep a batch of records until garbage is collected."""
         return self
 
     def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v1 | RequestHeader_v2:
@@ -243,8 +243,8 @@ class PreparedCall:
         return header(self, correlation_id=correlation_id, client_id=client_id)
 
     def pieces(self, header: bytes) -> list[bytes | memoryview]:
-        """The request behind its header."""
-        out = Writer(flexible=self._flexible)
+        """Return the request, its header first, in pieces."""
+        out = RequestWriter(flexible=self._flexible)
         out.raw(header)
         self._call.write(out, self.API_VERSION)
         return out.pieces()
@@ -253,12 +253,12 @@ class PreparedCall:
         return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)
 
     def decode(self, stream: BytesIO) -> "RawAnswer":
-        """The answer, unread. The stream has only its beginning, with the header that was parsed."""
+        """Return the answer, unread. The stream has only the beginning, with the header that was parsed."""
         body, self.received = self.received[stream.tell() :], _NOTHING
         return RawAnswer(self, body)
 
     def read(self, body: memoryview) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
-        return self._call.read(Reader(body, flexible=self._flexible), self.API_VERSION)
+        return self._call.read(AnswerReader(body, flexible=self._flexible), self.API_VERSION)
 
     def __repr__(self) -> str:
         return f"{self._call.name} v{self.API_VERSION}"

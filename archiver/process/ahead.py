@@ -8,7 +8,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_WAITING = 4  # results for each thread: they come in order, and one may take longer than those behind it
+_WAITING = 4  # results that may wait for each thread: they are yielded in order, and an early item may take the longest
 
 
 def run_ahead(

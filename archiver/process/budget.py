@@ -1,4 +1,4 @@
-"""Bytes that may be in memory at once, of what is asked for and of what has come."""
+"""A budget of bytes in memory at once: of answers that are asked for, and of those that have come."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class ByteBudget:
-    """Of one event loop. Who wants more than is free waits in line."""
+    """A budget of one event loop. Whoever wants more than is free waits in line."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -17,11 +17,11 @@ class ByteBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits."""
+        """Whether somebody waits for bytes to become free."""
         return self._first_in_line.locked()
 
     async def reserve(self, size: int) -> None:
-        """Wait until so many bytes are free, or all: what is larger than the budget is alone."""
+        """Wait until so many bytes are free. What is larger than the whole budget waits until all of it is."""
         async with self._first_in_line:
             while self._used and self._used + size > self.most_bytes:
                 self._freed.clear()
@@ -31,7 +31,7 @@ class ByteBudget:
 
     @asynccontextmanager
     async def reserved(self, size: int) -> AsyncIterator[None]:
-        """The same for a block."""
+        """Reserve bytes for a `with` block."""
         await self.reserve(size)
         try:
             yield
@@ -39,7 +39,7 @@ class ByteBudget:
             self.free(size)
 
     def add(self, size: int) -> None:
-        """Count bytes that are there already."""
+        """Count bytes that are in memory already, without waiting."""
         self._used += size
 
     def free(self, size: int) -> None:

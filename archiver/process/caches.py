@@ -1,6 +1,6 @@
-"""Where it is kept what was made once so that later starts are quick: beside the code, or in the user's cache.
+"""Where compiled code is kept, so that later starts are quick: beside our own code, or in the user's cache.
 
-It is code, and runs as we do: nobody else may have a hand in it (docs/decisions/0035-code-that-is-kept-is-ours.md).
+What is kept there runs as we do: nobody else may have a hand in it (docs/decisions/0035-code-that-is-kept-is-ours.md).
 """
 
 import os
@@ -19,18 +19,18 @@ _NOT_FOR_OTHERS_TO_WRITE: Final = 0o755
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePlace:
-    """A folder or a file, which may be there or not."""
+    """A folder or file of the cache, which may exist or not."""
 
     path: Path
-    mode: int  # of folders; files have what is left without the right to enter
-    trusted: frozenset[int] = frozenset()  # whose code we run anyway, beside our own and root's
+    mode: int  # of folders; files get the same rights, but for the right to enter
+    trusted: frozenset[int] = frozenset()  # users whose code we run anyway, besides ourselves and root
 
     def exposure(self, within: Sequence[Path] = ()) -> str:
-        """Say who else could change it, or these files that it has; empty: nobody."""
+        """Say who else could change this place, or these files in it; empty: nobody."""
         return exposure(self.path, *within, trusted=self.trusted)
 
     def make(self, folder: Path) -> bool:
-        """Make a folder of it, where that is missing. Tells whether something can be put there that stays ours alone."""
+        """Create a folder of the cache where it is missing. Returns whether what is put there stays ours alone."""
         if exposure(folder, trusted=self.trusted):
             return False
         try:
@@ -44,7 +44,7 @@ class CachePlace:
 
     @contextmanager
     def making_files(self) -> Iterator[None]:
-        """Have others do no more with files that are made within the block than with the folder. Other threads' are, too."""
+        """Give files that are created within the block the rights of the folder. That holds for all threads of the process."""
         before = os.umask(0o777 & ~self.mode)
         try:
             yield
@@ -53,10 +53,10 @@ class CachePlace:
 
 
 def cache_places(code: Path, name: str) -> list[CachePlace]:
-    """Return both places of that name, for what belongs to this folder of code, whether they are there or not.
+    """Return the two places of that name for what is compiled from a folder of code, whether they exist or not.
 
-    Beside the code it is for whoever may read that: an image makes it as another user. Who owns the code, or a folder
-    above it, can run code as us anyway.
+    The place beside the code is for everybody who may read the code: an image fills it as another user. Whoever owns the
+    code, or a folder above it, can run code as us anyway.
     """
     beside = CachePlace(
         path=code / "__pycache__" / name,
@@ -70,5 +70,5 @@ def cache_places(code: Path, name: str) -> list[CachePlace]:
 
 
 def home_cache() -> Path:
-    """Return the user's. RuntimeError for one without a home."""
+    """Return the user's cache. Raises RuntimeError for a user without a home."""
     return Path.home() / ".cache" / "kafka-archiver"

@@ -1,4 +1,4 @@
-"""Child processes that go with this one, however it goes: also when it is killed."""
+"""Child processes that end with this one, however it ends: also when it is killed."""
 
 import os
 import subprocess
@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 # The background shell reads a pipe that only the parent writes to: a line sends it home, end of file means that the parent
-# is gone, and then the child goes, and whatever it has started in its group. `exec` keeps the pid, which is the child's.
+# is gone, and then it kills the child's group. `exec` keeps the shell's pid, which is therefore the child's.
 _WATCHED: Final = '(read -r _ <"/dev/fd/$0" || kill -KILL -$$) >/dev/null 2>&1 & exec "$@"'
 
 
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401 - those of Popen
     """Start a process as Popen does, in a session of its own: a Ctrl-C at the terminal reaches this process alone.
 
-    Its stdin is empty where `options` do not name one. Poll or wait for it: only then its watcher goes, too.
+    Its stdin is empty where `options` do not name one. Poll it or wait for it: only then its watcher ends, too.
     """
     return _Child(command, **{"stdin": subprocess.DEVNULL, **options})
 

@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[Any]  # integers, as few bytes each as they need
-Places = slice | Numbers  # which values are taken: from one up to another, or one by one
+Places = slice | Numbers  # which values are taken: a range, or one by one
 
 Value = TypeVar("Value")
 _T = TypeVar("_T")
 
-CHUNK: Final = 2048  # values that are worked on at once where Python has to look at each
+CHUNK: Final = 2048  # values that are Python objects at the same time
 _NARROW: Final = (np.uint8, np.uint16, np.uint32)
 _LARGEST: Final = 2**63 - 1
 
 
 class Lazy(Sequence[Value], Generic[Value]):
-    """A sequence that holds columns, and makes a value when it is looked at."""
+    """A sequence over columns, which makes each value when somebody asks for it."""
 
     @abstractmethod
     def value(self, place: int) -> Value:
@@ -59,7 +59,7 @@ class Lazy(Sequence[Value], Generic[Value]):
 
 
 class Chain(Sequence[Value], Generic[Value]):
-    """Sequences one behind the other, as one; without those that are empty."""
+    """Several sequences one behind the other, as one sequence; empty ones are left out."""
 
     def __init__(self, blocks: Iterable[Sequence[Value]]) -> None:
         flat = (inner for block in blocks for inner in (block.blocks if isinstance(block, Chain) else (block,)))
@@ -109,13 +109,13 @@ class Chain(Sequence[Value], Generic[Value]):
 
 
 class Texts(Lazy[str]):
-    """Texts of about one length, as bytes. Where all are hex digits of one length, two take a byte."""
+    """Texts of about the same length, as bytes. Where all are hex digits of one length, two digits take a byte."""
 
     __slots__ = ("content", "digits")
 
     def __init__(self, content: Numbers, digits: int = 0) -> None:
         self.content = content
-        self.digits = digits  # of each, where they are hex
+        self.digits = digits  # how many each text has, where all are hex
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Texts":
@@ -128,7 +128,7 @@ class Texts(Lazy[str]):
 
     @classmethod
     def same(cls, text: str, count: int) -> "Texts":
-        """Return so many times the same text; it takes no more room than one."""
+        """Return the same text so many times, in the memory of one."""
         one = cls.of([text])
         return cls(np.broadcast_to(one.content, count) if count else one.content[:0], one.digits)
 
@@ -157,7 +157,7 @@ class Texts(Lazy[str]):
         return [joined[start : start + digits] for start in range(0, len(joined), digits)]
 
     def are(self, other: "Texts") -> npt.NDArray[np.bool_]:
-        """Tell of each whether it is the one at the same place of others."""
+        """Tell of each text whether the other column has the same one at its place."""
         if self.digits and self.digits == other.digits:
             width = self.digits // 2
             ours, theirs = (
@@ -185,7 +185,7 @@ def _as_bytes(texts: Sequence[str]) -> Numbers:
 
 
 def narrow(numbers: Numbers) -> Numbers:
-    """Return the same numbers in as few bytes each as they need."""
+    """Return the same numbers in the narrowest type that holds all of them."""
     if not len(numbers) or numbers.dtype.itemsize == 1 or int(numbers.min()) < 0:
         return numbers
     largest = int(numbers.max())
@@ -195,12 +195,12 @@ def narrow(numbers: Numbers) -> Numbers:
 
 
 def same(number: int, count: int) -> Numbers:
-    """Return so many times the same number; it takes no more room than one."""
+    """Return the same number so many times, in the memory of one."""
     return np.broadcast_to(narrow(np.array([number], np.int64))[0], count)
 
 
 def total(numbers: Numbers) -> int:
-    """Add up, exactly."""
+    """Add up numbers, without overflow."""
     if not len(numbers):
         return 0
     most = max(abs(int(numbers.max())), abs(int(numbers.min())))
@@ -208,12 +208,12 @@ def total(numbers: Numbers) -> int:
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Cut so many values into pieces that may be Python objects at once."""
+    """Cut so many values into pieces of CHUNK."""
     return (slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
 
 
 def as_slice(places: Numbers) -> Places:
-    """Return places as a slice where they follow each other: what it takes is no copy then."""
+    """Return places as a slice where they follow each other: taking a slice copies nothing."""
     if not len(places):
         return slice(0, 0)
     first, last = int(places[0]), int(places[-1])

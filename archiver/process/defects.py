@@ -13,18 +13,22 @@ from typing import Final
 from archiver.errors import ArchiverError
 from archiver.process.text import printable
 
-LIFETIME_S: Final = 30 * 24 * 3600  # long enough to send one in; texts of errors may quote what users keep apart
+LIFETIME_S: Final = (
+    30 * 24 * 3600
+)  # long enough to send a file in; no longer, because errors may quote what users keep secret
 _PREFIX, _SUFFIX = "archiver-defect-", ".txt"
-_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")  # as mkstemp makes them
+_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")  # the names that mkstemp makes
 _HEAD: Final = (
     "Look through this file before you send it to anybody: the text of an error may quote parts of records, names and"
     f" addresses.\nA backup on this machine, or the next defect, deletes it {LIFETIME_S // 86400} days after it was written.\n\n"
 )
-_written: Final[dict[tuple[str, str, int], str]] = {}  # a place that fails every minute makes one file
+_written: Final[
+    dict[tuple[str, str, int], str]
+] = {}  # by place in the code: a place that fails every minute makes one file
 
 
 def as_ours(error: BaseException, where: object = "") -> ArchiverError:
-    """Return an error as it is, or a defect as an error that asks for a report."""
+    """Return an ArchiverError as it is, and any other exception (a defect) as an error that asks for a report."""
     if isinstance(error, ArchiverError):
         return error
     place = f"{where}: " if str(where) else ""
@@ -34,7 +38,7 @@ def as_ours(error: BaseException, where: object = "") -> ArchiverError:
 
 
 def call_for_report(error: BaseException) -> str:
-    """Write a traceback down. Returns what its reader is asked for."""
+    """Write a traceback to a file. Returns a sentence that asks to report it."""
     return f"please report it, with {write_down(error)} (look through it first: parts of records may be in it)"
 
 
@@ -57,16 +61,16 @@ def write_down(error: BaseException) -> str:
 
 
 def sweep_defects() -> None:
-    """Delete such files that are old enough, and ours: also those of runs before this one."""
+    """Delete our own files of tracebacks that are old enough, those of earlier runs included."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
-                with suppress(OSError):  # another process was quicker
+                with suppress(OSError):  # another process has deleted it
                     _delete_if_old(entry)
 
 
 def _delete_if_old(entry: "os.DirEntry[str]") -> None:
-    """Everybody may write to a folder for temporary files: a link is followed nowhere, and what others own is theirs."""
+    """Delete one file. Everybody may write to the folder: no link is followed, and files of other users are left alone."""
     found = entry.stat(follow_symlinks=False)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     if is_ours and time.time_ns() / 1e9 - found.st_mtime > LIFETIME_S:

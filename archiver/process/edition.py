@@ -9,7 +9,7 @@ from archiver import __version__
 
 @cache
 def edition() -> str:
-    """Return the version, and a digest of all sources: a packed copy of them has the same."""
+    """Return the version and a digest of all sources. A packed copy of the sources has the same edition."""
     here = Path(__file__).parents[1]
     found = hashlib.sha256()
     for path in sorted(here.rglob("*.py")):

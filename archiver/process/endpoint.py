@@ -1,4 +1,4 @@
-"""Where something listens: a host and its port, and the addresses that begin with them."""
+"""Host and port of an endpoint, and the parts of an http address."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _LAST_PORT: Final = 65535
 
 
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """Return the host of `host` or `host:port`, and its port where it has one; None: it is neither, or no port is that high."""
+    """Return the host of `host` or `host:port`, and its port where it has one; None: the text is neither, or the port is too high."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None
@@ -18,13 +18,13 @@ def split_host(text: str) -> tuple[str, int | None] | None:
 
 
 def port_of(text: str) -> int | None:
-    """Return the port of `host:port`; None: it is not that, or there is no such port."""
+    """Return the port of `host:port`; None: the text is not of this form, or the port is too high."""
     found = split_host(text)
     return None if found is None else found[1]
 
 
 def split_url(text: str) -> tuple[str, str, int | None, str] | None:
-    """Return scheme, host, port and the rest of an http address that nobody's name is in; None: it is no such address."""
+    """Return scheme, host, port and the rest of an http address without a user's name; None: the text is no such address."""
     found = _URL.fullmatch(text)
     host = split_host(found[2]) if found is not None else None
     if found is None or host is None or host[1] == 0:

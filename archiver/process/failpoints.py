@@ -7,9 +7,9 @@ _armed: dict[str, tuple[int, signal.Signals]] = {}
 
 
 def arm(text: str) -> None:
-    """`name` or `name:count`: die by SIGKILL when the place is reached for the count-th time. Empty: never.
+    """Choose the place: `name` or `name:count`: die by SIGKILL when it is reached for the count-th time. Empty: never.
 
-    `name:count:stop`: stand still there, until somebody sends SIGCONT.
+    `name:count:stop`: stop there, until somebody sends SIGCONT.
     """
     _armed.clear()
     if text:
@@ -19,7 +19,7 @@ def arm(text: str) -> None:
 
 
 def reach(name: str) -> None:
-    """Tell that the place is reached."""
+    """Mark a place: the process dies or stops here, if the place is armed."""
     if name not in _armed:
         return
     left, number = _armed[name]

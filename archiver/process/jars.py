@@ -26,13 +26,13 @@ IVY_MODULE: Final = """\
 </ivy-module>
 """
 _DEPENDENCY: Final = '    <dependency org="{0}" name="{1}" rev="{2}" transitive="{3}" conf="default->default"/>'
-_TOLD: Final = 3  # jars in an error
-_DIGITS: Final = 12  # of a SHA-256 in an error
+_TOLD: Final = 3  # jars that an error names
+_DIGITS: Final = 12  # of a SHA-256 that an error shows
 _LISTED: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S+)")
 
 
 class Module(NamedTuple):
-    """What a registry calls by these three names."""
+    """A module of a Maven registry, by the three parts of its name."""
 
     organisation: str
     name: str
@@ -43,13 +43,13 @@ class Module(NamedTuple):
 class JarFolder:
     """Modules whose jars lie in one folder."""
 
-    name: str  # of the folder, and in the list of hashes
+    name: str  # of the folder, and of its entries in the list of hashes
     modules: tuple[Module, ...]
     with_dependencies: bool = True
 
 
 def fetch_jars(wanted: JarFolder, cache_dir: Path, hashes: Path) -> Path:
-    """The folder `<cache_dir>/<name>`, fetched when absent; compared with the list before each process's first use.
+    """Return the folder `<cache_dir>/<name>`, fetched when absent; each process compares it with the list before its first use.
 
     The folder appears whole and compared, or not at all, also when two processes fetch at once. Ivy's own settings hold: a
     file `~/.ivy2/ivysettings.xml`, where there is one, names another registry or a mirror.
@@ -66,7 +66,7 @@ def fetch_jars(wanted: JarFolder, cache_dir: Path, hashes: Path) -> Path:
             try:
                 fetched.rename(folder)
             except OSError:
-                if not folder.is_dir():  # else someone else was first, with the same jars
+                if not folder.is_dir():  # else another process has fetched the same jars
                     raise
     compare_folder(folder, hashes)
     return folder
@@ -74,12 +74,12 @@ def fetch_jars(wanted: JarFolder, cache_dir: Path, hashes: Path) -> Path:
 
 @cache
 def compare_folder(folder: Path, hashes: Path) -> None:
-    """An error unless the folder has exactly the files that are listed under its name. 80 ms for a broker's jars."""
+    """Raise an error unless the folder has exactly the files that are listed under its name. 80 ms for a broker's jars."""
     _compare(folder, folder.name, hashes, f"Delete {folder}, and it is fetched again")
 
 
 def hash_lines(folder: Path, name: str) -> Iterator[str]:
-    """Of each file in the folder, as sha256sum writes them and `read_hashes` reads them."""
+    """Return a line for each file in the folder, as sha256sum writes it and `read_hashes` reads it."""
     for path in sorted(folder.iterdir()):
         yield f"{_sha256(path)}  {name}/{path.name}"
 
@@ -136,7 +136,7 @@ def _sha256(path: Path) -> str:
 
 
 def retrieve_jars(wanted: JarFolder, staging: Path) -> Path:
-    """A folder in `staging` with what the registry sent. It is compared with nothing yet."""
+    """Return a folder in `staging` with the jars that the registry sent; nobody has compared their hashes yet."""
     java, ivy, jars = check_java(), _find_ivy(), staging / "jars"
     asked = staging / "ivy.xml"
     transitive = str(wanted.with_dependencies).lower()
@@ -162,13 +162,13 @@ def _jars_of(module: Module, jars: Path) -> list[Path]:
 def _settings() -> Path:
     try:
         home = Path.home()
-    except RuntimeError:  # a user without one; never the current folder, where anybody may have put a file
+    except RuntimeError:  # a user without a home; never take the current folder, where anybody may have put a file
         home = Path("/")
     return home / ".ivy2" / "ivysettings.xml"
 
 
 def _find_ivy() -> Path:
-    """PySpark carries Ivy. It is found without an import, which would be another layer and two seconds."""
+    """Return the jar of Ivy that PySpark brings. PySpark itself is not imported: only spark/ may, and it takes two seconds."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ArchiverError("fetching jars needs PySpark: pip install 'kafka-archiver[demo]'")

@@ -11,7 +11,7 @@ OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
 
 
 def check_java() -> str:
-    """The path of a Java that runs a broker; an error with the next step where there is none."""
+    """Return the path of a Java that runs a broker. Raises an error with the next step where there is none."""
     java = shutil.which("java")
     if java is None:
         raise ArchiverError(f"Java is not installed: install Java {OLDEST_JAVA} or later and put `java` on the PATH")
@@ -24,11 +24,11 @@ def check_java() -> str:
 
 
 def run_to_end(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """What it wrote, to both streams, is `stdout`."""
+    """Run a program to its end. `stdout` of the result has both of its streams."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
         try:
             printed, _ = process.communicate()
-        except BaseException:  # on Ctrl-C subprocess.run would leave it alone while it still writes
+        except BaseException:  # on Ctrl-C subprocess.run would not wait for the program, which still writes
             process.kill()
             process.wait()
             raise
@@ -36,5 +36,5 @@ def run_to_end(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def last_lines(text: str, count: int) -> str:
-    """For error messages: those that are not empty."""
+    """Return the last lines that are not empty, for an error message."""
     return "\n".join([line for line in text.splitlines() if line.strip()][-count:])

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-Values = Iterator[list[object]]  # a list, as one list behind the other
+Values = Iterator[list[object]]  # a long list, piece by piece
 
 _SPACE: Final = " \t\r\n"
-_MOST_OPEN: Final = 1 << 20  # characters of which no piece is whole: a value of ours has 2,048
-_MOST_NAMES: Final = 100  # each costs a copy of the text that is in sight; ours are 24
+_MOST_OPEN: Final = 1 << 20  # characters that are held while a value is incomplete: values of ours have up to 2,048
+_MOST_NAMES: Final = 100  # each name costs a copy of the text that is held; our objects have 24
 _decoder = json.JSONDecoder()
 
 
@@ -21,7 +21,7 @@ class JsonColumns:
         self._text = ""
 
     def __iter__(self) -> Iterator[tuple[str, object | Values]]:
-        """Yield names and values; what a list has must be taken before the next name."""
+        """Yield names and values. A list must be read to its end before the next name is asked for."""
         self._take("{")
         if self._next() == "}":
             self._take("}")
@@ -63,7 +63,7 @@ class JsonColumns:
         self._text = self._text[1:]
 
     def _value(self) -> object:
-        """Read one value that is not long; a number is whole only when something follows it."""
+        """Read one value that is no long list. A number is complete only when something follows it."""
         self._next()
         while True:
             with suppress(ValueError):
@@ -75,11 +75,11 @@ class JsonColumns:
                 raise ValueError("it ends too soon")
 
     def _list(self) -> Values:
-        """Read a list up to the last comma that is in sight: one within a text leaves that text open, and is none."""
+        """Yield the items up to the last comma that is held. A comma within a text leaves that text open, and does not count."""
         self._take("[")
         while True:
             if "]" in self._text:
-                with suppress(ValueError):  # a bracket within a text
+                with suppress(ValueError):  # that bracket was within a text
                     values, end = _decoder.raw_decode(f"[{self._text}")
                     self._text = self._text[end - 1 :]
                     yield values

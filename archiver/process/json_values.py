@@ -1,4 +1,4 @@
-"""JSON that anybody may have written: each value of its kind and within its bounds, or a ValueError."""
+"""Reads JSON that anybody may have written: each value has its kind and is within its bounds, or a ValueError is raised."""
 
 import json
 import re
@@ -8,15 +8,15 @@ from reprlib import repr as short_repr
 from typing import Any, Final, NoReturn
 
 LARGEST: Final = 2**63 - 1
-MOST_TEXT: Final = 2048  # characters: metadata of an object have no more in all, names of Kafka 249
-_MOST_DEPTH: Final = 32  # lists and objects within each other: ours have six
+MOST_TEXT: Final = 2048  # characters: an object's metadata have no more in all, and names in Kafka 249
+_MOST_DEPTH: Final = 32  # lists and objects within each other; ours are six deep
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _HALF_A_PAIR: Final = re.compile(r"\\u[dD][89abAB]")
 
 
 def parse_json(content: bytes | str) -> object:
-    """Parse a text of which nobody says who wrote it: no NaN, no depth that breaks who walks through it, nothing that cannot be spelled."""
+    """Parse JSON of an unknown writer. Refused are NaN, a depth that would exhaust the stack, and text that UTF-8 cannot write."""
     text = content.decode() if isinstance(content, bytes) else content
     try:
         found: object = _decoder.decode(text)
@@ -46,7 +46,7 @@ def _check_depth(found: object) -> None:
 
 
 def as_number(value: object, least: int = 0, most: int = LARGEST) -> int:
-    """Take a whole number within bounds, both of them included; true is none."""
+    """Take a whole number within bounds, both included. `true` is no number."""
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{short_repr(value)} where a number from {least} to {most} was to come")
     return value

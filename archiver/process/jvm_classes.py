@@ -14,15 +14,15 @@ from archiver.process.tampering import REMEDY, exposure
 
 log = logging.getLogger(__name__)
 
-# What the file cannot be used for, or a class that it cannot hold, is no message for anybody.
+# Quiet: that a file cannot be used, or cannot hold some class, is nothing that a user could mend.
 _QUIETLY = "-Xlog:disable"
-_CHECKSUM_BYTES: Final = 4  # behind what the JVM has written, which reads no further
+_CHECKSUM_BYTES: Final = 4  # at the end of the file, behind what the JVM reads
 
 
 def options_to_read(file: Path, trusted: Collection[int] = ()) -> list[str]:
-    """Return options for a JVM; none where others than `trusted` users may have changed the file, which is told.
+    """Return options with which a JVM reads the file; none, and a warning, where other than `trusted` users may change it.
 
-    By another Java, or with other jars, a JVM starts as if there were no such file.
+    Another Java, or a JVM with other jars, ignores the file.
     """
     if not os.access(file, os.R_OK):
         return []
@@ -35,7 +35,7 @@ def options_to_read(file: Path, trusted: Collection[int] = ()) -> list[str]:
 
 @contextmanager
 def options_to_write(file: Path, mode: int = 0o600) -> Iterator[list[str]]:
-    """Give options for a JVM that ends by itself within the block. The file appears whole, or not at all."""
+    """Yield options with which a JVM writes the file when it ends, within the block. The file appears whole, or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{file.name}-", dir=file.parent) as folder:
         written = Path(folder) / file.name
@@ -48,7 +48,7 @@ def options_to_write(file: Path, mode: int = 0o600) -> Iterator[list[str]]:
 
 
 def _is_whole(file: Path) -> bool:
-    """A JVM that maps a file that was cut dies, of one with other bits anything may come. To look takes 60 ms for 150 MB."""
+    """Check the CRC before a JVM maps the file: a truncated file crashes it, and changed bits may do anything. 60 ms for 150 MB."""
     try:
         with (
             file.open("rb") as opened,
@@ -58,7 +58,7 @@ def _is_whole(file: Path) -> bool:
             whole[-_CHECKSUM_BYTES:] as checksum,
         ):
             return _checksum(written) == checksum
-    except (OSError, ValueError):  # it is not there, may not be read, or is empty
+    except (OSError, ValueError):  # the file is missing, unreadable, or empty
         return False
 
 

@@ -1,4 +1,4 @@
-"""What is seen of a run: logs, the names of their fields, and progress."""
+"""Logs of a run, the names of their fields, and the logger of progress."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ class LogField(StrEnum):
 
 
 def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False, quiet: bool = False) -> None:
-    """All logs go to stderr. Ours of level INFO only when verbose; progress unless quiet. A second call replaces the first."""
+    """Send all logs to stderr: our own of level INFO only when verbose, progress unless quiet. A second call replaces the first."""
     handler = _StderrHandler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     root = logging.getLogger()
@@ -41,24 +41,24 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False, quiet:
 
 
 def writes_json() -> bool:
-    """Tell whether logs are JSON lines: then a program reads standard error, and every line there must be one."""
+    """Tell whether logs are JSON lines: then a program reads standard error, and each line there must be JSON."""
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn of what holds for a whole run, however many parts come across it."""
+    """Warn once of what holds for a whole run, however many of its parts meet it."""
     logging.getLogger("archiver").warning("%s", text)
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to the stderr of the moment: while a progress line stands there, rich puts its own in between."""
+    """Writes to what is sys.stderr at the moment: while rich shows a line of progress, it replaces sys.stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
-        except OSError:  # it cannot be written; the run goes on
+        except OSError:  # stderr cannot be written to; the run goes on
             return
         except Exception as error:  # noqa: BLE001 - nor can it be spelled, which is a defect of ours
             with suppress(OSError):
@@ -90,6 +90,6 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _traceback(record: logging.LogRecord) -> str:
-    """Write it to a file, and tell where: a traceback is for who mends the program, not for who runs it."""
+    """Write the traceback to a file, and log where: tracebacks are for those who mend the program, not for its users."""
     error = record.exc_info[1] if record.exc_info else None
     return "" if error is None else write_down(error)

@@ -1,4 +1,4 @@
-"""Addresses of this machine alone: what goes there in clear, nobody else on the way can read."""
+"""Loopback addresses: clear text that is sent to them never leaves this machine."""
 
 import ipaddress
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What must not be shown of a text that somebody wrote into the configuration."""
+"""Masks what may be secret in a text that is shown: users in addresses, queries, tokens."""
 
 import re
 from typing import Final
@@ -11,19 +11,19 @@ _NAMES: Final = "secret|password|passwd|pwd|token|assertion|signature|credential
 
 
 def without_users(text: str) -> str:
-    """For messages of others: what stands before an @ may hold a password."""
-    # Looked for at the begin of a word alone: from each of its letters, 60 KB without an @ held up all threads for 20 s.
+    """Mask the user part of addresses in a text of somebody else's: it may hold a password."""
+    # The pattern begins at the begin of a word: tried at each letter, 60 KB without an @ held up all threads for 20 s.
     return re.sub(r"(?<![^\s\"'`])([A-Za-z][A-Za-z0-9+.-]*://)?[^\s\"'`]+@", rf"\g<1>{MASK}@", text)
 
 
 def without_query(url: str) -> str:
-    """What stands behind a ? or a # may be a key."""
+    """Cut an address at ? or #: what follows may be a key."""
     found = re.search(r"[?#]", url)
     return url if found is None else f"{url[: found.end()]}{MASK}"
 
 
 def without_secrets(text: str) -> str:
-    """For errors of code that is not ours: users in addresses, what stands behind a ? or a #, and what is named or looks like a token."""
+    """Mask a text of foreign code: users in addresses, what follows a ? or #, and what is named, or looks like, a token."""
     without_keys = re.sub(r"(\?|(?<=\S)#)[^\s\"'<>()]+", rf"\g<1>{MASK}", without_users(text))
     without_tokens = re.sub(rf"(?i)\b(bearer|basic)(\s+)(?!(?:{_WORDS})\b)\S+", rf"\1\2{MASK}", without_keys)
     named = re.sub(

@@ -10,8 +10,6 @@ from archiver.process.text import printable
 
 if TYPE_CHECKING:
     from rich.status import Status
-from typing import TYPE_CHECKING
-
 from archiver.process.logs import LogField, progress_log
 from archiver.process.text import spell_count
 
@@ -21,8 +19,8 @@ PROGRESS_EVERY_S: Final = 5.0
 class Progress:
     """How far a long activity is: a line that changes on a terminal, a log line every few seconds elsewhere.
 
-    `tell` may be called as often as one likes, from one thread. Elsewhere than on a terminal, what is told before a long silence
-    is logged when it is due. `close` also shows the last line that was told.
+    `report` may be called as often as one likes, from one thread. Where there is no terminal, a report that came too soon
+    to be logged is logged when a line is due, unless a newer one replaced it. `close` logs the last report.
     """
 
     def __init__(
@@ -38,21 +36,21 @@ class Progress:
         self._every_s = every_s
         self._clock = clock
         self._started = self._logged = clock()
-        self._untold = ""
+        self._still_unchanged = ""
         self._due: threading.Timer | None = None
         self._logging = threading.Lock()
         self._status: Status | None = None
         self._on_terminal = not quiet and sys.stderr.isatty()
 
-    def tell(self, text: str) -> None:
-        """`text` is how far it is now; it replaces what was told before."""
+    def report(self, text: str) -> None:
+        """Report how far the activity is now; this replaces the report before."""
         if self._quiet:
             return
         if self._on_terminal:
             self._show(text)
             return
         with self._logging:
-            self._untold = text
+            self._still_unchanged = text
             left_s = self._every_s - (self._clock() - self._logged)
             if left_s <= 0:
                 self._log()
@@ -61,8 +59,8 @@ class Progress:
                 self._due.daemon = True
                 self._due.start()
 
-    def say(self, text: str) -> None:
-        """Tell once what does not change: a line at once, on a terminal, too. Elsewhere it tells when the next one comes."""
+    def announce(self, text: str) -> None:
+        """Log a line of its own at once, on a terminal, too. Elsewhere the line also says when the next one comes."""
         if self._quiet:
             return
         left_s = max(0.0, self._every_s - (self._clock() - self._logged))
@@ -70,7 +68,7 @@ class Progress:
         progress_log.info("%s%s", text, soon, extra=self._fields())
 
     def close(self) -> None:
-        """May be repeated."""
+        """Log the last report, and take the line off the terminal. May be repeated."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -78,7 +76,7 @@ class Progress:
 
     def _log_rest(self) -> None:
         with self._logging:
-            if self._untold:
+            if self._still_unchanged:
                 self._log()
 
     def _show(self, text: str) -> None:
@@ -93,7 +91,7 @@ class Progress:
         console = Console(stderr=True)
         if console.is_dumb_terminal:  # rich shows nothing there
             self._on_terminal = False
-            self.tell(text)
+            self.report(text)
             return
         self._status = console.status(line)
         self._status.start()
@@ -102,8 +100,8 @@ class Progress:
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        progress_log.info("%s", self._untold, extra=self._fields())
-        self._logged, self._untold = self._clock(), ""
+        progress_log.info("%s", self._still_unchanged, extra=self._fields())
+        self._logged, self._still_unchanged = self._clock(), ""
 
     def _fields(self) -> dict[str, object]:
         return {LogField.ACTIVITY: self._activity, LogField.SECONDS: round(self._seconds(), 1)}
@@ -112,19 +110,19 @@ class Progress:
         return self._clock() - self._started
 
 
-class Pace:
-    """How fast something goes, and how long it still takes at that.
+class Eta:
+    """How much of an activity is done, how fast it goes, and how long it still takes at this speed.
 
-    `unit` is of what, as in `records`; of what has none for a reader, no rate is told.
+    `unit` is what is counted, as in `records`; without a unit no speed is given.
     """
 
     def __init__(self, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._unit = unit
         self._clock = clock
-        self._begun: tuple[float, int] | None = None  # when, and how much was done by then
+        self._begun: tuple[float, int] | None = None  # the time of the first call, and what was done by then
 
-    def tell(self, done: int, total: int) -> str:
-        """Tell of `done` things of `total`; what was done before the first call is not its work."""
+    def spell(self, done: int, total: int) -> str:
+        """Spell that `done` of `total` are done; the speed counts from the first call on."""
         now_s = self._clock()
         begun_s, before = self._begun = self._begun or (now_s, done)
         taken_s, made = now_s - begun_s, done - before
@@ -144,26 +142,31 @@ def spell_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def told_as(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
-    """Without a unit what is told is shares of Spark's work, of which nobody knows the size."""
+def make_reporter(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
+    """Announce an activity, and return what reports its progress as share, speed and time left.
+
+    No `unit`: what is counted are tasks of Spark, whose number says nothing to a user.
+    """
     notice(what)
-    pace = Pace(unit)
+    eta = Eta(unit)
 
-    def tell(done: int, total: int) -> None:
-        notice(f"{what}: {pace.tell(done, total)}")
+    def report_progress(done: int, total: int) -> None:
+        notice(f"{what}: {eta.spell(done, total)}")
 
-    return tell
+    return report_progress
 
 
-def told_of_asked(notice: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Tell of objects that are asked for their facts: that can take long, and where nobody else writes it may be spared."""
-    tell: Callable[[int, int], None] | None = None
+def make_asking_reporter(notice: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Return what reports how many objects were asked for their facts. It can take long, so the text names storage.index,
+    by which it can be saved where nobody else writes.
+    """
+    report: Callable[[int, int], None] | None = None
 
-    def tell_asked(done: int, total: int) -> None:
-        nonlocal tell
-        tell = tell or told_as(
+    def report_asked(done: int, total: int) -> None:
+        nonlocal report
+        report = report or make_reporter(
             f"asking {spell_count(total, 'object')} for the facts that decide what is read (storage.index)", notice
         )
-        tell(done, total)
+        report(done, total)
 
-    return tell_asked
+    return report_asked

@@ -1,4 +1,4 @@
-"""Commands that a user may paste into a POSIX shell: whatever the words come from, the shell sees them as they are."""
+"""Commands that a user may paste into a POSIX shell: wherever the words come from, the shell takes them literally."""
 
 import re
 import shlex
@@ -13,22 +13,22 @@ _CONFIG_VALUE: Final = re.compile(r"[A-Za-z0-9._+-]+", re.ASCII)
 
 
 def spell_command(words: Iterable[str]) -> str:
-    """Spell a command. A character that acts on terminals is escaped, so that such a word is no longer what it was."""
+    """Spell a command. Characters that act on terminals are escaped, which changes the word (see `can_be_typed`)."""
     return shlex.join(map(printable, words))
 
 
 def can_be_typed(words: Iterable[str]) -> bool:
-    """Tell whether a command that is printed still says the same."""
+    """Tell whether the printed command is the command: no word has a character that is escaped."""
     return all(printable(word) == word for word in words)
 
 
 def can_be_config(name: str, value: str) -> bool:
-    """Tell whether this can be what a config of a topic is set to on a command line: what Kafka holds may come from anybody."""
+    """Tell whether a config of a topic is safe on a command line: names and values in Kafka may come from anybody."""
     return _CONFIG_NAME.fullmatch(name) is not None and _CONFIG_VALUE.fullmatch(value) is not None
 
 
 def spell_configs(configs: Mapping[str, str]) -> str:
-    """Spell the word with which Kafka's tools set configs. Raises ValueError for what they would take for something else."""
+    """Spell configs as one word for Kafka's tools. Raises ValueError for a config that they would read as something else."""
     for name, value in configs.items():
         if not can_be_config(name, value):
             raise ValueError(f"{name}={value!r} is no config that can be set on a command line")

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an event that the work looks at."""
+"""SIGTERM and SIGINT as an event that the work waits for."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from archiver.errors import StoppedError
 
 Value = TypeVar("Value")
 
-_CANCEL_S = 1.0  # for what was cancelled to put its things away
+_CANCEL_S = 1.0  # for cancelled work to clean up
 
 
 def stop_on_signals() -> asyncio.Event:

@@ -1,4 +1,4 @@
-"""Tells when this process was silent for so long that others may have taken its partitions over."""
+"""Counts how often this process was silent for so long that others may have taken its partitions over."""
 
 import threading
 import time
@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 
 def steady_s() -> float:
-    """Seconds that go on while the process is stopped, and where the system tells it while the machine sleeps."""
+    """Return seconds of a clock that goes on while the process is stopped and, where the system has one, while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
-class Vigil:
-    """Counts silences: spans between two beats longer than the limit. Who noted another count must ask the archive again.
+class SilenceCounter:
+    """Counts silences: spans between two beats that are longer than the limit.
 
-    A process that was stopped wakes up anywhere: whoever asks first, before the next beat, notices the silence too.
+    A writer notes the count. When the count has changed, others may have written meanwhile: it must read the archive again.
+    A process that was stopped may wake up anywhere: asking for the count ends a silence as a beat does.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = steady_s) -> None:
@@ -25,18 +26,18 @@ class Vigil:
         self._silences = 0
 
     def beat(self) -> None:
-        """Tell that the process is alive, now and then."""
+        """Note that the process is alive. Call this more often than the limit."""
         with self._lock:
-            self._look()
+            self._end_span()
 
     @property
     def silences(self) -> int:
-        """How many silences there were, the one that ends now included."""
+        """How many silences there were, with the one that this question ends."""
         with self._lock:
-            self._look()
+            self._end_span()
             return self._silences
 
-    def _look(self) -> None:
+    def _end_span(self) -> None:
         now_s = self._clock()
         self._silences += now_s - self._beat_at_s > self._limit_s
         self._beat_at_s = now_s

@@ -1,4 +1,4 @@
-"""Who else could have put code into a place, or put another place there: what is loaded from it would run as we do."""
+"""Finds who else could have changed a file or folder, or put another one in its place: code that is loaded from it runs as we do."""
 
 import grp
 import os
@@ -16,8 +16,8 @@ _ACCESS_LIST: Final = "system.posix_acl_access"
 def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
     """Say who else may change what is at these places, or what leads there; empty: nobody but us, root and `trusted` users.
 
-    That nobody may is true until one of these changes it: so what is found here still holds when the place is read. Of a
-    place that is not there yet it tells of the folders that are.
+    If nobody else may, only we, root or trusted users can change that: so the answer still holds when the place is read. Of a
+    place that does not exist yet, the folders above it are checked.
     """
     owners = {os.geteuid(), _ROOT, *trusted}
     seen: set[Path] = set()
@@ -26,7 +26,7 @@ def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
 
 
 def _exposure_on_the_way(place: Path, owners: Collection[int], seen: set[Path]) -> str:
-    """From the root to a place, and to where links lead; of steps that were seen for another place it tells nothing again."""
+    """Check each step from the root to a place, and to where links lead; steps in `seen` were checked before."""
     for step in [*reversed(place.parents), place]:
         if step in seen:
             continue
@@ -50,7 +50,9 @@ def _exposure_of(step: Path, found: os.stat_result, owners: Collection[int], *, 
         return f"{step} belongs to {_user(found.st_uid)}"
     if stat.S_ISLNK(found.st_mode):
         return ""
-    if found.st_mode & stat.S_ISVTX and not is_end:  # as in /tmp: nobody replaces what is somebody else's
+    if (
+        found.st_mode & stat.S_ISVTX and not is_end
+    ):  # the sticky bit, as of /tmp: nobody may replace the files of others
         return ""
     if found.st_mode & stat.S_IWOTH:
         return f"anybody may write to {step}"
@@ -64,15 +66,15 @@ def _exposure_to_groups(step: Path, found: os.stat_result) -> str:
 
 
 def _has_access_list(step: Path) -> bool:
-    """Where there is one, the bits of the group are the most that anybody whom it names has."""
+    """Tell whether a file has an ACL: then the bits of the group are only an upper bound for those whom the ACL names."""
     try:
         return _ACCESS_LIST in os.listxattr(step)
-    except (AttributeError, OSError):  # no such thing on this system, or on this file system
+    except (AttributeError, OSError):  # this system or file system has no ACLs
         return False
 
 
 def _is_private(gid: int, uid: int) -> bool:
-    """Tell a group of one: root's, or that of a user, by the user's name, as Linux makes one for each (and umask 002 for it)."""
+    """Tell whether the owner is alone in the group: root's, or the group of the user's own name that Linux makes for each user."""
     try:
         group = grp.getgrgid(gid)
     except KeyError:

@@ -1,4 +1,4 @@
-"""Text that may come from anywhere, spelled so that a terminal shows all of it and does nothing else."""
+"""Texts for people. Text from elsewhere is spelled so that a terminal shows all of it, and obeys none of it."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def printable_json(text: str) -> str:
 
 
 def _is_tame(text: str) -> bool:
-    """Most lines are, and this is seen ten times as fast."""
+    """Tell quickly that nothing has to be escaped, which holds for most lines: ten times as fast as the pattern."""
     return text.isascii() and text.isprintable()
 
 
@@ -50,7 +50,7 @@ def spell_size(count: int) -> str:
 
 
 def spell_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with columns as wide as the widest cell."""
+    """Yield lines with columns that are as wide as their widest cells."""
     widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
     for row in (head, *rows):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

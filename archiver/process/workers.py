@@ -1,15 +1,16 @@
-"""Threads for what blocks: codec and puts. They are daemons, so that a store that hangs does not hold the program's end."""
+"""Threads for what blocks: codec and puts. They are daemons, so that a store that hangs does not keep the program from ending."""
 
 import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 _Job = tuple[Future[Any], Callable[[], Any]]
 
@@ -17,9 +18,9 @@ _STALL_S = 1.0
 
 
 class Workers(Executor):
-    """Threads: up to `count`, as they are needed, and more, up to `most`, while those hang and somebody waits.
+    """An executor with up to `count` threads, and more, up to `most`, while all of these hang and jobs wait.
 
-    `concurrent.futures` has none that the interpreter does not wait for at its end.
+    At its end the interpreter does not wait for these threads, as it does for those of `concurrent.futures`.
     """
 
     def __init__(self, count: int, name: str, *, most: int = 0) -> None:
@@ -42,7 +43,7 @@ class Workers(Executor):
                 thread.start()
 
     def _relieve(self, most: int) -> None:
-        """A store that hangs must not keep from working what has nothing to do with it."""
+        """Add threads while all of them hang: jobs that do not need the store that hangs go on."""
         begun, busy_s = self._begun, time.process_time()
         while not self._closing.wait(_STALL_S) and len(self._threads) < most:
             # Threads that are busy work: more of them would only take memory.
@@ -59,7 +60,7 @@ class Workers(Executor):
         return future
 
     async def call(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Value:
-        """Wait for what it returns, on the event loop."""
+        """Run a function in a thread, and wait for its result on the event loop."""
         return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -94,9 +95,15 @@ class Workers(Executor):
             del job, future, call  # a thread that waits must not keep the last job's records in memory
 
 
+def side_by_side(count: int, function: Callable[[Item], Value], items: Iterable[Item], name: str) -> Iterator[Value]:
+    """Yield what a function returns for each item, in the order of the items, worked out by so many threads at once."""
+    with workers(count, name) as pool:
+        yield from pool.map(function, items)
+
+
 @contextmanager
 def workers(count: int, name: str, *, most: int = 0) -> Iterator[Workers]:
-    """Threads for a block; at its end nobody waits for what they still do."""
+    """Yield an executor for a `with` block. At its end nobody waits for jobs that are under way."""
     made = Workers(count, name, most=most)
     try:
         yield made

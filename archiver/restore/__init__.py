@@ -1,37 +1,44 @@
 """Archive -> Kafka, without Spark: what is asked for, planned, claimed, sent and checked.
 
-- agreement: what a restore and a cluster have agreed on
-- bargain: which of the wanted configs a cluster takes for topics: found out by questions that change nothing
-- belief: what of a restore's noted plan is believed
+- accepted_configs: which of the wanted configs a cluster takes for topics: found out by questions that change nothing
+- archived_logs: what the archive has of topics that a cluster has now: what of them is in no object would be gone with the topic
 - broker_terms: what brokers themselves allow, whatever a topic's configs are
 - claim_check: whether a claim can be one of this restore
-- claims: the control facts of a restore's targets
-- dealing: one source partition of a restore into another number of partitions
-- dealt_log: one target partition that several sources were dealt into
+- claim_stream: where a claim on a target stands in the archive: put once, and what is noted in it later
+- claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back
+- config_agreement: what a restore and a cluster have agreed on
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
 - fill_terms: with which configs topics can be filled on a cluster: asked for before anything is changed
 - final_terms: which of the archived configs a cluster will refuse targets in the end
-- fitness: whether a topic that is there can take what is planned for it, by its shape and its records
-- held: how many bytes a topic has already that is appended to, where it may only have so many
-- in_sync: whether partitions have as many replicas in sync as brokers want before they take a record
-- joint_claims: the control fact of a topic that is restored into another number of partitions
+- in_sync_replicas: whether partitions have as many replicas in sync as brokers want before they take a record
+- lost_records: whether the brokers have lost records of a target since they were read back
 - noted_plan: the plan of a topic's restore as control facts
 - noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
 - notes: what a restore notes in the archive of each topic: its plan, its claims, that it is finished
+- partition_map: the offset map of a partition that was restored: which offset of the archive became which of the target
+- partition_restore: one partition's restore, as one Spark task runs it
 - plan: what a restore will do: a plan is a value, made without effects
+- plan_check: what of a restore's noted plan is believed: what the request asks for, and what the archive bears out
 - plan_comparison: whether what a plan has noted of a partition is what the archive gives now
 - preview: what a restore would do, and why it could not
 - purge: what stands in the way of a purge
 - purge_notes: what goes with topics that are purged, besides what the archive puts in their place: told beforehand
+- repartition_source: one source partition of a restore into another number of partitions: dealt out by key to all of them
+- repartition_target: one target partition that several sources were dealt into
 - replicas: whether as many brokers are up as topics are to have replicas
 - report: what became of a restore
 - request: what a restore was asked for: which topics and records, into which, and under which id
 - sending: batches to a broker: how fast, how often again, and what an answer means
-- standing: whether what earlier runs have noted of a target still stands there
+- stranger_topics: topics that have the name of a target, and are somebody else's
+- strangers: whether what a target holds is of this restore
 - target_configs: the configs of target topics: while they are filled, and in the end those that were archived
-- target_limits: what an existing topic would eat, change or refuse of the records that are to go behind its own
+- target_creation: targets are purged and created, by notes and topic ids
+- target_limits: what an existing topic would delete, change or refuse of the records that are to go behind its own
 - target_rights: whether this user may purge, fill and read back the targets of a restore
+- target_shape: whether a topic that is there can take what is planned for it, by its shape and its records
+- target_survey: what stands where targets are wanted, and what it means for this restore
 - targets: the target topics of a restore
-- task: one partition's restore, as one Spark task runs it
-- unarchived: what of a live topic the archive does not have
+- task: what the task of one partition's restore is given, and what it reports
+- topic_reports: what a restore reports of each topic: its partitions, its configs, and what is left to do by hand
+- topic_sizes: how many bytes a topic has already that is appended to, and that has a limit of bytes
 """

@@ -14,16 +14,16 @@ _REQUEST_BYTES = "socket.request.max.bytes"
 
 @dataclass(frozen=True, slots=True)
 class BrokerTerms:
-    """Of all brokers that tell."""
+    """What all brokers allow, as far as they tell their configs."""
 
     undeleting: int | None = None  # a broker that deletes no topics
-    creating: int | None = None  # one that creates a topic for a client that asks for it
-    request_bytes: int | None = None  # the least that one of them takes
-    strictest: int = 0  # that one
-    silent: int | None = None  # one that tells nothing
+    creating: int | None = None  # a broker that creates a topic for any client that asks for it
+    request_bytes: int | None = None  # the smallest limit of any broker
+    strictest: int = 0  # the broker with that limit
+    silent: int | None = None  # a broker that does not tell its configs
 
     def keeps(self, plan: TopicPlan) -> str:
-        """Tell why a target cannot be purged; empty: it can be."""
+        """Return why a target cannot be purged; empty: it can be."""
         if self.undeleting is None:
             return ""
         return (
@@ -32,7 +32,7 @@ class BrokerTerms:
         )
 
     def notes(self) -> Iterator[str]:
-        """Tell what is not known before."""
+        """Return what cannot be known before, because a broker does not tell."""
         if self.silent is not None:
             yield (
                 f"broker {self.silent} does not tell its configs; whether it deletes topics, and how large a request it takes,"
@@ -40,7 +40,7 @@ class BrokerTerms:
             )
 
     def warnings(self, purged: Collection[str]) -> Iterator[str]:
-        """Tell what may come in between when topics are purged."""
+        """Return what may happen between the deletion of a topic and its creation."""
         if purged and self.creating is not None:
             yield (
                 f"broker {self.creating} has {_CREATES}=true: stop all clients of the topics that are purged, or they have them"
@@ -48,7 +48,7 @@ class BrokerTerms:
             )
 
     def harms(self, plan: TopicPlan) -> str:
-        """Tell why a target cannot be filled; empty: it can be."""
+        """Return why a target cannot be filled; empty: it can be."""
         largest, needed = largest_request(plan)
         if self.request_bytes is None or needed <= self.request_bytes:
             return ""
@@ -60,7 +60,7 @@ class BrokerTerms:
 
 
 async def broker_terms(client: KafkaClient) -> BrokerTerms:
-    """Ask each broker."""
+    """Ask each broker for its configs."""
     told = await broker_configs(client, (_DELETES, _CREATES, _REQUEST_BYTES))
     limits = {int(configs[_REQUEST_BYTES]): node for node, configs in told.items() if _REQUEST_BYTES in configs}
     least = min(limits, default=None)

@@ -5,13 +5,13 @@ from typing import Protocol
 
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
-from archiver.restore.claims import Claim
-from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim
+from archiver.restore.claim_stream import TOPIC_CLAIM
+from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.target_limits import Count
 
 
 class Planned(Protocol):
-    """What of a task a claim must fit."""
+    """The members of a task that a claim must fit."""
 
     @property
     def restore_id(self) -> str: ...
@@ -29,7 +29,7 @@ class Planned(Protocol):
     def wanted(self) -> Count: ...
 
 
-def check_claim(claim: Claim, task: Planned) -> None:
+def check_claim(claim: PartitionClaim, task: Planned) -> None:
     """Raise NotWholeError for a claim that no run of this restore has noted."""
     found = [
         *_starts([claim.start_offset], task),
@@ -39,7 +39,7 @@ def check_claim(claim: Claim, task: Planned) -> None:
     _refuse(found, str(task.partition), task)
 
 
-def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: int) -> None:
+def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: int) -> None:
     """Raise NotWholeError for a claim on all partitions of a target that no run of this restore has noted."""
     identities = {number: one.producer_id for number, one in claim.identities.items()}
     found = [
@@ -58,7 +58,7 @@ def check_joint_claim(claim: JointClaim, tasks: Sequence[Planned], partitions: i
             found.append("tells that other records were dealt out than are there")
         else:
             found += [told for task in tasks for told in _counts(sources[task.partition].records, claim.skipped, task)]
-    _refuse(found, JOINT_CLAIM, tasks[0])
+    _refuse(found, TOPIC_CLAIM, tasks[0])
 
 
 def _starts(offsets: Collection[int], task: Planned) -> list[str]:
@@ -77,7 +77,7 @@ def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
 
 
 def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
-    """What the facts of objects tell of how many records are wanted holds for what was read back."""
+    """As many records were read back as are wanted, by the facts of objects."""
     least = 0 if skipped else task.wanted.at_least
     if least <= records <= task.wanted.at_most:
         return []

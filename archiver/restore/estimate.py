@@ -14,12 +14,12 @@ class BatchLimits(NamedTuple):
     """How many bytes a batch may have."""
 
     records: int  # of its records, uncompressed
-    sent: int = SENT_BATCH_BYTES  # as it is sent
+    sent: int = SENT_BATCH_BYTES  # of a batch as it is sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What a plan takes, roughly."""
+    """What a plan takes, roughly: requests, bytes, time."""
 
     gets: int  # of objects
     puts: int  # of small ones: claims, maps, notes
@@ -27,7 +27,7 @@ class Effort:
     seconds: float
 
 
-# What two cores did with a broker and a store beside them (docs/benchmarks.md), for one.
+# For one core: half of what two cores did with a broker and a store beside them (docs/benchmarks.md).
 _RECORDS_A_SECOND = 900_000
 _BYTES_A_SECOND = 160_000_000
 _SENT_FOR_STORED = 1.7  # lz4 goes out where zstd is stored (decision 10)
@@ -42,7 +42,7 @@ _LEAST_BATCH_BYTES = 16 * 1024  # each; below this the broker's work per batch s
 
 
 def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
-    """Return how large a batch may be where so many are open at once."""
+    """Return how large a batch may be where so many batches are open at once."""
     return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
 
 
@@ -62,7 +62,8 @@ def effort_of(
     batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
     sent_bytes = sum(map(_sent_bytes, partitions))
     work_s = _work_s(partitions)
-    seconds = max(work_s, batches * _BATCH_S) + (work_s if to_choose else 0)  # all is read before any of it is filled
+    choosing_s = work_s if to_choose else 0  # all records are read before the first is sent
+    seconds = max(work_s, batches * _BATCH_S) + choosing_s
     seconds = (seconds + len(partitions) * _PARTITION_S) / max(1, cores)
     if request.rate_bytes:
         seconds = max(seconds, sent_bytes / request.rate_bytes)
@@ -96,7 +97,7 @@ def _puts(topic: TopicPlan) -> int:
 
 
 def _batches(topic: TopicPlan, limits: BatchLimits) -> int:
-    """Estimate how many are sent: the last one to each partition is not full, and each has one record at least."""
+    """Estimate how many batches are sent: the last batch to each partition is not full, and each has one record at least."""
     targets = topic.repartition or 1  # that a partition is dealt out to
     most_bytes = dealt_batch_bytes(limits.records, targets) if topic.repartition else limits.records
     return sum(

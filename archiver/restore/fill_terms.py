@@ -11,10 +11,10 @@ from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import DENIED, Code
-from archiver.kafka.configs import topic_configs_known
+from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.creation import if_created, never_created
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore.bargain import Agreed, Bargain, Configs
+from archiver.restore.accepted_configs import Agreed, Configs, ConfigSearch
 from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS
 from archiver.restore.request import RestoreRequest, Retention
 
@@ -28,12 +28,12 @@ _LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
 
 @dataclass(frozen=True, slots=True)
 class FillTerms:
-    """With what one topic is filled."""
+    """The configs with which one topic is filled, and what the cluster refuses of those that are wanted."""
 
-    configs: Configs  # that it is given
-    holding: Configs  # all that it then has
+    configs: Configs  # that the topic is given
+    holding: Configs  # all that the topic then has
     replicas: int = 0  # of a topic that is to be created; 0: that is not known
-    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config that is not as it is wanted: why
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config: why it is not as wanted
 
     @property
     def is_doubtful(self) -> bool:
@@ -45,8 +45,8 @@ class FillTerms:
         """Why the cluster refuses what it refuses."""
         return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
 
-    def told(self) -> Iterator[str]:
-        """Tell what is not as it is wanted."""
+    def notes(self) -> Iterator[str]:
+        """Return what is not as it is wanted."""
         for name, said in self.reasons.items():
             yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
 
@@ -58,7 +58,7 @@ class FillTermsOf:
         self._kafka = kafka
         self._admin = KafkaAdmin(kafka)
         self._mark = f"-archiver-{restore_id}"
-        # Who takes a limit in the end can be given the largest one meanwhile.
+        # A topic that gets limits of retention in the end can have the largest limits while it is filled.
         sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
         self._defaults: Configs = {}  # of a new topic, once they are known
@@ -67,9 +67,9 @@ class FillTermsOf:
     async def of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str] = ()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
-        """Return the terms of topics that are to be created, and why others cannot be. Their configs are what they are given.
+        """Return the terms of topics that are to be created, and why others cannot be created.
 
-        The names of `taken` are to be free by then: until they are, others stand in for them that begin like them.
+        Topics of the names in `taken` still exist, and are purged before: until then, names that begin like them are asked for.
         """
         asked_as = {name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(topics)}
         asked = {asked_as[name]: topic for name, topic in topics.items()}
@@ -82,14 +82,14 @@ class FillTermsOf:
             )
 
         known = await self._known_of_new(client, asked, taken)
-        agreed, refused = await Bargain(ask, known, self._sought, lambda _: self._defaults).settle(asked)
+        agreed, refused = await ConfigSearch(ask, known, self._sought, lambda _: self._defaults).find(asked)
         untold = {
             name: replace(asked[name], configs=one.configs)
             for name, one in agreed.items()
             if one.refused and not self._defaults
         }
         told = await if_created(self._kafka, untold)
-        refused |= {name: _untold(name) for name in untold.keys() - told}
+        refused |= {name: _still_unchanged(name) for name in untold.keys() - told}
         terms = {
             name: _terms(
                 agreed[other],
@@ -106,9 +106,9 @@ class FillTermsOf:
     async def _known_of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
     ) -> Configs:
-        """Return what is wanted of new topics and the cluster has; the name of one is enough that this user may know it of.
+        """Return which of the wanted configs the cluster knows: asked of any one new topic that this user may ask about.
 
-        One with as many replicas as the cluster gives is asked about first: that number is known then, too.
+        A topic with the cluster's own number of replicas is asked about first: then that number is known, too.
         """
         of_default = [name for name, topic in topics.items() if topic.replication_factor < 0]
         if topics and (not self._defaults or (of_default and not self._replicas)):
@@ -118,17 +118,17 @@ class FillTermsOf:
             self._replicas = tried.replicas if tried and of_default else self._replicas
         if self._defaults or not topics:
             return _known(self._defaults)
-        # Nobody could say: a topic that is there does, be it one that another run has just created.
-        described, _ = await topic_configs_known(client, list(taken or topics)[:1])
+        # The configs of a new topic are not known: those of an existing topic will do, even one that another run has just created.
+        described, _ = await topic_configs_each(client, list(taken or topics)[:1])
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
-        """Return of which topics this user may not set the archived configs in the end: also of one that is not there that is told."""
+        """Return of which topics this user may not set the archived configs in the end: brokers tell that of absent topics, too."""
         refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
         return {name: error for name, error in refused.items() if _is_denied(error)}
 
     async def _never_again(self, names: Collection[str]) -> dict[str, Refusal]:
-        """Return which of the taken names this user may not create: the right that the stand-in needs may be another one."""
+        """Return which of the taken names this user may not create: the right for the name that stood in may be another right."""
         return {
             name: KafkaError(
                 f"it could not be created again; grant this user Create on topic {name}, or on the cluster",
@@ -137,11 +137,11 @@ class FillTermsOf:
             for name in await never_created(self._kafka, names)
         }
 
-    async def of_standing(
+    async def of_existing(
         self, client: KafkaClient, names: frozenset[str]
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
         """Return the terms of topics that are there, and why others cannot be changed."""
-        described, unknown = await topic_configs_known(client, names)
+        described, unknown = await topic_configs_each(client, names)
         for error in unknown.values():
             raise error
         known = _known(described[min(names)].effective) if names else {}
@@ -149,8 +149,8 @@ class FillTermsOf:
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
             return _final(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
 
-        bargain = Bargain(ask, known, self._sought, lambda name: described[name].effective)
-        agreed, refused = await bargain.settle(names)
+        search = ConfigSearch(ask, known, self._sought, lambda name: described[name].effective)
+        agreed, refused = await search.find(names)
         terms = {
             name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
             for name, one in agreed.items()
@@ -158,7 +158,7 @@ class FillTermsOf:
         return terms, refused
 
     def _stand_in(self, name: str, number: int) -> str:
-        """Return a name that begins with all of this one, as a prefixed right may ask for, unless that is as long as names may be."""
+        """Return a free name that begins with all of this name, so that prefixed rights hold for both; shorter, if names get too long."""
         end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
         if len(end) > room:
             digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
@@ -167,22 +167,22 @@ class FillTermsOf:
 
 
 def is_of_filling(own: Configs) -> bool:
-    """Tell whether a topic has none of its own, or such as only a restore gives it."""
+    """Return whether a topic has no configs of its own, or such as only a restore gives it."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
 
 
 def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
-    """Tell what a topic was not given of what only a filling gives it."""
+    """Return the configs that only a filling gives a topic, and that this topic has not."""
     return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
 
 
 def is_as_filled(own: Configs) -> bool:
-    """Tell whether a topic has what is taken back in the end: no other hand sets all of that."""
+    """Return whether a topic has all configs that are taken back in the end: nobody but a restore sets all of these."""
     return not lacking({name: FILL_CONFIGS[name] for name in _TAKEN_BACK}, own)
 
 
 def _known(among: Configs) -> Configs:
-    """Leave out what a cluster does not have; where it does not tell, it refuses that."""
+    """Leave out configs that a cluster does not know; a cluster that does not tell its configs refuses those that it does not know."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 
@@ -203,7 +203,7 @@ def _explained(error: Refusal, name: str, asked_as: str) -> Refusal:
     return KafkaError(str(error).replace(asked_as, f"{asked_as}, asked for in its place,", 1), code=error.code)
 
 
-def _untold(name: str) -> Refusal:
+def _still_unchanged(name: str) -> Refusal:
     return KafkaError(
         f"topic {name}: the cluster refuses configs that a restore fills with, and does not tell what would hold instead;"
         f" grant this user DescribeConfigs on topic {name}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin, ToCreate
 from archiver.kafka.cluster import Refusal
-from archiver.restore.bargain import is_of_configs
+from archiver.restore.accepted_configs import is_of_configs
 from archiver.restore.target_configs import Changes
 
 _LEFT_OUT = "it is left out in the end"
@@ -14,12 +14,14 @@ _LEFT_OUT = "it is left out in the end"
 
 @dataclass(frozen=True, slots=True)
 class FinalTerms:
-    """Asks with a few requests for all topics together. Brokers ask policies of changes also of a topic that is created (KRaft)."""
+    """Asks with a few requests for all topics together. Brokers (KRaft) ask their policy for changed configs also about a topic that is created."""
 
     admin: KafkaAdmin
 
-    async def told(self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]) -> dict[str, list[str]]:
-        """Tell by target which of the wanted configs will be refused. Those that are to be created have what they are filled with."""
+    async def find_refused(
+        self, wanted: Mapping[str, Changes], to_create: Mapping[str, ToCreate]
+    ) -> dict[str, list[str]]:
+        """Return by target which of the wanted configs will be refused. Targets that are to be created have the configs of the filling."""
         refused = await self._ask(wanted, to_create)
         names = sorted(name for name, error in refused.items() if is_of_configs(error))
         told: dict[str, list[str]] = {name: [] for name in names}

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from archiver.archive.control import FORMAT, Fact, encode_fact, read_fact
+from archiver.archive.control import FACT_FORMAT, Fact, encode_fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
@@ -39,8 +39,8 @@ PLAN: Final = "plan"  # the stream, of a target
 def plan_to_fact(archive: Archive, stream: str, plan: TopicPlan) -> Fact:
     """Return the fact of a plan, which is put last: until then its pieces, which are put here, mean nothing.
 
-    A piece is named after what it says. So who was killed between two of them puts the same ones again, and who
-    plans otherwise puts others.
+    A piece is named after its content. So a run that was killed between two pieces puts the same pieces again, and a run
+    that plans otherwise puts others.
     """
     is_large = sum(len(one.parts) for one in plan.partitions) > _MOST_WHOLE
 
@@ -107,13 +107,13 @@ def _columns(parts: ObjectParts, facts: FactsOfParts) -> Fact:
 
 
 def _spelled(column: Numbers) -> str:
-    """Spell numbers, one behind the other; one alone where all are the same."""
+    """Spell numbers, one behind the other; a single number where all are the same."""
     numbers = column.astype(np.int64)
     return " ".join(map(str, (numbers[:1] if (numbers == numbers[0]).all() else numbers).tolist()))
 
 
 def _put_piece(archive: Archive, stream: str, partition: int, piece: Fact) -> str:
-    content = encode_fact({"format": FORMAT, **piece})
+    content = encode_fact({"format": FACT_FORMAT, **piece})
     name = f"{partition}-{_digest_of(content)}"
     archive.store.put_if_absent(archive.layout.fact_key(f"{stream}/{name}", 0), content, {}, kind=ObjectKind.FACT)
     reach("piece.noted")
@@ -161,7 +161,7 @@ def _pieces_of(fact: Fact) -> list[str]:
 
 
 def _read_pieces(archive: Archive, stream: str, fact: Fact) -> Callable[[], _Piece]:
-    """Read ahead; what is returned tells one piece after the other."""
+    """Read pieces ahead. The returned function gives one piece after the other."""
 
     def read(name: str) -> _Piece:
         piece = read_fact(archive, f"{stream}/{name}", 0)

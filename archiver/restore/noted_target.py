@@ -4,10 +4,10 @@ from archiver.archive.control import Fact
 
 
 def is_here(fact: Fact, cluster_id: str) -> bool:
-    """Tell whether a fact is of this cluster; those that were written before they told which it was count as if they were."""
+    """Return whether a fact is of this cluster; facts of early versions, which do not name a cluster, count as this cluster's."""
     return bool(fact.get("target_cluster_id", cluster_id) == cluster_id)
 
 
 def is_of(fact: Fact | None, cluster_id: str, topic_id: str) -> bool:
-    """Tell whether there is a fact, and of this very topic. Where brokers give no ids, all topics of a name have one: none."""
+    """Return whether there is a fact, and of this very topic. Where brokers give no topic ids, all topics of a name have the empty id."""
     return fact is not None and is_here(fact, cluster_id) and fact.get("target_topic_id") == topic_id

@@ -1,16 +1,20 @@
 """What a restore notes in the archive of each topic: its plan, its claims, that it is finished."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
 
-from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_facts
+from pydantic import Field, Strict
+
+from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.fact_model import FactModel
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
-from archiver.process.json_values import as_number
-from archiver.process.workers import workers
-from archiver.restore.claims import FORMAT, Claim, _from_fact
-from archiver.restore.joint_claims import JOINT_CLAIM, JointClaim, joint_claim_from_fact
+from archiver.process.workers import side_by_side
+from archiver.restore.claim_stream import TOPIC_CLAIM
+from archiver.restore.claims import PARTITION_CLAIMS, TOPIC_CLAIMS, PartitionClaim, TopicClaim
 from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
@@ -27,32 +31,31 @@ Terms = Mapping[str, object]
 class RestoreNotes:
     """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
 
-    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not told.
+    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not returned.
     """
 
     def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
-        self._store = archive.store
-        self.layout = archive.layout
+        self.archive = archive
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
         self._read: dict[tuple[str, int], Fact] = {}  # facts never change
 
-    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, Claim]]:
+    def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, PartitionClaim]]:
         """Return the claims on these very topics, by topic and partition."""
-        claims: dict[str, dict[int, Claim]] = {topic: {} for topic in targets}
+        claims: dict[str, dict[int, PartitionClaim]] = {topic: {} for topic in targets}
         for stream, topic, name, fact in self._latest(targets, is_partition_number):
-            claim = _from_fact(fact, stream)
+            claim = PARTITION_CLAIMS.read(fact, stream)
             if self._is_of(fact, targets[topic]):
                 claims[topic][int(name)] = claim
         return claims
 
-    def joint_claims(self, targets: Mapping[str, str]) -> dict[str, JointClaim]:
+    def topic_claims(self, targets: Mapping[str, str]) -> dict[str, TopicClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
         return {
             topic: claim
-            for stream, topic, _, fact in self._latest(targets, JOINT_CLAIM.__eq__)
-            for claim in [joint_claim_from_fact(fact, stream)]
+            for stream, topic, _, fact in self._latest(targets, TOPIC_CLAIM.__eq__)
+            for claim in [TOPIC_CLAIMS.read(fact, stream)]
             if self._is_of(fact, targets[topic])
         }
 
@@ -63,12 +66,12 @@ class RestoreNotes:
         }
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
-        """Return which of these very topics another restore has begun to fill, and has not finished: its id, by topic."""
+        """Return which of these very topics another restore has begun to fill, and has not finished: {topic: id of that restore}."""
         begun: dict[str, str] = {}
-        ids = self._store.list_directories(self.layout.control_prefix(RESTORES)) if targets else ()
+        ids = self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)) if targets else ()
         for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
-            other = RestoreNotes(Archive(self._store, self.layout), restore_id, self._cluster_id)
-            named = set(self._store.list_directories(self.layout.control_prefix(other._parent)))
+            other = RestoreNotes(self.archive, restore_id, self._cluster_id)
+            named = set(self.archive.store.list_directories(self.archive.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
                 begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
         return begun
@@ -77,7 +80,7 @@ class RestoreNotes:
         return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Return what was planned for these very topics, by target: a run that goes on does what the first one would have.
+        """Return what was planned for these very topics, by target: a later run does what the first run was to do.
 
         `terms` are what is asked for now. Raises UsageError when that was something else.
         """
@@ -90,13 +93,13 @@ class RestoreNotes:
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(Archive(self._store, self.layout), stream, fact)
+                plans[topic] = plan_from_fact(self.archive, stream, fact)
         return plans
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Write down what is planned for topics. Returns what holds: of two runs at once, the first one's.
+        """Write down what is planned for topics. Returns the plans that hold: of two runs at once, those of the first.
 
-        What is written later changes only what the plan before it refused.
+        A later plan changes only partitions that the plan before it refused.
         """
 
         def note(plan: TopicPlan) -> TopicPlan:
@@ -107,22 +110,21 @@ class RestoreNotes:
             def decide(latest: Fact | None) -> Fact | None:
                 nonlocal holds
                 if latest is not None and self._is_of(latest, topic_id):
-                    noted = plan_from_fact(Archive(self._store, self.layout), stream, latest)
+                    noted = plan_from_fact(self.archive, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                as_fact = plan_to_fact(Archive(self._store, self.layout), stream, holds)
+                as_fact = plan_to_fact(self.archive, stream, holds)
                 return {**self._place(topic_id), "terms": terms, **as_fact}
 
-            append_fact(Archive(self._store, self.layout), stream, decide)
+            append_fact(self.archive, stream, decide)
             reach("plan.noted")
             return holds
 
-        with workers(_NOTES_AT_ONCE, "plans") as pool:
-            return {plan.target: plan for plan in pool.map(note, plans)}
+        return {plan.target: plan for plan in side_by_side(_NOTES_AT_ONCE, note, plans, "plans")}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
-        """Return of those topics that this restore has begun to make which topic id they had before; empty: none."""
+        """Return the topic ids that topics had before this restore began to make them: {topic: id}; empty: there was no topic."""
         return {
             topic: str(fact.get("target_topic_id", ""))
             for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -130,7 +132,7 @@ class RestoreNotes:
         }
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
-        """Return of topics that this restore has begun to make again how many replicas they had, where that was noted."""
+        """Return how many replicas topics had that this restore has begun to make again, where that was noted."""
         return {
             topic: _replicas(fact, stream)
             for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -154,17 +156,16 @@ class RestoreNotes:
         def note(target: tuple[str, str]) -> None:
             ours = {**self._place(target[1]), **further.get(target[0], {})}
             append_fact(
-                Archive(self._store, self.layout),
+                self.archive,
                 f"{self._parent}/{target[0]}/{name}",
                 lambda latest: None if latest == ours else ours,
             )
             reach(f"{name}.noted")
 
-        with workers(_NOTES_AT_ONCE, name) as pool:
-            list(pool.map(note, targets.items()))
+        list(side_by_side(_NOTES_AT_ONCE, note, targets.items(), name))
 
     def _place(self, topic_id: str) -> dict[str, object]:
-        return {"format": FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
+        return {"format": FACT_FORMAT, "target_cluster_id": self._cluster_id, "target_topic_id": topic_id}
 
     def _is_of(self, fact: Fact, topic_id: str) -> bool:
         return is_of(fact, self._cluster_id, topic_id)
@@ -172,22 +173,31 @@ class RestoreNotes:
     def _latest(
         self, topics: Collection[str], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str, str, str, Fact]]:
-        """Tell (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other is read."""
-        newest = newest_numbers(Archive(self._store, self.layout), self._parent) if topics else {}
+        """Return (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other fact is read."""
+        newest = newest_numbers(self.archive, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
         unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
-        for stream, fact in read_facts(Archive(self._store, self.layout), unread).items():
+        for stream, fact in read_facts(self.archive, unread).items():
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]
             yield stream, topic, name, self._read[stream, number]
 
 
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What is noted of a topic that is replaced, besides its place."""
+
+    replication_factor: Annotated[int, Strict(), Field(ge=1, le=_MOST_REPLICAS)]
+
+
+_REPLACED_FACT: Final = FactModel(_Replaced)
+
+
 def _replicas(fact: Fact, stream: str) -> int:
-    try:
-        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
-    except ValueError as error:
-        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error
+    return _REPLACED_FACT.read(
+        fact, lambda why: NotWholeError(f"control/{stream}: does not tell how many replicas ({why}); use another --id")
+    ).replication_factor

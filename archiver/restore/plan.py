@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Reading, blocks_of, unreadable_within
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import UsageError
 from archiver.process.columns import chunks, total
 from archiver.process.text import spell_count
@@ -42,9 +42,8 @@ class PartitionPlan:
     partition: int
     parts: Sequence[ObjectPart]
     stored_bytes: int
-    records: (
-        int  # as the facts have it; an upper bound where only some of an object's records are wanted, or it is v1.0
-    )
+    # By the facts of objects: an upper bound where only some records of an object are wanted, or the object is of v1.0.
+    records: int
     selection: Selection  # of the parts' records
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
@@ -53,7 +52,7 @@ class PartitionPlan:
 
     @property
     def planned_parts(self) -> Sequence[ObjectPart]:
-        """The parts for whoever reads them, and holds what an object tells of itself against what was planned by."""
+        """The parts with the facts that they were planned by: a reader compares those with what an object tells of itself."""
         return with_planned(self.parts, self.facts)
 
 
@@ -67,7 +66,7 @@ class TopicPlan:
     partitions: tuple[PartitionPlan, ...]
     final_configs: Mapping[str, str]
     archived_retention: Mapping[str, str]
-    appends: bool = False  # the target was there, with records of others: those and its configs are left alone
+    appends: bool = False  # the target existed, with others' records: its records and configs are left alone
     repartition: int | None = None  # into so many partitions, by key; None: each into its own
 
     @property
@@ -84,12 +83,12 @@ class TopicPlan:
 
     @property
     def has_objects(self) -> bool:
-        """Whether anything is read for it, or should have been: a topic may have its control fact, and no object."""
+        """Whether objects are read for the topic, or should have been: a topic may have a control fact, and no object."""
         return any(partition.parts or partition.problem or partition.missing for partition in self.partitions)
 
     @property
     def is_chosen(self) -> bool:
-        """Whether it is known which records a predicate, or the last of each key, leaves: the facts are of those."""
+        """Whether records were chosen already, by a predicate or as the last of each key: then facts are of the chosen records."""
         return any(are_chosen(partition.parts) for partition in self.partitions)
 
     @property
@@ -102,7 +101,7 @@ class TopicPlan:
         return self.has_problems and self.repartition is None
 
     def mended_by(self, later: "TopicPlan") -> "TopicPlan":
-        """Take from a later plan what this one had to refuse; all else stays, for it may be half done."""
+        """Take partitions from a later plan that this plan had to refuse. All others stay, for they may be half done."""
         if not self.may_be_mended or (later.source, later.life) != (self.source, self.life):
             return self
         fresh = {partition.partition: partition for partition in later.partitions}
@@ -118,7 +117,7 @@ class RestorePlan:
 
 
 def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:
-    """Put together what earlier runs have planned, and what is planned now, also of what those had to refuse."""
+    """Put together what earlier runs have planned, and what is planned now, also for partitions that earlier runs refused."""
     later = {topic.target: topic for topic in new}
     mended = [topic.mended_by(later.pop(topic.target, topic)) for topic in begun]
     return [*mended, *later.values()]
@@ -134,8 +133,8 @@ def plan_restore(
     )
 
 
-def tell_unreadable(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
-    """Tell what of the wanted offsets comes back from no archive: Kafka had records there that no backup could read."""
+def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
+    """Return which wanted offsets no archive can give back: Kafka had records there that no backup could read."""
     told = [
         f"{topic.topic}-{number}: offsets {first}-{after - 1} do not come back: the backup could not read them (unreadable)"
         for topic in archive
@@ -177,9 +176,9 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
     readings: Sequence[Reading] = ()
     problems: list[str] = []
     if selection is not None:
-        readings = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
         problems = problems_within(topic, number, selection)
-    selection = selection or EVERYTHING
+    selection = selection or ALL_RECORDS
     parts, segments = parts_within(readings, selection), [block.segments for block in blocks_of(readings)]
     return PartitionPlan(
         partition=number,
@@ -195,7 +194,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
 
 
 def _selection_digest(readings: Sequence[Reading], selection: Selection) -> str:
-    """Tell apart what is read: by the lines of all readings, and one of the selection, if that is not all."""
+    """Return a digest of what is read: of the lines of all readings, and a line of the selection, unless that is everything."""
     digest, sign = hashlib.sha256(), ""
     for lines in _lines(readings, selection):
         digest.update(f"{sign}{chr(10).join(lines)}".encode())
@@ -213,5 +212,5 @@ def _lines(readings: Sequence[Reading], selection: Selection) -> Iterator[Sequen
                 f"{key} {offset} {content}" + (f" {end}" if end else "")
                 for offset, end, key, content in zip(first, until, keys, contents, strict=False)
             ]
-    if selection != EVERYTHING:
+    if selection != ALL_RECORDS:
         yield [" ".join(map(str, astuple(selection)))]

@@ -27,11 +27,11 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a partition of a plan must be of."""
+    """The place that all objects of a partition's plan must be of."""
 
     layout: Layout
     topic: str
-    life: int  # or one that it goes on from
+    life: int  # or an earlier life that this life continues
     partition: int
     chosen_stem: str  # with which the keys of all lists of chosen records begin
 
@@ -60,9 +60,9 @@ class _Block(NamedTuple):
 
 
 def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, may_lack: bool) -> str:
-    """Tell what of a noted plan cannot have been, or nothing. Raises ValueError and TypeError for what is no plan of this partition.
+    """Return what of a noted plan cannot have been; empty: nothing. Raises ValueError and TypeError for what is no plan of this partition.
 
-    Objects may have come behind it, or be gone; `may_lack`: some before its end were damaged, and may have been mended.
+    Objects may have come after the plan, or be gone since. `may_lack`: some before its end were damaged, and may have been mended.
     """
     ours, theirs = list(_blocks(noted, source)), list(_blocks(present, source))
     if noted.records != total(FactsOfParts.of(noted.facts).numbers("records")):
@@ -151,7 +151,7 @@ def _life_of(parts: ObjectParts, source: Source) -> int:
 
 
 def _disorder(blocks: Sequence[_Block]) -> str:
-    """Tell where parts are not ranges of their objects, one behind the other: records would be read twice, or out of order."""
+    """Return where parts are not ranges of their objects in order: records would be read twice, or out of order."""
     position = 0
     for block in blocks:
         base, first, ends = block.column("base"), block.column("from_offset").astype(np.int64), block.ends
@@ -174,8 +174,8 @@ class _Match(NamedTuple):
 
     noted: _Block
     present: _Block | None
-    places: Numbers | slice  # of those that are in both, in the present block
-    ours: Numbers | slice  # the same in the noted one
+    places: Numbers | slice  # in the present block, of the objects that both have
+    ours: Numbers | slice  # in the noted block, of the same objects
 
     @classmethod
     def of(cls, noted: _Block, blocks: Sequence[_Block], life: int) -> "_Match":
@@ -195,7 +195,7 @@ class _Match(NamedTuple):
         return cls(noted, present, places[found], found)
 
     def change(self, *, is_narrowed: bool) -> str:
-        """Tell what was noted otherwise of an object than it is."""
+        """Return what was noted of an object otherwise than it is."""
         if self.present is None:
             return ""
         wrong = np.zeros(len(self.noted.column("base")[self.ours]), bool)
@@ -211,7 +211,7 @@ class _Match(NamedTuple):
         return f"has other facts of {self._first(wrong)}" if wrong.any() else ""
 
     def lacking(self) -> Numbers:
-        """Tell of each object of the present block whether it is not in the noted one."""
+        """Return for each object of the present block whether it is missing in the noted block."""
         lacks = np.ones(0 if self.present is None else len(self.present), bool)
         lacks[self.places] = False
         return lacks
@@ -221,7 +221,7 @@ class _Match(NamedTuple):
         return found
 
     def _narrowed_facts(self) -> Numbers:
-        """Some of an object's records have no more of anything. Of v1.0, and of parts of objects, facts are no bounds."""
+        """Facts of some of an object's records are at most those of the object. For objects of v1.0, and parts of objects, nothing is known."""
         wrong = np.logical_or.reduce([one > two for one, two in map(self._facts, _BOUNDS)])
         one, two = self._facts("min_timestamp")
         is_exact = self._facts("is_exact")[1]
@@ -237,10 +237,10 @@ class _Match(NamedTuple):
 
 
 def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
-    """Tell of an object that only the noted plan has, and that stands in the way of others.
+    """Report an object that only the noted plan has, and that overlaps others.
 
-    One that is gone by now has left a gap, and one that was merged lies in the range of that object. Of it, too, where it
-    ends is compared when it is read: so it must be told.
+    An object that is gone by now has left a gap, and an object that was merged lies in the range of the merged one. Where
+    it ends is compared when it is read, so the plan must tell that.
     """
     noted = match.noted
     alone = np.ones(len(noted), bool)
@@ -265,7 +265,7 @@ def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
 
 
 def has_gaps(noted: PartitionPlan, source: Source) -> bool:
-    """Tell whether offsets below the end of what was noted are in no object of it."""
+    """Return whether offsets below the end of what was noted are in no object of it."""
     blocks = list(_blocks(noted, source))
     if not blocks:
         return True
@@ -275,7 +275,7 @@ def has_gaps(noted: PartitionPlan, source: Source) -> bool:
 
 
 def _lack(ours: Sequence[_Block], theirs: Sequence[_Block], matches: Sequence[_Match]) -> str:
-    """Tell of an object that was left out: below the end of what was noted, and in the range of no other one there."""
+    """Report an object that the noted plan left out: below the plan's end, and in the range of no other object."""
     if not ours:
         return ""
     end = int(ours[-1].ends[-1])

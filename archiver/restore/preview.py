@@ -19,9 +19,9 @@ class RestorePreview:
 
     restore_id: str
     topics: Sequence[TopicPlan]
-    begun: Collection[str]  # targets that an earlier run has begun with, by the plan it made
+    begun: Collection[str]  # targets that an earlier run has begun to fill, by its plan
     existing: Collection[str]  # targets that are there
-    policy: Existing  # what becomes of those
+    policy: Existing  # what becomes of existing targets
     is_partial: bool  # only some of what is archived was asked for
     refused: Sequence[str]
     damage: Sequence[str]  # why targets are not purged, as was read
@@ -59,7 +59,7 @@ def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]
 def copies_archived_again(
     select_topics: Callable[[Iterable[str]], Sequence[str]], targets: Mapping[str, str]
 ) -> Sequence[str]:
-    """Tell of copies under other names that would go into the archive a second time."""
+    """Return which copies under other names a backup would archive a second time."""
     copies = select_topics([target for source, target in targets.items() if source != target])
     if not copies:
         return ()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.process.text import spell_count
+from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.request import RestoreRequest
-from archiver.restore.unarchived import ArchivedLog
 
 Offsets = Mapping[str, Mapping[int, PartitionOffsets]]  # topic -> partition
 
@@ -23,7 +23,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ArchiveReading:
     """What came of reading what is to be in the place of purged topics, and what the archive has of themselves."""
 
     damage: Sequence[Damage] = ()
@@ -32,18 +32,18 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Topics that go first, all of them together."""
+    """Topics that are deleted first, all of them together."""
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    offsets: Offsets = field(default_factory=dict)  # of those, when they were looked at
-    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what of those is itself in the archive
-    replicas: Mapping[str, int] = field(default_factory=dict)  # of those that are to have as many again
+    offsets: Offsets = field(default_factory=dict)  # of those topics, when they were surveyed
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of the topics that are to have as many replicas again
 
 
 def purge_problems(
     topic: TopicPlan, described: TopicDescription, offsets: Mapping[int, PartitionOffsets], request: RestoreRequest
 ) -> Iterator[str]:
-    """Tell why a topic is not purged, by what is known without reading the archive."""
+    """Return why a topic is not purged, by what is known without reading the archive."""
     name = topic.target
     has_records = any(one.high_watermark > one.log_start for one in offsets.values())
     damaged = [one for one in topic.partitions if one.problem]
@@ -69,7 +69,7 @@ def purge_problems(
 
 
 def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
-    """Tell what is found out about a purge only when records are chosen: by then a dry run has ended."""
+    """Return what is found out about a purge only when records are chosen, which a dry run does not do."""
     if request.is_chosen and not topic.is_chosen and topic.records:
         yield (
             f"target topic {topic.target} is purged only if a record of {topic.source} is chosen; where none is, nothing would"
@@ -78,7 +78,7 @@ def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
 
 
 async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offsets) -> list[str]:
-    """Tell what would be lost of topics that are themselves in the archive, but not all of them. No option changes that."""
+    """Return which topics are themselves in the archive, but not whole: those records would be lost. No option allows that."""
     counts = {name: await one.count_unarchived(client, offsets[name]) for name, one in sorted(purge.archived.items())}
     return [
         f"target topic {name} is not purged: it is itself the topic that was archived, and up to"
@@ -90,7 +90,7 @@ async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offset
 
 
 def unknown_problems(names: Iterable[str]) -> list[str]:
-    """Tell of topics that may be what was archived: nobody knows, and so not what of them is in the archive."""
+    """Return problems of topics of which nobody knows whether they are what was archived, and so what the archive has of them."""
     return [
         f"target topic {name} is not purged: the archive has a topic of this name without a topic id, and it may be this very"
         " one; run `archiver backup --until-end`, which finds that out, and restore again; or delete the topic yourself, or"
@@ -100,7 +100,7 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
 
 
 def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
-    """Tell of topics, given as {topic: topic id}, that came when others had been looked at."""
+    """Return problems of topics, given as {topic: topic id}, that came after the targets were surveyed."""
     return [
         f"target topic {name} is not purged: it came when the targets had been looked at; stop whoever deletes and creates it,"
         " and run the same command again"
@@ -110,7 +110,7 @@ def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) 
 
 
 def late_problem(name: str, *, is_successor: bool) -> str:
-    """Tell of a topic that nobody can have meant to purge: it came when the restore had begun."""
+    """Return why a topic is not purged that came after the restore had begun: nobody can have meant it."""
     if is_successor:
         return (
             f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"
@@ -123,7 +123,7 @@ def late_problem(name: str, *, is_successor: bool) -> str:
 
 
 def grown_problems(before: Offsets, now: Offsets) -> list[str]:
-    """Tell of topics that somebody still writes to: those records were not there when somebody chose to delete them."""
+    """Return problems of topics that somebody still writes to: nobody chose to delete the records that came since."""
     grown = {
         name: sum(
             one.high_watermark - (before[name][number].high_watermark if number in before[name] else one.log_start)
@@ -140,12 +140,14 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
     ]
 
 
-def damage_problems(topics: Sequence[TopicPlan], reading: Reading, purge: Purge, *, skips_damage: bool) -> list[str]:
-    """Tell which topics the archive cannot replace, as it was read. What --skip-damaged leaves out must not be on the target alone."""
+def damage_problems(
+    topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
+) -> list[str]:
+    """Return which topics the archive cannot replace, as it was read. What --skip-damaged leaves out may stand on the target alone."""
     return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 
-def _damage_problem(topic: TopicPlan, reading: Reading, purge: Purge, skips_damage: bool) -> str:
+def _damage_problem(topic: TopicPlan, reading: ArchiveReading, purge: Purge, skips_damage: bool) -> str:
     refused = f"target topic {topic.target} is not purged: "
     mine = [one for one in reading.damage if one.target == topic.target]
     also = f", and {spell_count(len(mine) - 1, 'more object')}" if len(mine) > 1 else ""

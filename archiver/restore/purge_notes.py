@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import hint_of
-from archiver.kafka.group_positions import GroupPosition, positions_known, sees_all_groups
+from archiver.kafka.group_positions import GroupPosition, positions_each, sees_all_groups
 from archiver.process.text import spell_count
 from archiver.restore.purge import Offsets
 
@@ -13,7 +13,7 @@ _NAMED = 3  # groups of a topic; of more, their number is told
 
 
 async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[str, int]) -> tuple[str, ...]:
-    """Tell what goes with topics that are purged, and how many replicas are in their place (0: that is not known)."""
+    """Return what goes with topics that are purged, and how many replicas the new ones have (0: not known)."""
     if not replicas:
         return ()
     groups, untold = await _groups_with_positions(client)
@@ -40,9 +40,9 @@ def _groups(names: Sequence[str], untold: str) -> str:
 
 
 async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str]], str]:
-    """Return by topic which groups have committed offsets for it, and why others perhaps have, too; empty: none has."""
+    """Return by topic which groups have committed offsets for it, and why groups may be missing in that; empty: none is."""
     try:
-        found, refused = await positions_known(client)
+        found, refused = await positions_each(client)
         is_whole = await sees_all_groups(client)
     except (KafkaError, KafkaTemporaryError) as error:  # what is only told stops nothing
         return {}, str(error)
@@ -57,6 +57,6 @@ async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str
 
 
 def _is_of_backup(position: GroupPosition) -> bool:
-    """Tell whether a backup has committed it: its archive has that, too."""
+    """Return whether a backup has committed this position: its archive has that position, too."""
     hint = hint_of("", 0, position.offset, position.metadata)
     return hint.base is not None or bool(hint.archive)

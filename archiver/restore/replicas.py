@@ -7,13 +7,13 @@ from archiver.process.text import spell_count
 
 
 async def asked_problems(client: KafkaClient, asked: int | None) -> list[str]:
-    """Tell why topics cannot get as many as were asked for; None: nobody has asked."""
+    """Return why topics cannot get as many replicas as were asked for; None: nobody has asked."""
     brokers = len(await client.brokers()) if asked else 0
     return [f"--replication-factor {asked}: only {_up(brokers)}; give a lower one"] if asked and asked > brokers else []
 
 
 async def kept_problems(client: KafkaClient, kept: Mapping[str, int], purged: Collection[str]) -> dict[str, str]:
-    """Tell which topics cannot get as many as they had: those that are purged, and others that an earlier run has purged."""
+    """Return which topics cannot get as many replicas as they had: those that are purged, now or by an earlier run."""
     brokers = len(await client.brokers()) if kept else 0
     return {
         name: f"target topic {name} is {'not purged: it has' if name in purged else 'not created again: it had'} {count}"

@@ -27,17 +27,17 @@ class TopicReport:
     retention_command: str  # empty when nothing is left to set, or not to be set by a command
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of configs that it was to have in the end: of all, unless it is finished
+    refusal: ArchiverError | None = None  # of configs of the end: of all of them, unless the topic is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
     strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
     expiring: Count | None = None  # records that the brokers delete for it
-    inherits_retention: bool = False  # it is the cluster's own: none was archived
+    inherits_retention: bool = False  # the cluster's own retention holds: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records
     nothing: Nothing | None = None
     left_out_filling: tuple[str, ...] = ()  # what the cluster refused while it was filled, and what held instead
     repartition: int | None = None  # into so many partitions; None: each into its own
-    target_partitions: tuple[TaskReport, ...] = ()  # of those, each as it was read back
+    target_partitions: tuple[TaskReport, ...] = ()  # of a repartition: each target partition as it was read back
 
     @property
     def records(self) -> int:
@@ -49,13 +49,13 @@ class TopicReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of a restore, also of one that came to an end before it was done."""
+class RestoreOutcome:
+    """What became of a restore, also when it ended before all topics were done."""
 
     topics: Sequence[TopicReport]
     filling_s: float  # creating, filling and reading back
-    failure: ArchiverError | None = None  # what kept it from going on with the others
-    not_begun: Sequence[str] = ()  # those, by their targets
+    failure: ArchiverError | None = None  # what ended it before all topics were begun
+    not_begun: Sequence[str] = ()  # targets that were not begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class RestoreResult:
     seconds: float
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
-    failure: ArchiverError | None = None  # what kept it from going on with the others
-    not_begun: Sequence[str] = ()  # those, by their targets
+    failure: ArchiverError | None = None  # what ended it before all topics were begun
+    not_begun: Sequence[str] = ()  # targets that were not begun
 
     @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
-        """Return that of a restore that has ended before it could tell of any topic."""
+        """Return the result of a restore that ended before any topic was begun."""
         return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)
 
     @property
@@ -80,7 +80,7 @@ class RestoreResult:
 
     @property
     def filled(self) -> int:
-        """How many of them were not on the target before this run."""
+        """How many of the records were not on the target before this run."""
         return sum(one.records - one.already_there for topic in self.topics for one in topic.partitions)
 
     @property

@@ -25,15 +25,15 @@ class Retention(StrEnum):
     """What limits a restored topic in the end."""
 
     UNLIMITED = "unlimited"  # a broker deletes what is older than its limit within minutes
-    LARGEST = "largest"  # that the cluster takes, where it does not take that
+    LARGEST = "largest"  # the largest that the cluster takes, where it refuses unlimited
     ARCHIVED = "archived"
 
 
 class Existing(StrEnum):
     """What becomes of a target topic that is there already and that this restore did not make."""
 
-    EMPTY = "empty"  # taken if it has no record, and treated as if it had been made for this
-    APPEND = "append"  # records go behind those that it has; its configs are left alone
+    EMPTY = "empty"  # filled if it has no record, and treated as if this restore had created it
+    APPEND = "append"  # records go behind the records that the topic has; its configs are left alone
     PURGE = "purge"  # deleted and made again
 
 
@@ -47,15 +47,13 @@ class RestoreRequest:
     life: int | None = None  # None: the newest of each topic
     wanted: TopicSelection = WHOLE
     where: str = ""  # a predicate of Spark SQL over the columns of a record
-    is_latest_per_key: bool = (
-        False  # of each partition's wanted records, the last with each key; those without one, too
-    )
+    is_latest_per_key: bool = False  # of each partition only the last record of each key, and all records without a key
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
     repartition: int | None = None  # into so many partitions, by key; None: as they were
     skips_damage: bool = False
-    # How it is done; it makes no other restore of it.
+    # How the restore is done: another value does not make another restore.
     first: str | None = None  # a regular expression: these topics before all others
     batch_bytes: int = BATCH_BYTES
     purges_unread: bool = False  # what is to be in the place of a purged topic need not be read whole before
@@ -129,7 +127,7 @@ class RestoreRequest:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether records have to be looked at before it is known which are wanted."""
+        """Whether records have to be read before it is known which of them are wanted."""
         return bool(self.where) or self.is_latest_per_key
 
     @property
@@ -143,11 +141,11 @@ class RestoreRequest:
         return self.is_chosen or self.wanted != WHOLE
 
     def is_first(self, source: str) -> bool:
-        """Tell whether a topic goes before those that are only larger."""
+        """Return whether a topic goes before those that are only larger."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
     def notes(self, sources: Iterable[str]) -> list[str]:
-        """Tell what the request says in vain, though nothing that comes back hangs on it: else it is refused."""
+        """Return which options have no effect. Options without effect that would change what comes back are refused instead."""
         if self.first is None or any(map(self.is_first, sources)):
             return []
         return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
@@ -185,7 +183,7 @@ class RestoreRequest:
 
 
 _DEFAULTS: Final = {one.name: one.default for one in fields(RestoreRequest)}
-# What makes another restore of it besides topics, renames and life, which were there first.
+# What makes another restore, besides topics, renames and life, which early versions had already.
 _FURTHER: Final = (
     "patterns",
     "wanted",
@@ -253,7 +251,7 @@ def parse_patterns(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def is_wanted(topic: str, topics_regex: str | None) -> bool:
-    """Tell whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    """Return whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
     if topic.startswith("__"):
         return topics_regex is not None and topic in topics_regex.split("|")
     try:

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from archiver.codec.batch import EncodedBatch
+from archiver.codec.batch_encoder import EncodedBatch
 from archiver.errors import (
     KafkaError,
     KafkaTemporaryError,
 )
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.connection import CLOSED
-from archiver.kafka.produce import Outcome, produce
+from archiver.kafka.produce import ProduceOutcome, produce
 from archiver.process.failpoints import reach
 
 _PRODUCE_TIMEOUT_MS = 30_000
@@ -44,9 +44,9 @@ class RateLimit:
         self._free_at_s: float | None = None  # before the first
 
     async def wait_for(self, size: int) -> None:
-        """Wait before so many bytes go for as long as they take: of many small tasks each sends but once.
+        """Wait for as long as so many bytes take, before they are sent: each of many small tasks sends only once.
 
-        What it takes to make and send them counts, unless that is long: after an outage nobody may hurry.
+        The time to make and send them counts as waited, unless it is long: after an outage nobody may catch up at once.
         """
         if self._rate_bytes:
             now_s = asyncio.get_running_loop().time()
@@ -61,21 +61,21 @@ async def send(
     partition: int,
     batch: EncodedBatch,
     what: str,
-    standing: Callable[[], Awaitable[int | None]],
+    find_sent: Callable[[], Awaitable[int | None]],
     *,
-    looks_first: bool,
+    asks_first: bool,
 ) -> int:
-    """Send until the broker answers. Returns the offset where it stands; `what` it is messages tell. Raises Behind.
+    """Send a batch until the broker answers. Returns the offset where the batch stands. Raises Behind. `what`: its name in messages.
 
-    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. For how long it does
-    goes by the timestamps of the records: when those are old, a broker that starts again has forgotten, and one that
-    runs forgets every ten minutes. So before a batch is repeated `standing` looks whether it is there; with
-    `looks_first`, before it is sent at all.
+    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. How long that is goes by
+    the timestamps of the records: when those are old, a broker that starts again has forgotten the producer, and one that
+    runs forgets it every ten minutes. So `find_sent` asks whether the batch is there before it is repeated; with
+    `asks_first`, before it is sent at all.
     """
     told, closed = "", 0
     for _ in range(ATTEMPTS):
         try:
-            offset = await standing() if looks_first else None
+            offset = await find_sent() if asks_first else None
             if offset is not None:
                 return offset
         except KafkaTemporaryError as error:
@@ -85,20 +85,20 @@ async def send(
         try:
             answer = await produce(client, topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError as error:
-            looks_first, told = True, str(error)
+            asks_first, told = True, str(error)
             closed += error.cause == CLOSED
             await asyncio.sleep(PAUSE_S)
             continue
         match answer.outcome:
-            case Outcome.DONE:
+            case ProduceOutcome.DONE:
                 reach("batch.answered")
                 return answer.base_offset
-            case Outcome.OUT_OF_SEQUENCE | Outcome.DUPLICATE:
+            case ProduceOutcome.OUT_OF_SEQUENCE | ProduceOutcome.DUPLICATE:
                 raise Behind
-            case Outcome.FATAL:
+            case ProduceOutcome.FATAL:
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
-            case Outcome.TEMPORARY:
-                looks_first, told = True, answer.message
+            case ProduceOutcome.TEMPORARY:
+                asks_first, told = True, answer.message
                 await asyncio.sleep(PAUSE_S)
     if closed == ATTEMPTS:  # and what was asked between them was answered
         raise KafkaTemporaryError(

@@ -7,10 +7,10 @@ from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
-from archiver.kafka.configs import topic_configs, topic_configs_known, until_told
+from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
 from archiver.process.failpoints import reach
 from archiver.restore.fill_terms import is_as_filled
-from archiver.restore.in_sync import KEY, unmet_in_the_end, wanted_in_the_end
+from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore.request import Retention
 from archiver.restore.target_limits import Count, expiring_records, oversized_partitions
@@ -18,26 +18,26 @@ from archiver.restore.target_limits import Count, expiring_records, oversized_pa
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
-_LAST_CONFIG = "segment.ms"  # what is filled without it is filled all the same
+_LAST_CONFIG = "segment.ms"  # a topic that is filled without this config is filled all the same
 _TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What became of a topic's configs in the end."""
+    """Which configs a topic has in the end, and what was refused."""
 
     changes: Changes = field(default_factory=dict)  # that were made
-    is_done: bool = True  # all is set that will ever be; False: those of the filling still hold
+    is_done: bool = True  # nothing is left to set; False: the configs of the filling still hold
     left_out: tuple[str, ...] = ()  # that the brokers do not have
-    refusal: ArchiverError | None = None  # of some of its configs, or, when it is not done, of all
-    retention: str = ""  # that holds again, if it was to be set
-    inherits_retention: bool = False  # it is the cluster's own: the topic had none
+    refusal: ArchiverError | None = None  # of some configs, or of all when it is not done
+    retention: str = ""  # the archived retention that holds again, if that was asked for
+    inherits_retention: bool = False  # the cluster's own retention holds: the topic had none
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
 
 
 class TargetConfigs:
-    """Sets them, with a few requests for all topics together."""
+    """Sets the configs of targets, with a few requests for all topics together."""
 
     def __init__(self, admin: KafkaAdmin, clock_ms: Callable[[], int]) -> None:
         self._admin = admin
@@ -46,10 +46,10 @@ class TargetConfigs:
     async def set_for_filling(
         self, client: KafkaClient, found: Mapping[str, TopicDescription], wanted: Mapping[str, Configs]
     ) -> None:
-        """Return when the leaders' logs of topics that were there have them; those that are created have them at once.
+        """Set the configs of topics that exist, and return when their leaders' logs have them; created topics have theirs at once.
 
-        A broker tells of a change a moment before its logs follow it, and takes one change after the other: when it
-        tells of the last one, which was asked for when it had told of the others, the logs follow those.
+        A broker shows a change a moment before its logs follow it, and applies one change after the other. So a last change is
+        asked for once the others are shown: when that one is shown, too, the logs follow the others.
         """
         changes: dict[str, dict[str, str | None]] = {name: dict(configs) for name, configs in wanted.items() if configs}
         if not changes:
@@ -63,7 +63,7 @@ class TargetConfigs:
             for error in (await self._admin.alter_configs_of_topics(some)).values():
                 raise error
             reach("fill.configured")
-            await until_told(client, some, nodes)
+            await wait_until_changed(client, some, nodes)
 
     async def set_archived(
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], retention: Retention
@@ -83,14 +83,14 @@ class TargetConfigs:
 
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
-        """Tell which topics have the configs of a filling, whatever was noted of them: then nobody has finished them."""
-        found, _ = await topic_configs_known(client, names)
+        """Return which topics have the configs of a filling, whatever was noted of them: nobody has finished these."""
+        found, _ = await topic_configs_each(client, names)
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
         self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
     ) -> dict[str, Finish]:
-        """Tell what the archived retention, which holds again, lets the brokers delete."""
+        """Return which records the archived retention, which holds again, lets the brokers delete."""
         changes = {name: finish.changes for name, (_, finish) in finished.items()}
         holding = await self._configs_that_hold(client, changes)
         now_ms = self._clock_ms()
@@ -108,7 +108,7 @@ class TargetConfigs:
     @staticmethod
     async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
         """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
-        found, _ = await topic_configs_known(client, names)
+        found, _ = await topic_configs_each(client, names)
         return {
             name: ",".join(
                 f"{key}={configs.effective[key]}"
@@ -119,7 +119,7 @@ class TargetConfigs:
         }
 
     async def _set(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
-        """Set configs, and tell which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
+        """Set configs, and return which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
         refused: dict[str, dict[str, ArchiverError]] = {}
         one_by_one: dict[str, Changes] = {}
         for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
@@ -130,7 +130,7 @@ class TargetConfigs:
             some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
             for name, error in (await self._admin.alter_configs_of_topics(some)).items():
                 refused[name][config] = error
-        for config in sorted(_TAKEN_BACK):  # of those, too, nothing may stay as it was for the filling
+        for config in sorted(_TAKEN_BACK):  # no config of the filling may stay
             left: dict[str, Changes] = {name: {config: None} for name in one_by_one if config in refused[name]}
             for name, error in (await self._admin.alter_configs_of_topics(left)).items():
                 refused[name][config] = KafkaError(f"{config} is still as it was for the filling: {error}")
@@ -140,8 +140,8 @@ class TargetConfigs:
     async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
         if not changes:
             return {}
-        await until_told(client, changes, _leaders(await client.describe_topics(changes)))
-        found, refused = await topic_configs_known(client, changes)
+        await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
+        found, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error
         return {name: configs.effective for name, configs in found.items()}
@@ -160,7 +160,7 @@ def _finish(topic: TopicPlan, changes: Changes, refused: Mapping[str, ArchiverEr
 
 
 def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
-    """Tell of all that was refused in one error."""
+    """Join all refusals in one error."""
     errors = {str(error): error for error in refused.values()}
     if len(errors) < 2 or any(error.retriable for error in errors.values()):
         return max(errors.values(), key=lambda error: error.retriable, default=None)
@@ -168,7 +168,7 @@ def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
 
 
 async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Ask which configs the brokers have; one topic tells for all."""
+    """Ask which configs the brokers know; one topic is enough."""
     return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
@@ -177,7 +177,7 @@ def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
 
 
 def without_unmet(changes: Changes) -> Changes:
-    """Leave out how many replicas are to be in sync: they are more than there are."""
+    """Leave out min.insync.replicas, which asks for more replicas than there are."""
     return {name: value for name, value in changes.items() if name != KEY}
 
 

@@ -1,4 +1,4 @@
-"""What an existing topic would eat, change or refuse of the records that are to go behind its own: by its configs, without effects."""
+"""What an existing topic would delete, change or refuse of the records that are to go behind its own: by its configs alone."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any o
 
 
 class Count(NamedTuple):
-    """How many records, as far as facts of objects tell."""
+    """How many records there are, as far as facts of objects tell."""
 
     at_least: int
     at_most: int
@@ -69,7 +69,7 @@ def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) 
 
 
 def is_limited(configs: Mapping[str, str]) -> bool:
-    """Tell whether brokers delete the oldest records of a topic with these configs once it has so many bytes."""
+    """Return whether brokers delete the oldest records of a topic with these configs once it has so many bytes."""
     return int(configs.get("retention.bytes", -1)) >= 0 and "delete" in configs.get("cleanup.policy", "delete")
 
 
@@ -109,7 +109,7 @@ def batch_limits(configs: Mapping[str, str], asked_bytes: int, request_bytes: in
 
 
 def is_small(request_bytes: int | None) -> bool:
-    """Tell whether brokers do not take a batch as large as we send them."""
+    """Return whether brokers do not take a batch as large as we send them."""
     return request_bytes is not None and request_bytes - _REQUEST_OVERHEAD_BYTES < SENT_BATCH_BYTES
 
 
@@ -150,7 +150,7 @@ def alter_command(
 def limit_problems(
     topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: Sequence[str], held: LogSizes = NOTHING_HELD
 ) -> list[str]:
-    """Tell what the topic would not leave as it was, a line for each config that does it. `held`: the bytes that it has."""
+    """Return what the topic would change or lose, a line for each config that does it. `held`: the bytes that it has."""
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
         f" `{alter_command(cluster, topic.target, {found.name: found.harmless})}`, or restore into another topic with"
@@ -162,7 +162,7 @@ def limit_problems(
 def fill_problems(
     topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
 ) -> list[str]:
-    """Tell the same of a topic that is filled with these configs, because its cluster has refused others, and why each.
+    """Return the same for a topic that is filled with these configs because its cluster has refused others, with the reasons.
 
     `has_largest`: its retention is as large as the cluster takes.
     """
@@ -242,7 +242,7 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
 
 
 def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes) -> Iterator[_Harm]:
-    """Look whether a partition keeps all that it has, and ours, once all are there."""
+    """Return how many records partitions would lose for their size once all are there, their own and ours."""
     if not is_limited(configs):
         return
     limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
@@ -272,7 +272,7 @@ def _behind(held_bytes: int) -> str:
 
 
 def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
-    """Brokers before 4.0 have one limit for both sides, too, which holds where its newer name has not been set."""
+    """Brokers before 4.0 also have one limit for both directions, which holds where the newer limits are not set."""
     for side in ("before", "after"):
         name = f"message.timestamp.{side}.max.ms"
         if int(configs.get(name, LAST_LONG)) == LAST_LONG:
@@ -298,7 +298,7 @@ def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
 
 
 def _records_of(facts: FactsOfParts, selection: Selection, first_ms: int, last_ms: int) -> Count:
-    """Its first and last timestamp are those of records; of the others it is known that they lie between."""
+    """Count by the first and last timestamp, which records have; all other timestamps lie between these."""
     earliest, latest, records = (
         facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
     )

@@ -10,9 +10,9 @@ _TO_PURGE = (*_TO_FILL, Operation.DELETE)
 
 
 async def rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:
-    """Tell which rights are missing on topics that are to be filled, some of them purged before, a line for each topic.
+    """Return which rights are missing on topics that are to be filled, some of them purged before, a line for each topic.
 
-    Create and AlterConfigs are not among them: those are asked for with what is to be created and changed.
+    Create and AlterConfigs are not among these rights: brokers check them when topics are validated (fill_terms).
     """
     missing = await missing_rights(client, {name: _TO_PURGE if name in purged else _TO_FILL for name in filled})
     return [

@@ -2,27 +2,27 @@
 
 `register(spark)` makes the data source `kafka-archive` known (docs/spark.md).
 
-- checks: the tasks of `verify` as Spark jobs: objects that are read and checked, partitions that are compared
-- choose: which records a predicate, or the last of each key, chooses
-- classes: which file of classes Spark's JVM is started with
+- background_start: Spark as an extra, started beside what a command does first
+- class_cache: the file of loaded classes that Spark's JVM is started with
 - daemon: Spark's Python daemon, with what a restore's tasks need imported already
 - executors: whether the executors of a cluster reach what their tasks need
 - failure: what it means when a job of Spark's fails
-- optional: Spark as an extra, started beside what a command does first
+- isolation: what keeps other users of this machine out of a Spark that runs on it
+- jvm_user: the user that Spark's JVM runs as: one without a name on this machine, too
 - packing: the packed environment: what tasks of ours need, as one file for `spark-submit --archives`
 - preview: `restore --dry-run`: a restore is planned, and its targets are checked
-- proof: what a restore will read, read whole before anything is deleted for it, as a Spark job
+- purge_proof: what a restore will read, read whole before anything is deleted for it, as a Spark job
 - query: `query`, from a configuration to its rows
+- record_choice: which records a predicate, or the last of each key, chooses
 - repartition: A restore into another number of partitions, by key: the steps for some topics together
 - restore: `restore`, from a configuration to its end
-- seclusion: what keeps other users of this machine out of a Spark that runs on it
+- restore_job: the restore as a Spark job: create, fill one partition a task, verify, finish
 - session: Spark for a job of ours: without SQL, which takes seconds more to start, but for queries
-- submitted: Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours
+- spark_submit: Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours
 - tasks: how plain tasks run on Spark: dealt out, the largest first, each giving back a report
-- user: the user that a JVM of Spark runs as, also one that the machine has no name for, as in a container that is given a number alone
 - verify: `verify`: lists and checks the archive, and has Spark read its objects and Kafka's logs
+- verify_tasks: the tasks of `verify` as Spark jobs: objects that are read and checked, partitions that are compared
 - warm: have Spark's JVM start in half the time from now on
-- waves: the restore as a Spark job: create, fill one partition a task, verify, finish
 """
 
 from typing import TYPE_CHECKING

@@ -12,12 +12,12 @@ from typing import Any
 
 from archiver.process.edition import edition
 from archiver.process.failpoints import arm
-from archiver.process.memory import settle_memory
+from archiver.process.memory import tune_memory
 
 
 def main() -> None:
     """Fork workers until Spark is done."""
-    settle_memory()
+    tune_memory()
     _import_what_tasks_need()
     _prefer_installed_pyspark()
     from pyspark import daemon  # noqa: PLC0415 - now that it is found where it is installed
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _import_what_tasks_need() -> None:
-    """What is wrong is told in one line: Spark gives it to the driver (archiver.spark.failure)."""
+    """Import the task's modules. Errors become one line, which Spark gives to the driver (archiver.spark.failure)."""
     try:
         config = importlib.import_module("archiver.config.environment")
         driver = config.edition_of_driver()
@@ -36,7 +36,7 @@ def _import_what_tasks_need() -> None:
             raise SystemExit(
                 f"archiver: executors have archiver {edition()}, the driver {driver}; pack the driver's environment again"
             )
-        importlib.import_module("archiver.restore.task")
+        importlib.import_module("archiver.restore.partition_restore")
         arm(config.failpoint())  # for each worker that is forked
     except (ImportError, OSError) as error:  # an OSError: numba's library does not load
         reason = str(error).strip().partition("\n")[0]
@@ -44,7 +44,7 @@ def _import_what_tasks_need() -> None:
 
 
 def _ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """Spark leaves tasks alone before they are through, under a LIMIT, or when another one has failed, and that is no error."""
+    """End without an error when Spark drops a task before its end, as it does under a LIMIT, or when another task has failed."""
 
     def work(*arguments: Any) -> int:  # noqa: ANN401 - PySpark's
         try:

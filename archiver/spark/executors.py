@@ -32,7 +32,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of it where it was tried; `error` is empty when all could be reached."""
+    """What one executor could reach; `error` is empty when it reached all."""
 
     host: str
     error: str = ""
@@ -40,7 +40,7 @@ class Attempt:
 
 
 def try_executors(spark: SparkContext, destination: Destination) -> None:
-    """Have executors reach for all of it, as many at a time as there are cores now. Raises what one of them could not."""
+    """Have executors try the destination, as many at a time as there are cores now. Raises the error of one that could not reach it."""
     cores = spark.defaultParallelism
     try:
         attempts = spark.parallelize(range(cores), cores).map(lambda _: reach_out(destination)).collect()
@@ -59,7 +59,7 @@ def refuse_unreached(attempts: Sequence[Attempt]) -> None:
 
 
 def reach_out(destination: Destination) -> Attempt:
-    """Try it here, on an executor."""
+    """Try to reach the store and each broker from here, an executor."""
     host = socket.gethostname()
     try:
         store = store_of(destination.storage)

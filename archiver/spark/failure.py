@@ -28,7 +28,7 @@ _ADVICE = "docs/clusters.md tells how executors get a packed environment"
 
 
 def failure_of(error: Py4JJavaError) -> ArchiverError:
-    """Return what to tell of it."""
+    """Return the error of ours that names what is wrong with the executors."""
     text = str(error.java_exception)
     if told := _TOLD_BY_US.search(text):
         return UsageError(f"on the executors: {told[1]}")
@@ -38,7 +38,7 @@ def failure_of(error: Py4JJavaError) -> ArchiverError:
         return UsageError(f"the executors' Python has no archiver; {_ADVICE}")
     if other := _OTHER_VERSION.search(text):
         return UsageError(f"on the executors: {other[1]}; {_ADVICE}")
-    return TemporaryError(f"Spark lost its workers: {telling_line(text)}; {RUN_AGAIN}")
+    return TemporaryError(f"Spark lost its workers: {cause_line(text)}; {RUN_AGAIN}")
 
 
 def missing_program(report: str) -> str:
@@ -47,7 +47,7 @@ def missing_program(report: str) -> str:
     return found[1] if found else ""
 
 
-def telling_line(report: str) -> str:
+def cause_line(report: str) -> str:
     """Find the cause in all that Spark says of a failure: the error that a worker's last traceback ends with, else the JVM's."""
     errors = [found["error"] for found in _TRACEBACK.finditer(report)]
     said = (_JAVA_NAMES.sub("", line).strip() for line in report.splitlines())
@@ -56,7 +56,7 @@ def telling_line(report: str) -> str:
 
 def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> ArchiverError | None:
     """Find the error of ours that a worker raised; without such an end of its message."""
-    ends = [found["error"] for report in _told_by_python(error) for found in _TRACEBACK.finditer(report)]
+    ends = [found["error"] for report in _python_tracebacks(error) for found in _TRACEBACK.finditer(report)]
     ours = _OURS.fullmatch(ends[-1]) if ends else None
     kind = getattr(errors, ours[1], None) if ours else None
     if ours is None or not (isinstance(kind, type) and issubclass(kind, ArchiverError)):
@@ -64,8 +64,8 @@ def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> Archive
     return kind(ours[2].removesuffix(less))
 
 
-def _told_by_python(error: PySparkException | Py4JError) -> Iterator[str]:
-    """Tell what comes from Python by Spark's own word: all other texts may quote records and SQL, with anything in them."""
+def _python_tracebacks(error: PySparkException | Py4JError) -> Iterator[str]:
+    """Return texts that come from Python by Spark's own word: all others may quote records and SQL, with anything in them."""
     is_planned = isinstance(error, AnalysisException) and error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     if is_planned or isinstance(error, PythonException):
         yield str(error)
@@ -85,13 +85,13 @@ def line_of_spark(error: PySparkException | Py4JError) -> str:
 
 def line_of(error: PySparkException | Py4JError) -> str:
     """Find the line that tells most."""
-    # Of what py4j raises not its own first line, which tells what it called.
+    # Of what py4j raises, not the first line, which only names the call.
     java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
-    return line_of_spark(error) or telling_line(java or str(error))
+    return line_of_spark(error) or cause_line(java or str(error))
 
 
 @contextmanager
-def telling_of_the_jvm() -> Iterator[None]:
+def jvm_errors_as_ours() -> Iterator[None]:
     """Turn what py4j raises, once the JVM is gone, into an error of ours."""
     try:
         yield

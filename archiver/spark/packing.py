@@ -25,11 +25,11 @@ from archiver.codec.kernels.jit import compiled_kernels, kernel_cache
 from archiver.codec.warm import compile_kernels
 from archiver.errors import ArchiverError, UsageError
 from archiver.process.edition import edition
-from archiver.process.progress import Pace
+from archiver.process.progress import Eta
 
 _PACKAGE: Final = Path(__file__).parents[1]
 _OURS: Final = "kafka-archiver"
-_OF_THE_CLUSTER: Final = frozenset({"pyspark", "py4j"})  # 490 MB, and those of the cluster's Spark have to be used
+_OF_THE_CLUSTER: Final = frozenset({"pyspark", "py4j"})  # 490 MB; the cluster's own must be used
 _FOR_SQL: Final = frozenset({"pandas", "pyarrow"})
 _LIBRARY: Final = "lib"
 _LEVEL: Final = 1  # of gzip: 6 makes a tenth less of it, in three times the time
@@ -76,7 +76,7 @@ class PackedEnvironment:
     sha256: str
     python: str  # which interpreters it fits
     edition: str
-    kernels: int  # compiled ones, for the processor of this machine
+    kernels: int  # how many were compiled, for the processor of this machine
     packages: Sequence[str]
 
 
@@ -98,7 +98,7 @@ def pack_environment(
     add: Sequence[str] = (),
     with_sql: bool = True,
     overwrite: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    report_step: Callable[[str], None] = lambda _: None,
 ) -> PackedEnvironment:
     """Pack this Python's archiver and what it needs, less Spark itself; `add` names more distributions that are installed.
 
@@ -106,9 +106,9 @@ def pack_environment(
     """
     _refuse_what_is_there(target, overwrite=overwrite)
     packed = _closure(add, frozenset() if with_sql else _FOR_SQL)
-    tell("compiling kernels")
+    report_step("compiling kernels")
     compile_kernels()
-    tell("looking at the packages")
+    report_step("looking at the packages")
     kernels = list(_kernels())
     found = [*_own_package(), *kernels, *(entry for one in packed for entry in _installed_files(one))]
     packages = sorted(f"{one.name}=={one.version}" for one in packed)
@@ -121,8 +121,10 @@ def pack_environment(
     launcher = _LAUNCHER.format(abi=_ABI, version=_PYTHON, library=_LIBRARY)
     found.append(_Entry(name="bin/python", source=launcher.encode(), is_program=True))
     found.append(_Entry(name="environment.json", source=json.dumps(about, indent=1).encode()))
-    entries = {entry.name: entry for entry in found}  # packages of one family may share a file
-    stored_bytes, unpacked_bytes, sha256 = _write_whole(target, entries.values(), overwrite=overwrite, tell=tell)
+    entries = {entry.name: entry for entry in found}  # related packages may share a file
+    stored_bytes, unpacked_bytes, sha256 = _write_whole(
+        target, entries.values(), overwrite=overwrite, report_step=report_step
+    )
     return PackedEnvironment(
         path=target,
         stored_bytes=stored_bytes,
@@ -265,14 +267,14 @@ def _refuse_what_is_there(target: Path, *, overwrite: bool) -> None:
 
 
 def _write_whole(
-    target: Path, entries: Iterable[_Entry], *, overwrite: bool, tell: Callable[[str], None]
+    target: Path, entries: Iterable[_Entry], *, overwrite: bool, report_step: Callable[[str], None]
 ) -> tuple[int, int, str]:
     """Write beside the target, and rename at the end. Returns the bytes in it, those that it unpacks to, and its SHA-256."""
     unfinished: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
             unfinished = Path(file.name)
-            unpacked_bytes = _write_tar(file, sorted(entries, key=lambda entry: entry.name), tell)
+            unpacked_bytes = _write_tar(file, sorted(entries, key=lambda entry: entry.name), report_step)
         with unfinished.open("rb") as written:
             sha256 = hashlib.file_digest(written, "sha256").hexdigest()
         _refuse_what_is_there(target, overwrite=overwrite)
@@ -287,10 +289,10 @@ def _write_whole(
             unfinished.unlink(missing_ok=True)
 
 
-def _write_tar(file: IO[bytes], entries: Sequence[_Entry], tell: Callable[[str], None]) -> int:
+def _write_tar(file: IO[bytes], entries: Sequence[_Entry], report_step: Callable[[str], None]) -> int:
     total = sum(_size(entry) for entry in entries)
     what = f"packing {total // _MEBIBYTE:,} MiB"
-    pace, done = Pace("MiB"), 0
+    eta, done = Eta("MiB"), 0
     with (
         gzip.GzipFile("", "wb", _LEVEL, file, mtime=_MTIME) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.GNU_FORMAT) as tar,
@@ -301,7 +303,7 @@ def _write_tar(file: IO[bytes], entries: Sequence[_Entry], tell: Callable[[str],
             about.size, about.mtime, about.mode = len(content), _MTIME, 0o755 if entry.is_program else 0o644
             tar.addfile(about, io.BytesIO(content))
             done += len(content)
-            tell(f"{what}: {pace.tell(done // _MEBIBYTE, total // _MEBIBYTE)}")
+            report_step(f"{what}: {eta.spell(done // _MEBIBYTE, total // _MEBIBYTE)}")
     return done
 
 

@@ -3,20 +3,21 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.handle import open_archive
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as, told_of_asked
+from archiver.process.progress import make_asking_reporter, make_reporter
 from archiver.restore.estimate import effort_of
-from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, tell_unreadable, with_mended
+from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, unreadable_notes, with_mended
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 
 if TYPE_CHECKING:
     from archiver.restore.purge import Purge
@@ -35,73 +36,96 @@ def preview_restore(
 
     `select_topics` chooses the names that the configuration at hand has a backup archive.
     """
-    from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
-    from archiver.restore.targets import Targets  # noqa: PLC0415
-    from archiver.restore.unarchived import ArchivedLogs  # noqa: PLC0415
-
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
         check_restore_id(restore_id)
     archive = open_archive(storage)
-    wave = request.targets(topic_names(archive))
+    dry_run = _DryRun(
+        storage=storage,
+        archive=archive,
+        request=request,
+        wave=request.targets(topic_names(archive)),
+        select_topics=select_topics,
+        notice=notice,
+    )
     if request.where:
-        with spark_beside("restore --dry-run --where", notice) as start_spark:
-            from archiver.spark.choose import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
+        _check_predicate(request.where, notice)
+    preview, purge = asyncio.run(dry_run.review_targets(kafka, restore_id))
+    if preview.refused or request.purges_unread or not purge.topic_ids:
+        return preview
+    return _read_before_purge(storage, request, preview, purge, notice)
 
-            check_predicate(start_spark(), request.where)
 
-    unreadable: list[str] = []
+def _check_predicate(where: str, notice: Callable[[str], None]) -> None:
+    with spark_in_background("restore --dry-run --where", notice) as start_spark:
+        from archiver.spark.record_choice import check_predicate  # noqa: PLC0415 - an extra that a backup does not need
 
-    def plan(some: Mapping[str, str], life: int | None) -> RestorePlan:
-        archived = read_archive(
-            archive,
-            life=life,
-            wanted=some.__contains__,
-            use=storage.index,
-            reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
-        )
-        unreadable.extend(tell_unreadable(archived, request))
-        return plan_restore(archived, some, request)
+        check_predicate(start_spark(), where)
 
-    async def look() -> "tuple[RestorePreview, Purge]":
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DryRun:
+    """Plans one restore, and asks its target cluster."""
+
+    storage: StorageConfig
+    archive: Archive
+    request: RestoreRequest
+    wave: Mapping[str, str]  # all targets, by source
+    select_topics: Callable[[Iterable[str]], Sequence[str]]
+    notice: Callable[[str], None]
+    unreadable: list[str] = field(default_factory=list)  # notes of what no backup could read
+
+    async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
+        from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
+        from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
+        from archiver.restore.targets import Targets  # noqa: PLC0415
+
+        request = self.request
         async with KafkaClient(kafka) as client:
             cluster_id = await client.cluster_id()
-            name = restore_id or request.default_id(storage.url, cluster_id)
-            notes = RestoreNotes(archive, name, cluster_id)
-            targets = Targets(kafka, notes, request, ArchivedLogs(archive, cluster_id))
-            noted, unplanned = await targets.planned(client, wave)
-            begun = targets.believed(noted, plan)
-            topics = with_mended(begun.plans, [*plan(unplanned, request.life).topics, *begun.fresh])
+            name = restore_id or request.default_id(self.storage.url, cluster_id)
+            notes = RestoreNotes(self.archive, name, cluster_id)
+            targets = Targets(kafka, notes, request, ArchivedLogs(self.archive, cluster_id))
+            noted, unplanned = await targets.planned(client, self.wave)
+            begun = targets.check_noted(noted, self._plan)
+            topics = with_mended(begun.plans, [*self._plan(unplanned, request.life).topics, *begun.fresh])
             check_partitions(topics, request)
-            verdict = await targets.judge(client, topics)
+            review = await targets.review(client, topics)
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
                 begun={topic.target for topic in begun.plans},
-                existing=(await client.describe_topics(wave.values())).keys(),
+                existing=(await client.describe_topics(self.wave.values())).keys(),
                 policy=request.existing,
                 is_partial=request.is_partial,
-                refused=verdict.problems,
+                refused=review.problems,
                 damage=(),
-                notes=[
-                    *request.notes(wave),
-                    *copies_archived_again(select_topics, wave),
-                    *([NOT_TRIED] if request.where else []),
-                    *dict.fromkeys(unreadable),
-                    *begun.notes,
-                    *verdict.losses,
-                    *verdict.notes,
-                ],
-                doubts=verdict.doubts,
-                effort=effort_of(topics, request, os.cpu_count() or 1, verdict.limits),
+                notes=[*self._notes(), *begun.notes, *review.losses, *review.notes],
+                doubts=review.doubts,
+                effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
             )
-            return preview, verdict.purge
+            return preview, review.purge
 
-    preview, purge = asyncio.run(look())
-    if preview.refused or request.purges_unread or not purge.topic_ids:
-        return preview
-    return _read_before_purge(storage, request, preview, purge, notice)
+    def _plan(self, some: Mapping[str, str], life: int | None) -> RestorePlan:
+        archived = read_archive(
+            self.archive,
+            life=life,
+            wanted=some.__contains__,
+            use=self.storage.index,
+            reads=self.request.wanted.of,
+            report_progress=make_asking_reporter(self.notice),
+            share=share_learned,
+        )
+        self.unreadable.extend(unreadable_notes(archived, self.request))
+        return plan_restore(archived, some, self.request)
+
+    def _notes(self) -> list[str]:
+        return [
+            *self.request.notes(self.wave),
+            *copies_archived_again(self.select_topics, self.wave),
+            *([NOT_TRIED] if self.request.where else []),
+            *dict.fromkeys(self.unreadable),
+        ]
 
 
 def _read_before_purge(
@@ -115,12 +139,12 @@ def _read_before_purge(
     from archiver.restore.purge import damage_problems  # noqa: PLC0415 - of a restore alone
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
-    with spark_beside("restore --dry-run --purge-target", notice) as start_spark:
-        from archiver.spark.proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
+    with spark_in_background("restore --dry-run --purge-target", notice) as start_spark:
+        from archiver.spark.purge_proof import read_whole  # noqa: PLC0415 - an extra that a backup does not need
 
         spark = start_spark()
-        tell = told_as("reading whole what is to be in the place of what is purged", notice)
-        reading = read_whole(spark, storage, topics, purge, tell)
+        report_progress = make_reporter("reading whole what is to be in the place of what is purged", notice)
+        reading = read_whole(spark, storage, topics, purge, report_progress)
     problems = damage_problems(topics, reading, purge, skips_damage=request.skips_damage)
     if problems:
         return replace(preview, damage=problems)

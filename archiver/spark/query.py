@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from archiver.archive.catalog import topic_names
 from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 
 if TYPE_CHECKING:
     from archiver.spark.table.query import Answer
@@ -23,7 +23,7 @@ def run_query(
     skips_damage: bool = False,
 ) -> "Iterator[Answer]":
     """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
-    with spark_beside("query", notice, with_sql=True) as start_spark:
+    with spark_in_background("query", notice, with_sql=True) as start_spark:
         from archiver.spark.table.query import ask  # noqa: PLC0415 - an extra that a backup does not need
 
         archive = open_archive(storage)

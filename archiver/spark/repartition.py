@@ -11,13 +11,14 @@ from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.process.text import spell_count
-from archiver.restore.claim_check import check_joint_claim
-from archiver.restore.dealing import Dealt, DealTask, run_deal, stream_of
-from archiver.restore.dealt_log import Counted, LogTask, Writer, run_count, run_read_back
-from archiver.restore.joint_claims import JointClaim, Outcome, Share
+from archiver.restore.claim_check import check_topic_claim
+from archiver.restore.claims import Contents, TopicClaim, TopicContents
+from archiver.restore.lost_records import still_stands
+from archiver.restore.repartition_source import SourceReport, SourceTask, run_source, stream_of
+from archiver.restore.repartition_target import SourceWriter, TargetCount, TargetTask, run_count, run_read_back
 from archiver.restore.sending import patiently
-from archiver.restore.standing import still_stands
-from archiver.restore.task import RestoreTask, TaskReport, anew, failed, left_out
+from archiver.restore.strangers import advice_for
+from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
 from archiver.spark.tasks import run_on_spark
 from archiver.store.shared import patient_store_of
 
@@ -36,13 +37,13 @@ class Repartitioned:
 @dataclass(frozen=True, slots=True)
 class _Topic:
     tasks: Sequence[RestoreTask]  # one for each source partition
-    claim: JointClaim
-    is_ours: bool  # nobody has written for it before this run
-    log_starts: Sequence[int] = ()  # of each target partition, where it still has what an earlier run has read back
-    stands: bool = False  # that is still what it was
+    claim: TopicClaim
+    is_ours: bool  # no earlier run has written to it
+    log_starts: Sequence[int] = ()  # of each target partition; empty: one has lost what an earlier run read back
+    stands: bool = False  # what was read back then is still there
 
     @property
-    def verified(self) -> Outcome | None:
+    def verified(self) -> TopicContents | None:
         """What an earlier run has read back, if the target partitions still end there, or behind that."""
         return self.claim.verified if self.log_starts else None
 
@@ -50,21 +51,21 @@ class _Topic:
     def name(self) -> str:
         return self.tasks[0].target_topic
 
-    def log_tasks(self, shares: Mapping[int, Sequence[Share]]) -> list[LogTask]:
+    def log_tasks(self, shares: Mapping[int, Sequence[Contents]]) -> list[TargetTask]:
         """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
         task, claim = self.tasks[0], self.claim
         noted = None if self.verified is None else self.verified.targets
         return [
-            LogTask(
+            TargetTask(
                 kafka=task.kafka,
                 topic=task.target_topic,
                 topic_id=task.target_topic_id,
                 partition=target,
                 start_offset=start_offset,
-                advice=anew(task),
+                advice=advice_for(task),
                 source_topic=task.source_topic,
                 writers={
-                    number: Writer(
+                    number: SourceWriter(
                         producer_id=identity.producer_id, share=shares[number][target] if number in shares else None
                     )
                     for number, identity in claim.identities.items()
@@ -88,7 +89,7 @@ def repartition(
     """
     done = Repartitioned()
     topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
-    # Without a topic id it may be another topic by now.
+    # Without a topic id the target may be another topic by now.
     again = [
         topic
         for topic in topics
@@ -96,7 +97,7 @@ def repartition(
         and (topic.tasks[0].reads_again or not topic.claim.target_topic_id or not topic.stands)
     ]
     read_again = _read_back(spark, again, {topic.name: {} for topic in again})
-    unverified = [topic for topic in topics if not _tell_verified(topic, done, read_again.get(topic.name))]
+    unverified = [topic for topic in topics if not _report_verified(topic, done, read_again.get(topic.name))]
     counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. what earlier runs have sent
     filled = [topic for topic in unverified if topic.is_ours or topic.name in counts]
     dealt = _deal(spark, filled, counts, is_first, most_at_once)  # 3. the rest
@@ -114,7 +115,7 @@ def _target(task: RestoreTask) -> str:
 
 
 async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, done: Repartitioned) -> list[_Topic]:
-    """Take the claims, or put those that nobody has; whoever is second uses the first one's."""
+    """Take the claims of topics, or put them where nobody has; the second of two runs at once uses the claim of the first."""
     found: list[_Topic] = []
     for tasks in topics:
         try:
@@ -130,7 +131,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     stream = stream_of(patient_store_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
-        check_joint_claim(claim, tasks, partitions)
+        check_topic_claim(claim, tasks, partitions)
         found = await _taken_up(client, tasks, claim)
         is_lost = claim.verified is not None and found.verified is None
         return replace(found, claim=stream.forget_verified(claim)) if is_lost else found
@@ -138,45 +139,45 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     wanted = [(task.target_topic, number) for number in range(partitions)]
     offsets = await client.offsets(wanted)
     start_offsets = tuple(offsets[which].high_watermark for which in wanted)
-    # A run beside this one has put its claim before its first record: then they are no stranger's, and that claim holds.
+    # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
     if any(start_offsets) and not task.appends and stream.latest(task.target_topic_id) is None:
         raise StrangerError(
-            f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {anew(task)}"
+            f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {advice_for(task)}"
         )
-    ours = JointClaim(
+    ours = TopicClaim(
         target_cluster_id=task.target_cluster_id,
         target_topic_id=task.target_topic_id,
         start_offsets=start_offsets,
         identities=identities,
     )
     claim = stream.put(ours)
-    check_joint_claim(claim, tasks, partitions)
+    check_topic_claim(claim, tasks, partitions)
     return _Topic(tasks, claim, is_ours=claim is ours)
 
 
-async def _log_starts(client: KafkaClient, claim: JointClaim, topic: str) -> Sequence[int]:
-    """Return where the target partitions begin now; nothing when one ends before it was read back up to, or none was."""
+async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Sequence[int]:
+    """Return where the target partitions begin now; nothing when one has lost records since it was read back, or none was."""
     ends = claim.verified_ends
     offsets = await client.offsets([(topic, number) for number in ends])
     found = [(offsets[topic, number], end) for number, end in ends.items()]
     return [] if any(one.high_watermark < end for one, end in found) else [one.log_start for one, _ in found]
 
 
-async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: JointClaim) -> _Topic:
-    """Return a topic that somebody has claimed, and what of it is known to be whole."""
+async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: TopicClaim) -> _Topic:
+    """Return a topic that is claimed already, and what of it is known to be whole."""
     log_starts = await _log_starts(client, claim, tasks[0].target_topic)
     found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
     return replace(found, stands=await _stands(client, found))
 
 
 async def _stands(client: KafkaClient, topic: _Topic) -> bool:
-    """Tell whether all target partitions are what was read back, as far as can be told without reading them."""
+    """Return whether all target partitions are what was read back, as far as is known without reading them."""
     if topic.verified is None:
         return False
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
     producer_ids = {one.producer_id for one in topic.claim.identities.values()}
 
-    async def ask(task: LogTask, share: Share) -> bool:
+    async def ask(task: TargetTask, share: Contents) -> bool:
         where = task.up_to(task.start_offset + share.records)
         async with turn:
             return await still_stands(client, where, topic.log_starts[task.partition], producer_ids, share.leader_epoch)
@@ -199,7 +200,7 @@ def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskRepo
     return [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
 
 
-def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
+def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
     """Report what a run has noted, now or earlier: the target may have moved on. `read_again`: what stands there still."""
     outcome = topic.verified
     if outcome is None:
@@ -242,7 +243,7 @@ def _tell_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[Task
 def _count(spark: SparkContext, topics: Sequence[_Topic], done: Repartitioned) -> dict[str, list[Mapping[int, int]]]:
     """Return by topic how many records each producer has in each target partition. Topics that cannot be counted are reported."""
     tasks = [task for topic in topics for task in topic.log_tasks({})]
-    by_topic: dict[str, list[Counted]] = {topic.name: [] for topic in topics}
+    by_topic: dict[str, list[TargetCount]] = {topic.name: [] for topic in topics}
     for counted in run_on_spark(spark, tasks, run_count, lambda _: 1):
         by_topic[counted.task.topic].append(counted)
     for topic in topics:
@@ -265,18 +266,18 @@ def _deal(
     counts: Mapping[str, Sequence[Mapping[int, int]]],
     is_first: Callable[[str], bool],
     most_at_once: int | None,
-) -> dict[str, dict[int, Dealt]]:
+) -> dict[str, dict[int, SourceReport]]:
     tasks = [
-        DealTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
+        SourceTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
         for topic in topics
         for task in topic.tasks
         for identity in [topic.claim.identities[task.partition]]
     ]
-    by_topic: dict[str, dict[int, Dealt]] = {topic.name: {} for topic in topics}
+    by_topic: dict[str, dict[int, SourceReport]] = {topic.name: {} for topic in topics}
     for dealt in run_on_spark(
         spark,
         tasks,
-        run_deal,
+        run_source,
         lambda task: len(task.source.parts),
         None,
         lambda task: is_first(task.source.source_topic),
@@ -296,7 +297,7 @@ def _there(topic: _Topic, counts: Sequence[Mapping[int, int]] | None, identity: 
 
 
 def _read_back(
-    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, Dealt]]
+    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, SourceReport]]
 ) -> dict[str, list[TaskReport]]:
     tasks = [
         task
@@ -311,7 +312,7 @@ def _read_back(
     return {name: sorted(some, key=lambda one: one.partition) for name, some in by_topic.items()}
 
 
-def _records_of(task: LogTask) -> int:
+def _records_of(task: TargetTask) -> int:
     return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
 
 
@@ -324,20 +325,22 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
     claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
-    check_joint_claim(claim, topic.tasks, len(topic.claim.start_offsets))
+    check_topic_claim(claim, topic.tasks, len(topic.claim.start_offsets))
     async with KafkaClient(task.kafka) as client:
         found = await _taken_up(client, topic.tasks, claim)
     return found if found.stands else None
 
 
-def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[TaskReport], done: Repartitioned) -> None:
+def _conclude(
+    topic: _Topic, dealt: Mapping[int, SourceReport], read_back: Sequence[TaskReport], done: Repartitioned
+) -> None:
     """Note what is whole, and report all of it. What goes wrong here is told of this topic, and the others go on."""
     sources = [dealt[number].report for number in sorted(dealt)]
     try:
         if any(report.error for report in (*sources, *read_back)):
             # Another run of this restore may have finished meanwhile, and the target gone on living.
             others = asyncio.run(_finished_by_others(topic))
-            if others is not None and _tell_verified(others, done):
+            if others is not None and _report_verified(others, done):
                 return
         else:
             _note_verified(topic, sources, read_back)
@@ -350,8 +353,8 @@ def _conclude(topic: _Topic, dealt: Mapping[int, Dealt], read_back: Sequence[Tas
 
 def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequence[TaskReport]) -> None:
     task = topic.tasks[0]
-    outcome = Outcome(
-        sources={one.partition: Share(one.records, one.digest, one.bytes) for one in sources},
-        targets=tuple(Share(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
+    outcome = TopicContents(
+        sources={one.partition: Contents(one.records, one.digest, one.bytes) for one in sources},
+        targets=tuple(Contents(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
     )
     stream_of(patient_store_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)

@@ -6,23 +6,24 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import read_archive, read_known, topic_names
+from archiver.archive.catalog import read_archive, read_known_topics, topic_names
 from archiver.archive.handle import open_archive
-from archiver.archive.index import read_index
+from archiver.archive.index_generations import read_index
+from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_of_asked
+from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
 from archiver.restore.plan import (
     RestorePlan,
     check_partitions,
     plan_restore,
-    tell_unreadable,
+    unreadable_notes,
 )
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.optional import spark_beside
+from archiver.spark.background_start import spark_in_background
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +54,11 @@ def run_restore_job(
             known=known,
             use=storage.index,
             reads=request.wanted.of,
-            tell_asked=told_of_asked(notice),
+            report_progress=make_asking_reporter(notice),
+            share=share_learned,
         )
-        _tell_other_lives(archived, is_asked_for=request.life is not None)
-        for note in tell_unreadable(archived, request):
+        _warn_of_other_lives(archived, is_asked_for=request.life is not None)
+        for note in unreadable_notes(archived, request):
             log.warning("%s", note)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
@@ -67,11 +69,11 @@ def run_restore_job(
     targets = request.targets(topic_names(archive))
     for note in request.notes(targets):
         log.warning("%s", note)
-    with spark_beside("restore", notice) as start_spark:
-        from archiver.spark.waves import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
+    with spark_in_background("restore", notice) as start_spark:
+        from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
 
         notice("looking at the target")
-        cluster_id, existing = asyncio.run(_look_at_target(kafka, targets.values()))
+        cluster_id, existing = asyncio.run(_describe_target(kafka, targets.values()))
         job = RestoreJob(
             restore_id=restore_id or request.default_id(storage.url, cluster_id),
             request=request,
@@ -83,7 +85,7 @@ def run_restore_job(
         begin(job.restore_id)
         waves = request.waves(targets, existing, lambda: read_index(archive).sizes())
         # One that cannot be read is met before anything is created, whatever wave it is for.
-        known = read_known(archive, targets.__contains__) if len(waves) > 1 else None
+        known = read_known_topics(archive, targets.__contains__) if len(waves) > 1 else None
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
@@ -97,7 +99,7 @@ def run_restore_job(
     )
 
 
-def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
+def _warn_of_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
     for topic in archived:
         if topic.other_lives and not is_asked_for:
             others = ", ".join(map(str, topic.other_lives))
@@ -106,7 +108,7 @@ def _tell_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) 
             )
 
 
-async def _look_at_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
+async def _describe_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
     """Return the cluster's id, and which of the topics it has."""
     async with KafkaClient(kafka) as client:
         return await client.cluster_id(), await client.describe_topics(topics)

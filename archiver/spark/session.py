@@ -26,25 +26,25 @@ from archiver.config.environment import is_submitted, prefer_loopback, start_spa
 from archiver.errors import ArchiverError
 from archiver.interrupt import ENDING
 from archiver.process.workers import workers
-from archiver.spark.classes import options_of_spark
-from archiver.spark.failure import telling_of_the_jvm
-from archiver.spark.seclusion import UMASK, leave_to, private_folder, settings_of
-from archiver.spark.submitted import start_submitted
-from archiver.spark.user import log_in, options_of_user
+from archiver.spark.class_cache import options_of_spark
+from archiver.spark.failure import jvm_errors_as_ours
+from archiver.spark.isolation import UMASK, leave_to, private_folder, settings_of
+from archiver.spark.jvm_user import log_in, options_of_user
+from archiver.spark.spark_submit import start_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
-# The JVM says this at every start, because Spark's launcher asks for the module.
+# The JVM prints this at every start, because Spark's launcher asks for the module.
 _NOISE = b"WARNING: Using incubator modules"
 _OF_PANDAS = "PySpark does not yet fully support pandas"
 # The JVM only hands tasks out. Without its second compiler it starts with 4 s of CPU instead of 7.
 _QUICK_START = ("-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile=file:{_LOG_SETTINGS}")
 _STDERR = 2
-_LONGEST_START_S = 20.0  # then it is left behind; it ends with this process, whose pipe it reads
+_LONGEST_START_S = 20.0  # then the JVM is left behind; it ends with this process, whose pipe it reads
 _LONGEST_STOP_S = 20.0
-# Wherever it runs. Tasks carry what it takes to reach the cluster: without encryption, PySpark writes them to a temporary
+# Wherever Spark runs. Tasks carry what it takes to reach the cluster: without encryption, PySpark writes them to a temporary
 # file as they are.
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -54,7 +54,7 @@ _SETTINGS = {
     "spark.io.encryption.enabled": "true",
 }
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
-# Whatever spark-submit was told: what a query means must not depend on it.
+# What a query means must not depend on the settings of spark-submit.
 SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",  # as names of topics are
@@ -69,22 +69,22 @@ _OF_JAVA = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|LANG|LC_\w+|TZ|TMPDIR|LD_\w+|MALLOC_\w+"
     r"|_?(?:JAVA|JDK|SPARK|PYSPARK|PYTHON|HADOOP)\w*"
 )
-_A_SECRET = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|KEY")  # HADOOP_CREDSTORE_PASSWORD is one
+_A_SECRET = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|KEY")  # such as HADOOP_CREDSTORE_PASSWORD
 _stops: list[threading.Thread] = []
 
 
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
-    """Start Spark with SQL; as open_context."""
+    """Start Spark with SQL, as open_context does without."""
     with tempfile.TemporaryDirectory(prefix="archiver-query-", ignore_cleanup_errors=True) as folder:
-        # Spark makes the folder of its tables at once, where it stands.
+        # Spark creates the folder of its tables at once, by default in the current folder.
         settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
         with open_context(name, settings, java_options) as start_spark:
             yield lambda: open_sql(start_spark())
 
 
 def open_sql(context: SparkContext) -> "SparkSession":
-    """Put SQL on a context, of one meaning wherever it runs."""
+    """Make a SQL session of a context, with settings that make a query mean the same wherever it runs."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second that jobs without SQL do not need
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
@@ -103,8 +103,8 @@ def open_context(
 ) -> Iterator[Callable[[], SparkContext]]:
     """Start Spark beside what the block does first, and have it stop in the end: on all local cores, or by spark-submit's settings.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Nobody waits for the stop of
-    one on this machine, but a next start: a JVM whose parent is gone stops by itself, and takes its files with it.
+    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Only a next start waits until
+    a Spark of this machine has stopped: a JVM whose parent is gone stops by itself, and deletes its files.
     """
     if not is_submitted():
         prefer_loopback()
@@ -123,7 +123,7 @@ def open_context(
         if not is_submitted():
             pool.submit(lambda: _start_workers(starting.result(), is_wanted))
         try:
-            with _interruptible(), telling_of_the_jvm():
+            with _interruptible(), jvm_errors_as_ours():
                 yield starting.result
         finally:
             is_wanted.clear()
@@ -156,7 +156,7 @@ def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_w
         raise ArchiverError(
             f"Spark did not start: {error}; it needs Java 17 or later (JAVA_HOME, or java on the PATH)"
         ) from error
-    # It complains of a JVM that is gone, with a traceback; who asks the JVM for something tells it (archiver.spark.failure).
+    # This server prints a traceback when the JVM is gone, which archiver.spark.failure reports already.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     # Workers must run the interpreter that this program runs in, not the first python3 of the path.
     context.pythonExec = sys.executable
@@ -179,7 +179,7 @@ def _conf_of(name: str, more: Mapping[str, str], java_options: Sequence[str], fo
 
 def _launch(conf: SparkConf, is_wanted: threading.Event) -> SparkContext:
     with _without_noise(is_wanted) as stderr:
-        # It warns on stdout, too: of a file in the current folder that it does not read.
+        # The launcher warns on stdout, too: of a file in the current folder that it does not read.
         launch = _Launch(stderr=stderr, stdout=stderr, umask=UMASK)
         gateway = launch_gateway(conf, launch)  # type: ignore[no-untyped-call]
     if not is_wanted.is_set():
@@ -194,7 +194,7 @@ def _launch(conf: SparkConf, is_wanted: threading.Event) -> SparkContext:
 class _Launch(UserDict[str, Any]):
     """What PySpark tells Popen. It would give the JVM, which evaluates SQL of users, our whole environment."""
 
-    withheld: Mapping[str, str] = _NO_SETTINGS  # by the JVM's environment; workers are told it
+    withheld: Mapping[str, str] = _NO_SETTINGS  # from the JVM's environment, and given to the workers
 
     def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401 - whatever Popen takes
         if key == "env":
@@ -225,7 +225,7 @@ def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let what ends a command (archiver.interrupt) be a KeyboardInterrupt, whatever Spark makes of it on its way."""
+    """Turn errors that Spark raises after a signal that ends a command (archiver.interrupt) into a KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -252,9 +252,9 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _without_noise(is_wanted: threading.Event) -> Iterator[int]:
-    """Give a stderr to a JVM that starts in here: it comes out at ours, less the lines that tell nobody anything.
+    """Give a stderr to a JVM that starts in here: its lines come out at ours, without those that are of no use.
 
-    Among them is all that it says while it stops: threads that were at work tell their stacks as they are interrupted.
+    All that it says while it stops is of no use: threads that were at work print their stacks as they are interrupted.
     """
     reading, writing = os.pipe()
     threading.Thread(target=_forward, args=(reading, is_wanted), name="spark-stderr", daemon=True).start()

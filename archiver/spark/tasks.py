@@ -11,7 +11,7 @@ from archiver.errors import TemporaryError
 from archiver.process.text import spell_count
 from archiver.process.workers import workers
 from archiver.spark.failure import RUN_AGAIN, failure_of
-from archiver.spark.submitted import is_local
+from archiver.spark.spark_submit import is_local
 
 Task = TypeVar("Task")
 Report = TypeVar("Report")
@@ -26,14 +26,15 @@ def run_on_spark(
     tasks: Sequence[Task],
     run: Callable[[Task], Report],
     weigh: Callable[[Task], int],
-    tell: Callable[[int, int], None] | None = None,
+    report_progress: Callable[[int, int], None] | None = None,
     is_first: Callable[[Task], bool] = lambda _: False,
     most_at_once: int | None = None,
 ) -> list[Report]:
-    """Run the tasks, the largest first, so that no long one starts last; those that go first before. Reports come in no order.
+    """Run tasks, those of `is_first` before all others, and the largest first, so that no long one starts last. Reports come in no order.
 
-    `tell` is told now and then, and at the end, how many shares of the work are done, and of how many; only one job may run then.
-    `most_at_once`: so many run at once at most, also when a cluster has got more executors meanwhile.
+    `report_progress` gets now and then, and at the end, how many shares of the work are done, and of how many; only one job may
+    run then.
+    `most_at_once`: no more run at once, also when a cluster has got more executors meanwhile.
     """
     if not tasks:
         return []
@@ -49,10 +50,12 @@ def run_on_spark(
     slices = len(shares)
     job = spark.parallelize(shares, slices).mapPartitions(run_all)
     try:
-        reports: list[Report] = job.collect() if tell is None else _watched(spark, job.collect, slices, tell)
+        reports: list[Report] = (
+            job.collect() if report_progress is None else _watched(spark, job.collect, slices, report_progress)
+        )
     except Py4JJavaError as error:
         raise failure_of(error) from error
-    if len(reports) != len(tasks):  # PySpark takes the end of a JVM that dies while it tells them for the end of them
+    if len(reports) != len(tasks):  # when the JVM dies while it hands reports over, PySpark takes that for their end
         raise TemporaryError(
             f"Spark told of {spell_count(len(reports), 'task')}, not of {len(tasks)}: it died; {RUN_AGAIN}"
         )
@@ -62,9 +65,9 @@ def run_on_spark(
 def share_out(
     tasks: Sequence[Task], weigh: Callable[[Task], Any], is_first: Callable[[Task], bool], most: int
 ) -> list[list[Task]]:
-    """Make shares, in the order in which they begin: many small tasks share a Spark task, of which each has a price.
+    """Deal tasks out to shares, in the order in which they begin: many small tasks go into one Spark task, which takes time to start.
 
-    They are dealt out in turn, so that large ones do not share one; and none waits behind one that may come later.
+    They are dealt out in turn, so that large tasks do not share one, and none waits behind a task that may come later.
     """
     shares: list[list[Task]] = []
     for some in ([one for one in tasks if is_first(one)], [one for one in tasks if not is_first(one)]):
@@ -75,7 +78,7 @@ def share_out(
 
 
 def _watched(
-    spark: SparkContext, collect: Callable[[], list[Report]], shares: int, tell: Callable[[int, int], None]
+    spark: SparkContext, collect: Callable[[], list[Report]], shares: int, report_progress: Callable[[int, int], None]
 ) -> list[Report]:
     tracker = spark.statusTracker()
     done = 0  # of a stage that has ended, or that has not begun, the tracker knows nothing
@@ -84,7 +87,7 @@ def _watched(
         while wait([collecting], _TOLD_EVERY_S).not_done:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             done = max(done, sum(stage.numCompletedTasks for stage in stages if stage is not None))
-            tell(done, shares)
+            report_progress(done, shares)
         reports = collecting.result()
-    tell(shares, shares)
+    report_progress(shares, shares)
     return reports

@@ -2,35 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archiver.archive.catalog import read_archive
-from archiver.archive.handle import open_archive
-from archiver.codec.selection import EVERYTHING
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.learned_facts import share_learned
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import told_as
+from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
-from archiver.spark.optional import spark_beside
-from archiver.upkeep.verify import Level, Listing, check_control, check_listing, put_since
+from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.verify import Level, ListingReport, check_control, check_listing, put_since
 
 if TYPE_CHECKING:
-    from archiver.upkeep.compare import ComparePlan
+    from archiver.upkeep.compare import CompareTask
     from archiver.upkeep.findings import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What was looked at, and what is wrong with it; `errors` kept something from being looked at."""
+    """What was checked, and what is wrong with it; `errors` kept something from being checked."""
 
     level: Level
-    listing: Listing
+    listing: ListingReport
     checked: int  # objects that were read
     compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
@@ -52,68 +53,118 @@ def run_verify(
     against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> VerifyResult:
-    """Look at the archive, as deep as the level says, and at the cluster; objects and logs are read by Spark."""
+    """Check the archive, as thoroughly as the level says, and compare it with the cluster; Spark reads objects and logs."""
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)
-    storage = config.storage
-    archive = open_archive(storage)
+    archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    checks: Sequence[Findings] = ()
-    comparisons: Sequence[Findings] = ()
-    plan: ComparePlan | None = None
-    unread: Sequence[str] = ()
-    with ExitStack() as stack:
-        # It starts beside the listing.
-        start_spark = None
-        if kafka is not None or level is not Level.LISTING:
-            start_spark = stack.enter_context(spark_beside("verify", notice))
-        listing = check_listing(archive, wanted, told_as("reading the archive's facts", notice, "objects"))
+    objects, comparison = _Objects(), _Comparison()
+    with _spark_for(notice, is_needed=kafka is not None or level is not Level.LISTING) as start_spark:
+        listing = check_listing(archive, wanted, make_reporter("reading the archive's facts", notice, "objects"))
         if listing.is_empty and kafka is None:
-            raise _nothing(storage, topics)
+            raise _nothing(config.storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
-        if start_spark is not None and level is not Level.LISTING:
-            from archiver.spark.checks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
-
-            segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
-            if since_ms is not None and not segments:
-                unread = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
-            spark = start_spark()
-            tell = told_as(f"reading {spell_count(len(segments), 'object')}", notice)
-            checks = check_on_spark(spark, storage, segments, level, tell)
-        if start_spark is not None and kafka is not None:
-            from archiver.spark.checks import compare_on_spark  # noqa: PLC0415
-            from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - as above
-
+        if level is not Level.LISTING:
+            objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
+        if kafka is not None:
             notice("looking at the cluster")
-            try:
-                archived = read_archive(archive, wanted=wanted, use=storage.index, reads=lambda _: EVERYTHING)
-                plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
-            except NotWholeError as error:
-                control.append(f"{error}; nothing was compared with Kafka")
-            else:
-                if listing.is_empty and not (plan.problems or plan.errors):
-                    raise _nothing(storage, topics)
-                spark = start_spark()
-                tell = told_as(f"comparing {spell_count(len(plan.tasks), 'partition')}", notice)
-                compared = compare_on_spark(spark, plan.tasks, tell)
-                comparisons = [*plan.errors, *compared]
-    reports: list[Findings] = [*checks, *comparisons]
+            comparison = _plan_comparison(config, archive, kafka, wanted)
+            if listing.is_empty and not (comparison.problems or comparison.findings):
+                raise _nothing(config.storage, topics)
+            comparison = _compare(start_spark, comparison, notice)
+    reports: list[Findings] = [*objects.findings, *comparison.findings]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.looked_at for report in checks),
-        compared=sum(report.looked_at for report in comparisons) if plan is not None else None,
-        # What is damaged is met by more than one look.
-        problems=list(
-            dict.fromkeys([*listing.problems, *control, *(plan.problems if plan is not None else ()), *found])
-        ),
-        notes=[*listing.notes, *unread, *(plan.notes if plan is not None else ())],
+        checked=sum(report.examined for report in objects.findings),
+        compared=comparison.records,
+        # The same damage may be found more than once.
+        problems=list(dict.fromkeys([*listing.problems, *control, *comparison.problems, *found])),
+        notes=[*listing.notes, *objects.notes, *comparison.notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
+
+
+class _Objects(NamedTuple):
+    """What came of reading objects."""
+
+    findings: "Sequence[Findings]" = ()
+    notes: Sequence[str] = ()
+
+
+class _Comparison(NamedTuple):
+    """What is to be compared with Kafka, and what came of that."""
+
+    tasks: "Sequence[CompareTask] | None" = None  # None: nothing could be compared
+    findings: "Sequence[Findings]" = ()
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def records(self) -> int | None:
+        return None if self.tasks is None else sum(report.examined for report in self.findings)
+
+
+_StartSpark = Callable[[], Any]
+
+
+@contextmanager
+def _spark_for(notice: Callable[[str], None], *, is_needed: bool) -> Iterator[_StartSpark]:
+    """Start Spark in the background of the listing, if it is needed."""
+    if not is_needed:
+        yield lambda: None
+        return
+    with spark_in_background("verify", notice) as start_spark:
+        yield start_spark
+
+
+def _check_objects(
+    start_spark: _StartSpark,
+    storage: StorageConfig,
+    listing: ListingReport,
+    level: Level,
+    since_ms: int | None,
+    notice: Callable[[str], None],
+) -> _Objects:
+    from archiver.spark.verify_tasks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+
+    segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
+    notes = []
+    if since_ms is not None and not segments:
+        notes = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
+    spark = start_spark()
+    report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
+    return _Objects(check_on_spark(spark, storage, segments, level, report_progress), notes)
+
+
+def _plan_comparison(
+    config: ArchiverConfig, archive: Archive, kafka: KafkaSettings, wanted: Callable[[str], bool] | None
+) -> _Comparison:
+    from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - of a comparison alone
+
+    try:
+        archived = read_archive(
+            archive, wanted=wanted, use=config.storage.index, reads=lambda _: ALL_RECORDS, share=share_learned
+        )
+        plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
+    except NotWholeError as error:
+        return _Comparison(problems=[f"{error}; nothing was compared with Kafka"])
+    return _Comparison(plan.tasks, plan.errors, plan.problems, plan.notes)
+
+
+def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[str], None]) -> _Comparison:
+    from archiver.spark.verify_tasks import compare_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+
+    if planned.tasks is None:
+        return planned
+    spark = start_spark()
+    report_progress = make_reporter(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
+    compared = compare_on_spark(spark, planned.tasks, report_progress)
+    return planned._replace(findings=[*planned.findings, *compared])
 
 
 def _check_since(since_ms: int, level: Level) -> None:

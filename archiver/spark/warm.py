@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from archiver.process.jvm_classes import options_to_write
-from archiver.spark.classes import place_for_classes
+from archiver.spark.class_cache import place_for_classes
 from archiver.spark.session import open_session
 
 
@@ -42,7 +42,7 @@ def _same(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _end_jvm(context: SparkContext) -> None:
-    """It writes as it ends, which it does when nobody holds its stdin any more."""
+    """End the JVM, which then writes its file: it ends when nobody holds its stdin any more."""
     gateway: Any = context._gateway  # noqa: SLF001
     context.stop()
     gateway.shutdown()

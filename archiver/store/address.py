@@ -1,4 +1,4 @@
-"""Where an archive lies, and the names that come from it: of the group of its backups, and of whose commits are whose (decision 21)."""
+"""The address of an archive, and two names made of it: the group of its backups, and the mark of its commits (decision 21)."""
 
 import hashlib
 import re
@@ -14,13 +14,13 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def archive_mark(storage: StorageConfig) -> str:
-    """Return hex digits of an archive's address: its bucket and prefix, and the store, however that was told to us."""
+    """Return hex digits of an archive's address: its store, bucket and prefix, however the store was configured."""
     address = storage.url.removeprefix("s3://")
     return hashlib.sha256(f"{_plain(configured_endpoint(storage))} {address}".encode()).hexdigest()[:_MARK_DIGITS]
 
 
 def group_of(config: ArchiverConfig) -> str:
-    """Return the consumer group of an archive's backups: named by its address and its mark, where nothing else is said."""
+    """Return the consumer group of an archive's backups: the configured one, or one named by address and mark."""
     if config.backup.group is not None:
         return config.backup.group
     address = config.storage.url.removeprefix("s3://")
@@ -29,7 +29,7 @@ def group_of(config: ArchiverConfig) -> str:
 
 
 def _plain(endpoint: str) -> str:
-    """Spell one endpoint in one way."""
+    """Spell an endpoint in one way: lower case, no default port, no slash at its end."""
     parts = urlsplit(endpoint.rstrip("/"))
     host, port = parts.hostname or "", parts.port
     where = host if port in {None, _PORTS.get(parts.scheme)} else f"{host}:{port}"

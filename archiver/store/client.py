@@ -1,4 +1,4 @@
-"""The clients of S3: how they are opened, signed and read, and opened again when credentials were replaced. Only this module knows boto3."""
+"""The clients of S3: how they are opened, how requests are signed and answers read, and how replaced credentials are taken. Only this module knows boto3."""
 
 import base64
 import contextlib
@@ -35,10 +35,10 @@ _PUT_SIGNATURE: Final = "archiver-put"
 
 
 def configured_endpoint(config: StorageConfig) -> str:
-    """Return the endpoint as the configuration has it, or the environment, or a profile; empty: AWS."""
+    """Return the endpoint of the configuration, the environment or a profile; empty: AWS."""
     if config.endpoint is not None:
         return config.endpoint
-    # Any region: what nobody has configured is not asked for, but made by rules.
+    # Any region will do: an endpoint that nobody has configured is made of it by rules, without a request.
     try:
         resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
     except (BotoCoreError, ValueError) as error:
@@ -47,22 +47,24 @@ def configured_endpoint(config: StorageConfig) -> str:
 
 
 class S3Clients:
-    """Two clients of one session, whose credentials are read once. Safe for many threads."""
+    """Two clients of one session, which has read the credentials once. Safe for many threads."""
 
     def __init__(self, config: StorageConfig, attempts: int, read_timeout_s: float) -> None:
         self._config, self._attempts, self._read_timeout_s = config, attempts, read_timeout_s
         self._session = _open_session()
         self._opener = boto3.session.Session(
             botocore_session=self._session
-        )  # one: a second would add its methods twice
+        )  # one for both clients: each boto3 session adds its methods to the botocore session
         self._opening = threading.Lock()
-        self._once: S3Client | None = None  # opened with the first put: it takes 40 ms, and most commands put none
+        self._once: S3Client | None = (
+            None  # opened with the first put of a segment: it takes 40 ms, and most commands put none
+        )
         self.patient = self._open(attempts, read_timeout_s)
         self._origin = _origin_of(self._session)
 
     @property
     def has_session_token(self) -> bool:
-        """Tell whether a token goes with each request, as it is; a secret key never does."""
+        """Tell whether each request carries a session token. The token is sent as it is; a secret key never is."""
         found = self._session.get_credentials()
         return found is not None and bool(found.token)
 
@@ -70,8 +72,8 @@ class S3Clients:
     def once(self) -> "S3Client":
         """The client that never repeats a request.
 
-        A segment's put is repeated by its writer alone: it waits beside the threads, and it asks before each try whether
-        others have gone on here while this process was stopped.
+        Only the writer of a segment repeats its put: the writer waits without a thread, and checks before each try
+        whether other writers have gone on in this partition while this process was stopped.
         """
         with self._opening:
             if self._once is None:
@@ -79,7 +81,7 @@ class S3Clients:
             return self._once
 
     def renewed(self) -> "S3Clients | None":
-        """Read the credentials again. None: they are what they were, or are being written just now."""
+        """Read the credentials again. None: they have not changed, or are just being written."""
         try:
             origin = _origin_of(_open_session())
             is_news = origin is not None and origin != self._origin
@@ -88,7 +90,9 @@ class S3Clients:
             return None
 
     def _open(self, attempts: int, read_timeout_s: float) -> "S3Client":
-        """Through a proxy of the environment, as other tools of AWS: but to an https store alone, of which it reads nothing."""
+        """Open a client. It goes through a proxy of the environment, as AWS's own tools do, but only to an https store: a proxy
+        would read what goes to another one.
+        """
         made = self._make(attempts, read_timeout_s, proxies=None)
         endpoint = made.meta.endpoint_url
         if endpoint.lower().startswith("http://") and get_environ_proxies(endpoint):
@@ -110,8 +114,8 @@ class S3Clients:
                 retries={"mode": "standard", "total_max_attempts": attempts},
                 max_pool_connections=_CONNECTIONS,
                 proxies=proxies,
-                # A put has its checksum from `_PutSignature`. botocore's own would be one more, and over https a trailer,
-                # which not every store takes.
+                # `_PutSignature` sends a put's checksum. botocore would send another one, and over https in a trailer, which
+                # not every store takes.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 s3={"addressing_style": "path" if config.endpoint else "auto"},
@@ -120,9 +124,9 @@ class S3Clients:
 
 
 def _origin_of(session: Session) -> tuple[object, object] | None:
-    """Tell what credentials come from, so that others show; None when there are none.
+    """Return what tells new credentials from old ones; None when there are none.
 
-    Those that renew themselves are others now and then: of them it is only what they are made from.
+    Credentials that renew themselves change now and then: for them this is only what they are made from.
     """
     found = session.get_credentials()
     if found is None:
@@ -135,9 +139,9 @@ def _origin_of(session: Session) -> tuple[object, object] | None:
 
 
 class _PutSignature(S3SigV4Auth):
-    """The signature of a put has the SHA-256 of its body: this sends it as the checksum, too.
+    """Signs a put, which takes the SHA-256 of its body, and sends this SHA-256 as the checksum, too.
 
-    A bucket with Object Lock refuses a put without one. Another one would cost 20 ms (CRC32) to 60 ms of CPU for 64 MiB.
+    A bucket with Object Lock refuses a put without a checksum. Any other checksum costs 20 ms (CRC32) to 60 ms of CPU for 64 MiB.
     """
 
     def payload(self, request: AWSRequest) -> str:
@@ -155,7 +159,7 @@ AUTH_TYPE_MAPS[_PUT_SIGNATURE] = _PutSignature
 
 
 def _choose_signature(signature_version: str, **_: object) -> Any:  # noqa: ANN401 - a name or nothing, which the stubs do not know
-    """Leave requests alone that are not signed, or in another way. What is `v4` here is signed as `s3v4`."""
+    """Choose `_PutSignature` for `v4` and `s3v4`, which are the same here; leave unsigned requests, and other signatures, alone."""
     return _PUT_SIGNATURE if signature_version in {"v4", "s3v4"} else None
 
 
@@ -171,7 +175,7 @@ def _open_session() -> Session:
 
 @cache
 def _loader(data_path: str | None) -> Loader:
-    """What botocore knows of S3 it reads from 1 MB of JSON: once for a process, and not 0.12 s of CPU at each store."""
+    """Return botocore's loader, one for the process: it reads 1 MB of JSON about S3, which takes 0.12 s of CPU."""
     return create_loader(data_path)
 
 
@@ -179,7 +183,7 @@ def _loader(data_path: str | None) -> Loader:
 
 
 def _parse_time(value: str) -> datetime:
-    """Left to itself botocore guesses how a time is written: 60 of the 90 µs that an object took in a listing."""
+    """Parse a time. botocore guesses its format, which was 60 of the 90 µs that an object took in a listing."""
     parsers: tuple[Callable[[str], datetime], ...] = (datetime.fromisoformat, email.utils.parsedate_to_datetime)
     for parse in parsers:
         with contextlib.suppress(TypeError, ValueError):
@@ -190,7 +194,7 @@ def _parse_time(value: str) -> datetime:
 
 
 def read_rows(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
-    """Take the rows out of a page of a listing before botocore reads it: it takes three times as long for an object."""
+    """Read the rows of a page of a listing, and take them out before botocore parses it: botocore takes three times as long."""
     if response_dict["status_code"] != 200:
         return
     try:
@@ -207,7 +211,7 @@ def read_rows(response_dict: dict[str, Any], customized_response_dict: dict[str,
             for row in page.iterfind(f"{namespace}Contents")
         ]
     except (ET.ParseError, ValueError):
-        return  # botocore says what is wrong with it
+        return  # botocore parses the page, and raises what is wrong with it
     page[:] = [child for child in page if child.tag != f"{namespace}Contents"]
     response_dict["body"] = ET.tostring(page)
     customized_response_dict["Contents"] = rows

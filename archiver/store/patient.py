@@ -1,4 +1,4 @@
-"""A store whose requests are repeated where they are made: a reader of ten thousand objects must not begin again for one of them."""
+"""A store that repeats failed requests itself: a task that reads ten thousand objects must not begin again for one of them."""
 
 import logging
 import threading
@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from archiver.errors import StoreTemporaryError
+from archiver.process.backoff import Backoff
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ObjectStore, ReadBuffer
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-PATIENCE_S: Final = 120.0  # from the first failure of a request on
+REQUEST_PATIENCE_S: Final = 120.0  # from the first failure of a request on
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 
 
 class PatientStore:
-    """Does what another store does. What a retry may heal is repeated for a while; the error that lasts is raised."""
+    """Wraps a store. A request that failed for now is repeated for a while; an error that lasts is raised."""
 
     def __init__(
         self,
         store: ObjectStore,
         *,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = REQUEST_PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
     ) -> None:
@@ -35,19 +36,19 @@ class PatientStore:
         self._wait = wait or threading.Event().wait
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        return self._persist(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))
+        return self._repeat(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))
 
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
-        return self._persist(lambda: self._store.get(key, most_bytes))
+        return self._repeat(lambda: self._store.get(key, most_bytes))
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        return self._persist(lambda: self._store.get_into(room, key))
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        return self._repeat(lambda: self._store.get_into(buffer, key))
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
-        return self._persist(lambda: self._store.get_range(key, start, stop))
+        return self._repeat(lambda: self._store.get_range(key, start, stop))
 
     def head(self, key: str) -> ObjectInfo | None:
-        return self._persist(lambda: self._store.head(key))
+        return self._repeat(lambda: self._store.head(key))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         seen = start_after
@@ -61,27 +62,27 @@ class PatientStore:
                 rows = self._store.list(prefix, seen)
                 raise
 
-        while (row := self._persist(next_row)) is not None:
+        while (row := self._repeat(next_row)) is not None:
             seen = row.key
             yield row
 
     def list_directories(self, prefix: str) -> Iterator[str]:
-        return iter(self._persist(lambda: list(self._store.list_directories(prefix))))
+        return iter(self._repeat(lambda: list(self._store.list_directories(prefix))))
 
     def delete(self, keys: Iterable[str]) -> None:
         waiting = list(keys)
-        self._persist(lambda: self._store.delete(waiting))
+        self._repeat(lambda: self._store.delete(waiting))
 
-    def _persist(self, ask: Callable[[], Value]) -> Value:
-        pause_s, failed_since_s = _FIRST_PAUSE_S, None
+    def _repeat(self, ask: Callable[[], Value]) -> Value:
+        backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None
         while True:
             try:
                 return ask()
             except StoreTemporaryError as error:
+                pause_s = backoff.next_s()
                 now_s = self._clock()
                 failed_since_s = now_s if failed_since_s is None else failed_since_s
                 if now_s + pause_s - failed_since_s > self._patience_s:
                     raise
                 log.warning("%s; trying again in %.1f s", error, pause_s)
             self._wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

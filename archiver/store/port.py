@@ -1,4 +1,4 @@
-"""What the archiver asks of an object store. `store/s3` answers it; tests answer it from memory."""
+"""What the archiver needs of an object store. `store.s3` implements it; tests have one in memory."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from archiver.errors import (
 )
 
 Body = bytes | io.RawIOBase
-# What S3 takes in one put, and every object of an archive is put by one.
+# The most that S3 takes in one put. Each object of an archive is put by one.
 MOST_PUT_BYTES: Final = 5 << 30
 
 
@@ -38,33 +38,33 @@ class ObjectInfo:
 
 
 class ObjectKind(Enum):
-    """What is put. Its key does not say so: segments may lie under any."""
+    """What an object is. Its key does not tell: segments may lie under any key."""
 
     SEGMENT = "segment"
-    """Records, or a copy of them. It gets storage class and tags; the store does not repeat its put, its writer does."""
+    """Records, or a copy of them. It gets storage class and tags. The store does not repeat its put: the writer does."""
 
     FACT = "fact"
-    """All else: control facts, files of the index, maps of offsets, notes."""
+    """Everything else: control facts, files of the index, offset maps, notes of restores."""
 
 
 class ReadBuffer:
-    """Memory that one object after the other is read into: that of new ones would be new pages, which are dear (decision 12)."""
+    """Memory that one object after the other is read into. Memory of its own for each object would be new pages, which are dear (decision 12)."""
 
     def __init__(self) -> None:
         self._memory = memoryview(b"")
 
     def of(self, size: int) -> memoryview:
-        """Return so many bytes of it. What was read into it before is written over."""
+        """Return so many bytes of the buffer. They are the same memory each time."""
         if size > len(self._memory):
-            self._memory = memoryview(b"")  # the old one first
-            # More than is asked for: it costs nothing before it is used, and a new one is beside the old one for a while.
-            # This process's own: Python's default would share it with those that are forked.
+            self._memory = memoryview(b"")  # free the old memory first
+            # Half as much again, so that it seldom grows: memory costs nothing before it is used. MAP_PRIVATE, because Python's
+            # default would share the memory with forked processes.
             self._memory = memoryview(mmap(-1, size + size // 2, flags=MAP_PRIVATE | MAP_ANONYMOUS))
         return self._memory[:size]
 
 
 class ObjectStore(Protocol):
-    """What the archiver needs of a store. Safe for many threads.
+    """An object store. Safe for many threads.
 
     Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
     """
@@ -72,20 +72,20 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
 
-        The ETag is the one that `head` and `list` tell for as long as the object is this one. A stream must be
-        seekable; it is read from its start and not closed. After StoreTemporaryError the outcome is unknown: the same
-        call again tells (None, if it had worked). None may therefore mean our own object, also at the first call, when
+        `head` and `list` tell the same ETag as long as the object is this one. A stream must be seekable; it is read from
+        its start and not closed. After StoreTemporaryError the outcome is unknown: the same call again tells, and returns
+        None if the first one had worked. None may therefore mean our own object. The same happens at the first call when
         the client itself repeated a put whose answer was lost.
         """
 
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         """Return body and metadata; None when there is no such object.
 
-        Of an object with more bytes none is read. Raises CorruptSegmentError.
+        Raises CorruptSegmentError for an object of more than `most_bytes`, and reads none of it.
         """
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        """Do as `get`; the body lies in the room until it is used again."""
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+        """Do as `get`; the body lies in the buffer until the buffer is used again."""
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         """Return the bytes from `start` on and before `stop`, which lie in the object; None when there is no such object."""
@@ -100,11 +100,11 @@ class ObjectStore(Protocol):
         """List the names directly below a prefix that ends with a slash and that have keys below them."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that are not there are no error."""
+        """Delete objects; keys without an object are no error."""
 
 
 def refuse_larger(key: str, size: int, most_bytes: int) -> None:
-    """Raise CorruptSegmentError for an object, listed or answered with this size, that nobody of ours can have written."""
+    """Raise CorruptSegmentError for an object that is larger than anything this program writes there."""
     if size > most_bytes:
         raise CorruptSegmentError(
             f"{key}: has {size:,} bytes, and what is written there never has more than {most_bytes:,}; it was not read. Find"

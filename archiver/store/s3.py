@@ -1,4 +1,4 @@
-"""The object store: a small port, and S3 behind it."""
+"""The object store S3: requests, and what the store's refusals mean to a user."""
 
 import contextlib
 import logging
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _READ_TIMEOUT_S = 60
-_ATTEMPTS = 4  # botocore's own retries; what is left after them is for the caller
+_ATTEMPTS = 4  # of botocore; an error that is left after them is raised
 _DELETE_PAGE = 1000  # S3's limit
 _CONFLICT_ATTEMPTS = 10
 
@@ -73,13 +73,15 @@ _TEMPORARY_CODES = frozenset(
         "XMinioServerNotInitialized",
     }
 )
-# What botocore raises when the bytes did not get through. The rest of BotoCoreError is a mistake that stays one.
+# Raised by botocore when bytes did not get through: a retry may help. All other BotoCoreErrors are final.
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
-_PIECE_BYTES = 256 * 1024  # of a body that is read into room
+_PIECE_BYTES = 256 * 1024  # of a body, read at once into a buffer
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
 _REFUSED_NAMES = frozenset({"KeyTooLongError", "XMinioInvalidObjectName"})
 _REFUSED_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"})
-_REFUSALS = frozenset({400, 401, 403})  # what credentials may be the reason of; a HEAD is told no more
+_REFUSALS = frozenset(
+    {400, 401, 403}
+)  # statuses that refused credentials may have; the answer to a HEAD has nothing but its status
 # The permission that an operation needs, for the message when it is denied.
 _PERMISSIONS = {
     "PutObject": "s3:PutObject",
@@ -87,7 +89,7 @@ _PERMISSIONS = {
     "HeadObject": "s3:GetObject",
     "DeleteObjects": "s3:DeleteObject",
 }
-# And on the key of what is encrypted with one of KMS.
+# The permission on the KMS key, where objects are encrypted with one.
 _KEY_PERMISSIONS = {"PutObject": "kms:GenerateDataKey", "GetObject": "kms:Decrypt"}
 
 
@@ -106,7 +108,7 @@ class S3Store:
             self._clients = S3Clients(config, attempts, read_timeout_s)
         except (BotoCoreError, ValueError) as error:
             raise UsageError(f"storage: {without_users(str(error))}") from error
-        # Of the configuration, or $AWS_ENDPOINT_URL, or AWS.
+        # From the configuration, $AWS_ENDPOINT_URL or a profile; else AWS.
         self._place = without_users(self._clients.patient.meta.endpoint_url)
 
     def warn_of_clear_text(self) -> None:
@@ -140,7 +142,7 @@ class S3Store:
         raise StoreTemporaryError(f"s3://{self._bucket}/{key}: other writers of this key keep being under way (409)")
 
     def _ask(self, ask: Callable[[S3Clients], Value]) -> Value:
-        """Ask once; and once more where we are refused, and credentials have been replaced since they were read."""
+        """Make a request. If it is refused, and credentials were replaced since they were read, make it once more with the new ones."""
         clients = self._clients
         try:
             return ask(clients)
@@ -165,19 +167,19 @@ class S3Store:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 refuse_larger(key, answer.get("ContentLength", 0), most_bytes)
-                content = body.read(most_bytes + 1)  # a stream in chunks tells no length
+                content = body.read(most_bytes + 1)  # the body may come in chunks, without a length
                 refuse_larger(key, len(content), most_bytes)
-                return content + body.read(), answer["Metadata"]  # at the end it sees that all has come
+                return content + body.read(), answer["Metadata"]  # reading to the end checks that all has come
 
         return self._or_none("GetObject", key, read)
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[memoryview, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 refuse_larger(key, answer["ContentLength"], MOST_PUT_BYTES)
-                target, filled = room.of(answer["ContentLength"]), 0
-                while piece := body.read(_PIECE_BYTES):  # at the end it sees that all has come
+                target, filled = buffer.of(answer["ContentLength"]), 0
+                while piece := body.read(_PIECE_BYTES):  # reading to the end checks that all has come
                     target[filled : filled + len(piece)] = piece
                     filled += len(piece)
             return target.toreadonly(), answer["Metadata"]
@@ -270,7 +272,7 @@ class S3Store:
         return StoreError(f"{where}: {operation}: {without_users(str(error))}")
 
     def _broken(self, doing: str, error: Exception) -> ArchiverError:
-        """Tell what is between us and the store."""
+        """Turn a request that did not get through into an error that says what to check."""
         cause = type(error).__name__
         match error:
             case SSLError():
@@ -286,13 +288,13 @@ class S3Store:
                     " storage.endpoint?"
                 )
             case HTTPClientError() if isinstance(error.kwargs.get("error"), ValueError):
-                # Its text has the header in it, which may be a token.
+                # Its text contains the header, which may be a token.
                 return StoreError(
                     f"{doing}: a header of the request cannot be spelled; is there a line break, or a letter beyond ASCII, in"
                     " AWS_ACCESS_KEY_ID or AWS_SESSION_TOKEN?"
                 )
             case _:
-                why = without_users(str(error))  # an address of the environment is in it
+                why = without_users(str(error))  # the text contains the address, which may have a password in it
         return StoreTemporaryError(f"{doing}: {why}", cause=cause)
 
     def _failure(
@@ -327,7 +329,7 @@ class S3Store:
         return f"{where}: {said}"
 
     def _rights_for(self, operation: str, kind: ObjectKind) -> str:
-        """Name all that may be missing: S3 does not always tell, and of what a put brings with it each takes a right."""
+        """Name all rights that may be missing: S3 does not always tell which, and tags and encryption of a put take rights of their own."""
         below = f" for {self._prefix}/*" if self._prefix else ""
         listing = f"s3:ListBucket on bucket {self._bucket}{below}"
         if operation == "ListObjectsV2":
@@ -336,14 +338,14 @@ class S3Store:
         if operation == "PutObject" and kind is ObjectKind.SEGMENT and "Tagging" in self._segment_options:
             needed += ", s3:PutObjectTagging (storage.tags)"
         needed += " on it"
-        if operation == "HeadObject":  # without it S3 denies what is merely not there
+        if operation == "HeadObject":  # without the right to list, S3 answers 403 for an object that does not exist
             return f"{needed}, and {listing}"
         has_key = operation in _KEY_PERMISSIONS and self._encryption.get("ServerSideEncryption") == "aws:kms"
         return f"{needed}, and {_KEY_PERMISSIONS[operation]} on its key (storage.sse)" if has_key else needed
 
 
 def _named_in(said: str) -> str:
-    """Return the right that the store itself names as missing, and on what: AWS knows better, such as of a key."""
+    """Return the missing right, and on what, if the store names it: AWS knows more than we do, for example about a key."""
     named = re.search(r"is not authorized to perform: (\w+:\w+)(?: on resource: \"?([^\s\"]+))?", said)
     return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
 
@@ -376,7 +378,9 @@ def _encryption_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def _segment_options(config: StorageConfig) -> dict[str, Any]:
-    """Class and tags are for segments: a cheaper class bills a fact of 300 bytes as 128 KB, a lifecycle rule could delete it."""
+    """Return storage class and tags, for segments only: a cheaper class bills a fact of 300 bytes as 128 KB, and a lifecycle rule
+    by tag could delete it.
+    """
     options: dict[str, Any] = {}
     if config.storage_class:
         options["StorageClass"] = config.storage_class

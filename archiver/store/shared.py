@@ -9,15 +9,15 @@ from archiver.store.s3 import S3Store
 
 
 def store_of(storage: StorageConfig) -> ObjectStore:
-    """Open a store, or return the one that this worker has: a client takes longer to make than a small partition to read."""
+    """Return this worker's store, opened at its first use: opening a client takes longer than reading a small partition."""
     return _open_once(storage.model_dump_json())
 
 
 def patient_store_of(storage: StorageConfig) -> ObjectStore:
-    """Return it for a task that reads many objects, and would begin again with the first."""
+    """Return this worker's store, with retries, for a task that reads many objects: failed, the task would begin again."""
     return PatientStore(store_of(storage))
 
 
 @lru_cache(maxsize=4)
 def _open_once(storage: str) -> ObjectStore:
-    return S3Store(StorageConfig.model_validate_json(storage))  # the driver has warned of what there is to warn of
+    return S3Store(StorageConfig.model_validate_json(storage))  # no warnings here: the driver has given them

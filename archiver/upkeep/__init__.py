@@ -1,9 +1,9 @@
 """Looks after an archive that stands: verify, compare, inspect.
 
-- check: objects read and checked, some of them a task
-- compare: archive and cluster compared, a partition a task
-- comparison: does the archive hold what Kafka still has of a partition? Compared object by object, by count and digest
-- findings: what a task that checks or compares a part of the archive found
+- check: reads and checks objects, some of them in each task
+- compare: compares the archive with the cluster, a partition in each task
+- comparison: compares what Kafka still has of a partition with the archive, object by object, by count and digest
+- findings: what a task found that checks or compares a part of the archive
 - inspection: one object, taken apart (`inspect`): header, facts, blocks, and whether they agree
-- verify: is the archive whole? What is looked at, level by level, and what is found
+- verify: is the archive whole? What each level of `verify` checks, and what is wrong
 """

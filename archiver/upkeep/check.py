@@ -1,4 +1,4 @@
-"""Objects read and checked, some of them a task."""
+"""Reads and checks objects, some of them in each task."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from archiver.store.shared import patient_store_of
 from archiver.upkeep.findings import Findings
 from archiver.upkeep.verify import Level, check_object
 
-_TASK_BYTES: Final = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
+_TASK_BYTES: Final = 256 * 1024 * 1024  # bytes of objects in a task: some seconds of work, so that progress shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """Objects that one task reads."""
+    """The objects that one task reads."""
 
     storage: StorageConfig
     level: Level
@@ -39,7 +39,7 @@ def check_tasks(storage: StorageConfig, segments: Sequence[Segment], level: Leve
 
 
 def run_check(task: CheckTask) -> Findings:
-    """Check some objects. Errors come back as a report, so that the other tasks go on."""
+    """Check the objects of a task. An error is returned in the findings, so that the other tasks go on."""
     problems: list[str] = []
     checked = 0
     try:
@@ -52,5 +52,5 @@ def run_check(task: CheckTask) -> Findings:
                 problems.append(str(error))
             checked += 1
     except ArchiverError as error:
-        return Findings(looked_at=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
-    return Findings(looked_at=checked, problems=tuple(problems))
+        return Findings(examined=checked, problems=tuple(problems), error=str(error), exit_code=error.exit_code)
+    return Findings(examined=checked, problems=tuple(problems))

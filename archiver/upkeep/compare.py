@@ -1,13 +1,13 @@
-"""Archive and cluster compared, a partition a task."""
+"""Compares the archive with the cluster, a partition in each task."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.cluster_topics import look_at_topics, tell_unmatched
-from archiver.archive.handle import archive_of
-from archiver.archive.inventory import EMPTY
+from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.handle import Archive, archive_of
+from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
@@ -27,7 +27,7 @@ from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import Comparison
 from archiver.upkeep.findings import Findings
 
-_ATTEMPTS = 5  # when the brokers delete while we read
+_ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,30 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan:
-    """Which partitions are compared; `problems` and `notes` tell of the others, and of what is not archived yet."""
+    """Which partitions are compared; `problems` and `notes` are about the others, and about what is not archived yet."""
 
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
     notes: Sequence[str]
-    errors: Sequence[Findings]  # of partitions that brokers did not tell of
+    errors: Sequence[Findings]  # of topics and partitions that brokers refused to describe
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A plan while it is made."""
+
+    problems: list[str]
+    notes: list[str]
+    tasks: list[CompareTask] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commits:
+    """What the backup's group has committed where it names an object; `untold`: why that is not known."""
+
+    group: str
+    hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
+    untold: Sequence[str] = ()
 
 
 async def plan_compare(
@@ -56,13 +74,12 @@ async def plan_compare(
     archived_topics: Iterable[ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
-    """Look at the topics of the cluster that are included or archived, and where they begin and end now.
+    """Plan the comparison of all topics that are included or archived, by where their partitions begin and end now.
 
-    What the backup's group has committed must be archived. `asked_for` None: all topics are.
+    What the backup's group has committed must be archived. `asked_for`: the topics to compare; None: all.
     """
-    storage, topics = config.storage, config.topics
-    wanted = asked_for or (lambda _: True)
-    archive = archive_of(storage)
+    topics, wanted = config.topics, asked_for or (lambda _: True)
+    archive = archive_of(config.storage)
     archived = {topic.topic: topic for topic in archived_topics}
     owner = read_cluster(archive)
     async with KafkaClient(kafka) as client:
@@ -70,55 +87,83 @@ async def plan_compare(
         if owner not in {None, cluster_id}:
             other = f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {owner}; nothing was compared"
             return ComparePlan(tasks=(), problems=[other], notes=(), errors=())
-        seen = await look_at_topics(client, topics, archived.keys())
-        cluster = seen.found
-        concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
-        denied = {name: error for name, error in seen.refused.items() if name in concerned}
-        there = {name: cluster[name] for name in sorted(archived.keys() & cluster.keys())}
+        seen = await find_cluster_topics(client, topics, archived.keys())
+        there = {name: seen.found[name] for name in sorted(archived.keys() & seen.found.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
-        offsets, refused = await client.offsets_known(partitions)
-        group, committed, untold = await _committed(client, config)
+        offsets, refused = await client.offsets_each(partitions)
+        commits = await _committed(client, config)
+    concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
+    denied = {name: error for name, error in seen.refused.items() if name in concerned}
+    gone = sorted(archived.keys() - seen.found.keys() - denied.keys())
+    draft = _Draft(
+        problems=_without_archive(config, seen, archived, asked_for),
+        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone)],
+    )
+    for name, described in there.items():
+        if _is_same(archived[name], described):
+            _plan_topic(draft, config.storage, kafka, archived[name], described, offsets, commits)
+        else:
+            _note_recreated(draft, archive, described)
+    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
+    return ComparePlan(tasks=draft.tasks, problems=draft.problems, notes=draft.notes, errors=errors)
+
+
+def _without_archive(
+    config: ArchiverConfig,
+    seen: ClusterTopics,
+    archived: Mapping[str, ArchivedTopic],
+    asked_for: Callable[[str], bool] | None,
+) -> list[str]:
+    """Tell which topics are included and not archived, and which entries of `topics.include` match nothing."""
+    topics = config.topics
     problems = [
         f"{name}: is included, and nobody archives it"
-        for name in topics.select(filter(wanted, cluster))
+        for name in topics.select(filter(asked_for or (lambda _: True), seen.found))
         if name not in archived
     ]
-    unmatched = topics.unmatched([*cluster, *seen.refused, *archived])
+    unmatched = topics.unmatched([*seen.found, *seen.refused, *archived])
     if asked_for is not None:  # a pattern may match what nobody asked for
         unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
         unmatched = [number for number in unmatched if asked_for(topics.include[number])]
-    problems += tell_unmatched(topics, unmatched, config.place_of_include)
-    errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
-    gone = sorted(archived.keys() - cluster.keys() - denied.keys())
-    notes = [*untold, *(f"{name}: is not in the cluster any more" for name in gone)]
-    tasks: list[CompareTask] = []
-    for name, described in there.items():
-        topic = archived[name]
-        if not _is_same(topic, described):
-            newest = read_topic(archive, name)
-            if newest is None or newest.current.topic_id != described.topic_id:
-                problems.append(f"{name}: was created again, and nobody archives the new one")
-            else:
-                notes.append(f"{name}: was created again, and nothing of the new one is archived yet")
+    return [*problems, *explain_unmatched(topics, unmatched, config.place_of_include)]
+
+
+def _note_recreated(draft: _Draft, archive: Archive, described: TopicDescription) -> None:
+    """Note of a topic that was created again: whether a backup has met the new one."""
+    newest = read_topic(archive, described.name)
+    if newest is None or newest.current.topic_id != described.topic_id:
+        draft.problems.append(f"{described.name}: was created again, and nobody archives the new one")
+    else:
+        draft.notes.append(f"{described.name}: was created again, and nothing of the new one is archived yet")
+
+
+def _plan_topic(
+    draft: _Draft,
+    storage: StorageConfig,
+    kafka: KafkaSettings,
+    topic: ArchivedTopic,
+    described: TopicDescription,
+    offsets: Mapping[TopicPartition, PartitionOffsets],
+    commits: _Commits,
+) -> None:
+    """Plan those partitions of a topic whose offsets are known; note what they lack at the end."""
+    name = topic.topic
+    for number in described.partitions:
+        at = offsets.get((name, number))
+        if at is None:
             continue
-        for number in described.partitions:
-            if (name, number) in offsets:
-                at = offsets[name, number]
-                hint = committed.get((name, number))
-                lost = "" if hint is None else _lost_end(topic, hint, group)
-                problems += [lost] if lost else []
-                task = _plan_partition(storage, kafka, topic, described, number, at)
-                tasks += [task] if task is not None else []
-                known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
-                if at.last_stable > known_end:
-                    notes.append(
-                        f"{name}-{number}: {spell_count(at.last_stable - known_end, 'offset is', 'offsets are')} not archived yet"
-                    )
-    return ComparePlan(tasks=tasks, problems=problems, notes=notes, errors=errors)
+        hint = commits.hints.get((name, number))
+        lost = "" if hint is None else _lost_end(topic, hint, commits.group)
+        draft.problems += [lost] if lost else []
+        task = _plan_partition(storage, kafka, topic, described, number, at)
+        draft.tasks += [task] if task is not None else []
+        known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+        if at.last_stable > known_end:
+            missing = spell_count(at.last_stable - known_end, "offset is", "offsets are")
+            draft.notes.append(f"{name}-{number}: {missing} not archived yet")
 
 
-async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, dict[TopicPartition, Hint], list[str]]:
-    """Return the backup's group, and what it has committed where it names an object, or why that is not known."""
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> _Commits:
     mark = archive_mark(config.storage)
     group = group_of(config)
     try:
@@ -126,20 +171,18 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> tuple[str, 
         if not positions and config.backup.group is None:
             group, positions = await _of_former_group(client, config.storage, group, mark)
     except (KafkaError, KafkaTemporaryError) as error:
-        return group, {}, [f"{error}; so the ends of the archive are not held against what the backup has committed"]
+        untold = f"{error}; so the ends of the archive are not held against what the backup has committed"
+        return _Commits(group=group, untold=[untold])
     hints = {
         (topic, number): hint_of(topic, number, found.offset, found.metadata)
         for (topic, number), found in positions.items()
     }
-    return (
-        group,
-        {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}},
-        [],
-    )
+    ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}}
+    return _Commits(group=group, hints=ours)
 
 
 async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
-    """Return the group that all archives had once, and its commits, if some of them name objects of this archive."""
+    """Return the group that all archives shared once, and its commits, if some of them name objects of this archive."""
     try:
         positions = await positions_of(client, FORMER_GROUP)
     except KafkaError:
@@ -150,7 +193,7 @@ async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: s
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
-    """Tell when the newest object that the group has committed is gone, and all behind it: then no listing shows that."""
+    """Return a problem if the newest object that the group has committed is gone, with all behind it: no listing shows that."""
     end = _end_of(topic, hint.partition)
     if hint.base is None or end > hint.base or _is_cut_below(topic, hint):
         return ""
@@ -162,7 +205,7 @@ def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
 
 
 def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
-    """Tell whether the log was cut back below what was committed: that object is the parent life's then."""
+    """Tell whether the log was cut back below what was committed: then the committed object belongs to the parent life."""
     if topic.fact is None or hint.base is None:
         return False
     branch = topic.fact.life_of_partition(topic.fact.current.topic_id, hint.partition).branches.get(hint.partition)
@@ -170,12 +213,12 @@ def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
 
 
 def _end_of(topic: ArchivedTopic, number: int) -> int:
-    readings = topic.partitions.get(number, EMPTY).readable
+    readings = topic.partitions.get(number, EMPTY_PARTITION).readable
     return readings[-1].next if readings else 0
 
 
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
-    """Tell whether what is archived is of the topic that the cluster has. Old brokers have no ids."""
+    """Tell whether the archived topic is the one that the cluster has now; also True where there are no ids (old brokers)."""
     known = "" if topic.fact is None else topic.fact.current.topic_id
     return not known or not described.topic_id or known == described.topic_id
 
@@ -188,7 +231,7 @@ def _plan_partition(
     number: int,
     offsets: PartitionOffsets,
 ) -> CompareTask | None:
-    readings = topic.partitions.get(number, EMPTY).readable
+    readings = topic.partitions.get(number, EMPTY_PARTITION).readable
     start, end = max(offsets.log_start, _first_of(readings)), min(_end_of(topic, number), offsets.last_stable)
     if start >= end:
         return None
@@ -197,17 +240,17 @@ def _plan_partition(
 
 
 def _first_of(readings: Sequence[Reading]) -> int:
-    """Return where the comparison begins: a hole that was recorded in front of the first record is explained."""
+    """Return where the comparison begins: behind a hole that is recorded in front of the first record."""
     if not readings:
         return 0
     facts = readings[0].segment.facts
     if isinstance(facts, Bounds):
-        return facts.base  # nothing tells what was below
+        return facts.base  # nothing is known of what was below
     return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 
 def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
-    """Leave out what the backup could not read either, and has told."""
+    """Yield the parts of a range without what the backup could not read, which it has recorded as holes."""
     position = log.start
     for first, after in unreadable_within(readings, log.start, log.end):
         yield replace(log, start=position, end=first)
@@ -216,7 +259,7 @@ def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
 
 
 def run_compare(task: CompareTask) -> Findings:
-    """Compare one partition. Errors come back as a report, so that the other partitions go on."""
+    """Compare one partition. An error is returned in the findings, so that the other partitions go on."""
     try:
         return asyncio.run(_compare(task))
     except ArchiverError as error:
@@ -232,12 +275,12 @@ async def _compare(task: CompareTask) -> Findings:
             try:
                 for stretch in _readable(log, task.readings):
                     await read_log(client, stretch, comparison.take)
-            except LogStartError:  # retention has deleted under us: what it deleted need not be there
+            except LogStartError:  # retention has deleted meanwhile, and what it deleted is not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
             await asyncio.to_thread(comparison.finish)
-            return Findings(looked_at=comparison.records, problems=tuple(comparison.problems))
+            return Findings(examined=comparison.records, problems=tuple(comparison.problems))
     raise KafkaTemporaryError(
         f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
     )

@@ -1,4 +1,4 @@
-"""Does the archive hold what Kafka still has of a partition? Compared object by object, by count and digest."""
+"""Compares what Kafka still has of a partition with the archive, object by object, by count and digest."""
 
 from collections.abc import Sequence
 
@@ -16,22 +16,22 @@ from archiver.store.port import ObjectStore
 
 
 class Comparison:
-    """Takes Kafka's records of a partition in order, and holds them against the objects that cover their offsets.
+    """Takes Kafka's records of a partition in order, and compares them with the objects that cover their offsets.
 
-    An object of which Kafka still has every record, at offsets without a gap, is not even read: its facts have the same
-    count and digest. Where Kafka has fewer, because it has compacted or deleted, those that it has must be there.
+    If Kafka still has every record of an object, at offsets without a gap, the object is not read: count and digest in its
+    facts are compared. If Kafka has fewer, because it has compacted or deleted, the object must have those that are left.
     """
 
     def __init__(
         self, store: ObjectStore, topic: str, partition: int, readings: Sequence[Reading], *, end: int
     ) -> None:
-        self.records = 0  # of Kafka's, seen so far
+        self.records = 0  # of Kafka, taken so far
         self.problems: list[str] = []
         self._store = store
         self._topic = topic
         self._partition = partition
         self._left = list(reversed([one for one in readings if one.next > one.from_offset]))
-        self._end = end  # what lies behind was not asked of Kafka
+        self._end = end  # Kafka was not asked for what lies behind
         self._tally = Tally()
         self._offsets: list[Longs] = []
 
@@ -41,7 +41,7 @@ class Comparison:
         while row < len(frame):
             offsets = frame.column(Column.OFFSET)
             while self._left and self._left[-1].next <= offsets[row]:
-                self._settle(self._left.pop())
+                self._compare_object(self._left.pop())
             if not self._left or offsets[row] < self._left[-1].from_offset:
                 until = self._left[-1].from_offset if self._left else self._end
                 stop = int(np.searchsorted(offsets, until))
@@ -54,35 +54,35 @@ class Comparison:
             row = stop
 
     def finish(self) -> None:
-        """Say that there is no more."""
+        """Compare what is left, when Kafka has no more records."""
         while self._left:
-            self._settle(self._left.pop())
+            self._compare_object(self._left.pop())
 
     def _miss(self, offsets: Longs) -> None:
         self.problems.append(
             f"{self._name}: Kafka has {spell_count(len(offsets), 'record')} at offsets {offsets[0]}-{offsets[-1]} that no object covers"
         )
 
-    def _settle(self, reading: Reading) -> None:
-        """Hold what Kafka had of one object against it."""
+    def _compare_object(self, reading: Reading) -> None:
+        """Compare one object with what Kafka had at its offsets."""
         found, offsets = self._tally, self._offsets
         self._tally, self._offsets = Tally(), []
         if not found.records or _is_all_of(reading.segment.facts, found):
             return
         try:
-            self._compare(reading, found, np.concatenate(offsets))
+            self._compare_records(reading, found, np.concatenate(offsets))
         except NotWholeError as error:
             self.problems.append(f"{self._name}: {error}")
 
-    def _compare(self, reading: Reading, found: Tally, offsets: Longs) -> None:
-        """Hold the object's records at these offsets, which rise, against what they add up to in Kafka."""
+    def _compare_records(self, reading: Reading, found: Tally, offsets: Longs) -> None:
+        """Read the object's records at these rising offsets, and compare them with the sums of Kafka's."""
         archived = Tally()
         is_there = np.zeros(len(offsets), bool)
         for frame in read_parts(self._store, self._topic, self._partition, [ObjectPart.of(reading)]):
             ours = frame.column(Column.OFFSET)
             start, stop = (int(at) for at in np.searchsorted(offsets, (ours[0], ours[-1] + 1)))
             asked = offsets[start:stop]
-            # Where each of them stands among ours, or would: it is below the last one.
+            # The row of each offset among ours, or where it would be; none is above our last one.
             rows = np.searchsorted(ours, asked)
             met = ours[rows] == asked
             is_there[start:stop] = met
@@ -94,7 +94,7 @@ class Comparison:
                 f"{reading.segment.object_key}: {spell_count(len(absent), 'record that Kafka has is', 'records that Kafka has are')} not in it, the first at offset"
                 f" {absent[0]}"
             )
-        # v1.0 holds neither the type of a timestamp nor the order of headers, and both are in the digest.
+        # v1.0 has neither the types of timestamps nor the order of headers, and the digest covers both.
         if archived.digest != found.digest and isinstance(reading.segment.facts, SegmentFacts):
             raise NotWholeError(
                 f"{reading.segment.object_key}: its records at offsets {offsets[0]}-{offsets[-1]} are not those that Kafka has"
@@ -109,7 +109,7 @@ class Comparison:
 def _is_all_of(facts: SegmentFacts | Bounds, found: Tally) -> bool:
     if isinstance(facts, Bounds):
         return False
-    # Offsets do not enter the digest: only where there is one for each record do first and last tell all of them.
+    # The digest does not cover offsets: first and last determine all of them only where none is absent.
     is_dense = facts.last - facts.first + 1 == facts.records
     ours = (facts.records, facts.first, facts.last, facts.digest)
     return is_dense and (found.records, found.first, found.last, found.digest) == ours

@@ -1,13 +1,13 @@
-"""What a task that checks or compares a part of the archive found."""
+"""What a task found that checks or compares a part of the archive."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a task that looks at things found; `error`: what kept it from looking at all of them."""
+    """How much a task examined, and what is wrong with it; `error`: why it could not examine all."""
 
-    looked_at: int = 0
+    examined: int = 0
     problems: tuple[str, ...] = ()
     error: str = ""
     exit_code: int = 0

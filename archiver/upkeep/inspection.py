@@ -26,9 +26,9 @@ from archiver.upkeep.verify import (
     control_problem,
 )
 
-MOST_BLOCKS: Final = 1000  # that are told one by one; an object of ours has a few hundred, a hostile one millions
-_MOST_DIFFERING: Final = 5  # facts that a message tells one by one
-_MOST_CHARACTERS: Final = 60  # of a fact in it
+MOST_BLOCKS: Final = 1000  # blocks that are listed one by one: our objects have a few hundred, a hostile one millions
+_MOST_DIFFERING: Final = 5  # facts that a message lists one by one
+_MOST_CHARACTERS: Final = 60  # of a fact that a message shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class BlockRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One comparison; `problem` is empty when it went well. One that would tell the same fault again was not made."""
+class CheckResult:
+    """The result of one check; `problem` is empty when it went well. A check that would show the same fault again is not made."""
 
     what: str
     problem: str = ""
@@ -50,7 +50,7 @@ class Check:
 
     @property
     def outcome(self) -> str:
-        """In a word."""
+        """The result in a word."""
         if not self.was_made:
             return "not looked at"
         return "DAMAGED" if self.problem else "ok"
@@ -58,9 +58,9 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What an object is made of, as far as it can be told; `blocks` are the first MOST_BLOCKS of them.
+    """What an object consists of, as far as it can be read; `blocks` are the first MOST_BLOCKS.
 
-    A control fact has neither header nor blocks: `text` is what it says.
+    A control fact has neither header nor blocks: `text` is its content.
     """
 
     size: int
@@ -72,13 +72,13 @@ class Inspection:
     records: int = 0
     blocks: list[BlockRow] = field(default_factory=list)
     text: str = ""
-    checks: Sequence[Check] = ()
+    checks: Sequence[CheckResult] = ()
 
 
 def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentKey | None, name: str) -> Inspection:
-    """Look at all of an object. `key`: what its name says, None for a name that is not one of ours.
+    """Inspect all of an object. `key`: what its name says; None: a name that we do not write.
 
-    `metadata`: None of a file, which cannot have any.
+    `metadata`: None for a file, which has none.
     """
     found = Inspection(size=len(content))
     found.metadata = {key: text for key, text in (metadata or {}).items() if key.startswith(PREFIX_IN_METADATA)}
@@ -98,31 +98,31 @@ def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentK
 
 
 def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str) -> Inspection:
-    """Look at an object beside the records; whether it is as it was written, archiver.upkeep.verify tells."""
-    found = Inspection(size=len(content), metadata=metadata, checks=[Check(what="control", problem=problem)])
+    """Inspect an object without records. `problem`: what archiver.upkeep.verify has found wrong with it."""
+    found = Inspection(size=len(content), metadata=metadata, checks=[CheckResult(what="control", problem=problem)])
     if content.lstrip()[:1] == b"{":
         found.text = content.decode(errors="replace")
     return found
 
 
 class _NoFactsError(CorruptSegmentError):
-    """What there is to read can be read all the same."""
+    """Facts are missing; the records can be read all the same, so further checks are made."""
 
 
-def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[Check]:
-    checks: list[Check] = []
+def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[CheckResult]:
+    checks: list[CheckResult] = []
     goes_on = True
     for what, step in steps:
         if not goes_on:
-            checks.append(Check(what=what, was_made=False))
+            checks.append(CheckResult(what=what, was_made=False))
             continue
         try:
             step()
         except NotWholeError as error:
-            checks.append(Check(what=what, problem=str(error)))
+            checks.append(CheckResult(what=what, problem=str(error)))
             goes_on = isinstance(error, _NoFactsError)
         else:
-            checks.append(Check(what=what))
+            checks.append(CheckResult(what=what))
     return checks
 
 
@@ -147,7 +147,7 @@ def _compare_facts(
         )
     header, facts = check_header(view, facts_from_metadata(metadata or {}, name), name)
     if facts is None and not RECORD_SCHEMAS[header.schema].second_version:
-        return  # v1.0 has none
+        return  # v1.0 has no facts
     if facts is None:
         raise _NoFactsError(f"{name}: has no facts, neither in its metadata nor in its header")
     if found.records != facts.records:
@@ -164,7 +164,7 @@ def _compare_facts(
 
 
 def _differing(found: Inspection) -> list[str]:
-    """Tell each fact that metadata and header do not have alike, with both."""
+    """Spell each fact that differs in metadata and header, with both values."""
     inside = {name.removeprefix(PREFIX_IN_HEADER): text for name, text in found.header.items()}
     beside = {name.removeprefix(PREFIX_IN_METADATA): text for name, text in found.metadata.items()}
     ours = {
@@ -183,7 +183,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Tell which of the two it was, by the metadata's own checksum where there is one."""
+    """Say which of the two was changed, by the checksum in the metadata where there is one."""
     try:
         facts_from_metadata(metadata, name)
     except NotWholeError:

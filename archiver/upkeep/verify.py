@@ -1,4 +1,4 @@
-"""Is the archive whole? What is looked at, level by level, and what is found."""
+"""Is the archive whole? What each level of `verify` checks, and what is wrong."""
 
 import logging
 from collections import Counter
@@ -12,9 +12,10 @@ from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_dige
 from archiver.archive.control_census import gone_facts, lost_beside
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import look, problems_in
-from archiver.archive.index import SHA256, Index, check_index_file, read_index
+from archiver.archive.holdings import problems_in, read_contents
+from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
+from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_beside
@@ -50,16 +51,18 @@ _MEND_INDEX = (
 
 
 class Level(StrEnum):
-    """How much of the archive is read; each level does what those before it do."""
+    """How much of the archive is read. Each level also checks what the ones before check."""
 
-    LISTING = "listing"  # names and facts: every offset is covered, or its absence explained
-    COUNTS = "counts"  # the objects, but no record: as many in the blocks as the facts say
-    RECORDS = "records"  # every record: decoded, in order, and adding up to the facts
+    LISTING = "listing"  # names and facts of objects: every offset is covered, or its absence is explained
+    COUNTS = "counts"  # all blocks of all objects, but no record: the blocks count as many records as the facts
+    RECORDS = (
+        "records"  # every record: it can be decoded, offsets rise, and the sums and digests are those of the facts
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """What names and facts tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+class ListingReport:
+    """What names and facts of objects tell. `problems` make an archive not whole; `notes` explain what may surprise."""
 
     topics: int
     partitions: int
@@ -69,26 +72,28 @@ class Listing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that could be whole, and nothing tells that there ever was."""
+        """Whether nothing is archived, and nothing tells that anything ever was."""
         return not self.topics and not self.problems
 
     @property
     def records(self) -> int:
-        """As many as are counted: those of v1.0 objects are not."""
+        """How many records the facts count; objects of v1.0 have no facts, and are not counted."""
         return sum(total(some.known.numbers("records")) for some in segment_blocks(self.segments))
 
 
 def check_listing(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Listing:
-    """Look at the names and facts of all objects of the wanted topics (default: all), and at what should be there.
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> ListingReport:
+    """Check the names and facts of all objects of the wanted topics (default: all), and that nothing is missing.
 
-    `tell` is told now and then how many objects were asked for their facts, and of how many.
+    `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     """
-    index = read_index(archive)  # before the listing: what is put meanwhile is no loss
-    inventory, known, facts, unreadable = look(archive, wanted, asks_all=index, tell=tell)
+    index = read_index(archive)  # before the listing: else what is put meanwhile would look like a loss
+    inventory, known, facts, unreadable = read_contents(
+        archive, wanted, asks_all=index, report_progress=report_progress
+    )
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
@@ -102,7 +107,7 @@ def check_listing(
     others += _contradictions(archive, segments, facts)
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered)]
     beside, notes_beside = lost_beside(archive, index) if wanted is None else ((), ())
-    return Listing(
+    return ListingReport(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,
@@ -123,8 +128,9 @@ def _copies(archive: Archive) -> Iterator[str]:
 
 
 def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
-    """Tell where the index remembers other facts under a key than the object has: nobody changes an object, and no ETag is
-    of the metadata; and count the objects that it does not remember.
+    """Find objects whose facts are not those that the index remembers under their keys, and count those that it does not remember.
+
+    Nobody changes an object, so other facts are a fault. An ETag does not show it: it does not cover the metadata.
     """
     problems: list[str] = []
     unknown = 0
@@ -150,7 +156,7 @@ def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
 
 
 def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mapping[str, TopicFact]) -> Iterator[str]:
-    """Tell where objects, topics' control facts and the cluster's are not of one topic id, or of one cluster."""
+    """Find objects and control facts that contradict each other: they name different clusters, or different topic ids."""
     where = archive.layout.fact_key(CLUSTER, 0)
     try:
         owner = read_cluster(archive)
@@ -188,9 +194,9 @@ def _lost_facts(
     known: Mapping[str, Sequence[int]],
     remembered: Mapping[str, int],
 ) -> Iterator[str]:
-    """Tell of control facts that must be there: the cluster's, each topic's, and those before one that is there.
+    """Find control facts that are gone: the cluster's, a topic's, or one before another that is there.
 
-    That a topic's newest fact is gone only the index remembers.
+    That a topic's newest fact is gone shows only in the index, which remembers its number.
     """
     topics = {
         topic
@@ -208,7 +214,7 @@ def _lost_facts(
 
 
 def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
-    """Tell of partitions whose last objects are gone: no gap shows that, but the index remembers what was put."""
+    """Find partitions whose last objects are gone: that leaves no gap, but the index remembers how far they reached."""
     damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
 
     def there(place: Partition) -> int:
@@ -234,7 +240,7 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment], unk
             " are gone, only --against-kafka can tell"
         )
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        log.info(  # nobody needs to do anything: the next backup brings them in
+        log.info(  # nobody has to do anything: the next backup adds them to the index
             "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
             layout.index_prefix,
             spell_count(unknown, "object is", "objects are"),
@@ -267,7 +273,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 
 def check_control(archive: Archive) -> list[str]:
-    """Read all that is beside the records: facts, offset maps, the index, the probe. Returns what is not as it was written."""
+    """Read all objects that have no records: control facts, offset maps, the index, the probe. Returns what is not as it was written."""
     listed = list(archive.store.list(archive.layout.control_root))
 
     def problem_of(item: ListedObject) -> str:
@@ -283,7 +289,7 @@ def check_control(archive: Archive) -> list[str]:
 
 
 def _most_bytes(layout: Layout, key: str) -> int:
-    """Return how many bytes an object beside the records can have."""
+    """Return how many bytes such an object can have at most."""
     if key.startswith(layout.index_prefix):
         return MOST_FILE_BYTES
     if layout.parse_offset_map(key) is not None:
@@ -295,7 +301,7 @@ def _most_bytes(layout: Layout, key: str) -> int:
 
 
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    """Tell what is wrong with an object beside the records, or nothing."""
+    """Return what is wrong with an object that has no records; empty: nothing."""
     try:
         return _control_problem(layout, key, content, metadata)
     except NotWholeError as error:
@@ -336,7 +342,9 @@ def _problem_of_fact(content: bytes, key: str) -> str:
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
     """Readers do without; but then some bits of its container could be others, and nobody would see it."""
-    return "" if SHA256 in metadata else f"{key}: has no {SHA256} metadata; copy it again, with its metadata"
+    return (
+        "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
+    )
 
 
 def _problem_in(check: Callable[[], None], mend: str) -> str:
@@ -348,14 +356,14 @@ def _problem_in(check: Callable[[], None], mend: str) -> str:
 
 
 def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
-    """Leave out what an earlier run may have read. A store tells no more than the second of a put."""
+    """Return the objects that were put since a time. A store tells only the second of a put."""
     return Chain(some.put_since(since_ms // 1000) for some in segment_blocks(segments))
 
 
 def check_object(
     content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
 ) -> None:
-    """Look at an object as it lies in the archive: unlike a copy of its bytes, it must have its facts as metadata."""
+    """Check an object of the archive. Unlike a copy of its bytes, it must have its facts as metadata."""
     header = decode_header(memoryview(content), name)
     is_of_ours = RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None
     if is_of_ours and facts_from_metadata(metadata, name) is None:
@@ -366,9 +374,9 @@ def check_object(
 def check_content(
     content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
 ) -> None:
-    """Compare an object with its facts: those of its metadata and of its header, of the header alone where there is no other.
+    """Compare an object with its facts: those in its metadata and in its header, or those in the header alone.
 
-    An object of v1.0 has none: then it must be readable. Raises NotWholeError, which names the object.
+    An object of v1.0 has no facts: it must only be readable. Raises NotWholeError, which names the object.
     """
     view = memoryview(content)
     header, facts = check_header(view, facts_from_metadata(metadata, name), name)
@@ -385,7 +393,7 @@ def check_content(
 def _check_records(
     content: bytes | memoryview, header: ContainerHeader, facts: SegmentFacts | None, key: SegmentKey, name: str
 ) -> None:
-    # The SHA-256 begins behind the header, and a reader overlooks what nothing depends on.
+    # No SHA-256 covers the header, and readers ignore some of its bytes: compare all of it.
     if facts is not None and not says_the_same(
         bytes(content[: header.size]), encode_header(header.codec, header.sync, facts.to_header())
     ):

@@ -1,4 +1,4 @@
-"""Stores that refuse, are not there, or cannot be trusted: the lines of the table in docs/troubleshooting.md."""
+"""Stores that refuse, are not there, or cannot be trusted: the lines of the table in docs/messages.md."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -176,7 +176,7 @@ def test_a_clock_is_wrong(run: Run, minio_bucket: Bucket, monkeypatch: pytest.Mo
 def test_a_store_is_no_place_for_an_archive(
     run: Run, moto_bucket: Bucket, kind: str, quirk: Quirk, command: list[str]
 ) -> None:
-    """And will never be one: also a backup that runs for ever says so, and ends."""
+    """The store will never be usable: also a backup that runs until stopped says so, and ends."""
     with FaultyS3(moto_bucket.s3.endpoint, quirk) as proxy:
         check(kind, run(moto_bucket.url, proxy.endpoint, *command))
 

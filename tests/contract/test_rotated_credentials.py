@@ -13,7 +13,7 @@ from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
 from archiver.store.s3 import S3Store
 from tests.support.brokers import S3, Bucket
 from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3, Refusal
-from tests.support.rotated import Rotated
+from tests.support.rotated_credentials import Rotated
 
 pytestmark = pytest.mark.s3
 

@@ -1,11 +1,11 @@
-"""A restore of chosen records, by the installed command on a Spark of its own (the rest is in tests/spark/test_choose.py)."""
+"""A restore of chosen records, by the installed command on a Spark of its own (the rest is in tests/spark/test_record_choice.py)."""
 
 import json
 
 import pytest
 
 from tests.support.brokers import Broker
-from tests.support.dealt import brute_force, fill, on_target
+from tests.support.dealt_records import brute_force, fill, on_target
 from tests.support.java_oracle import JavaOracle
 from tests.support.records import NOW_MS
 from tests.support.round_trip import ArchiveSite

@@ -18,7 +18,7 @@ from archiver.store.port import ObjectKind
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
-from tests.support.cat_lines import tell
+from tests.support.cat_lines import cat_line
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -279,10 +279,12 @@ def check_ls(site: ArchiveSite, topic: str) -> None:
 def check_cat(site: ArchiveSite, topic: str, records: Sequence[Rec]) -> None:
     done = site.run("cat", topic)
     assert_clean(done, 0)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [tell(record, 0) for record in records]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [cat_line(record, 0) for record in records]
     done = site.run("cat", topic, "--partition", "0", "--from-offset", "297", "--limit", "5")
     assert_clean(done, 0)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [tell(record, 0) for record in records[297:302]]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        cat_line(record, 0) for record in records[297:302]
+    ]
     done = site.run("cat", topic, "--partition", "7")
     assert_clean(done, 2)
     done = site.run("cat", topic, "--url", site.bucket.url)
@@ -355,7 +357,7 @@ def whole(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archi
     """A topic that a pipe holds, and one that it does not."""
     with laid_out(minio, tmp_path_factory.mktemp("whole")) as (site, archive):
         for count in (3, 20_000):
-            archive.settle(f"of-{count}")
+            archive.write_topic_fact(f"of-{count}")
             rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(count)]
             archive.put(f"of-{count}", 0, rows, each=count)
         yield site
@@ -365,7 +367,7 @@ def whole(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archi
 def damaged(minio: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSite]:
     """An archive with a gap, and with more to tell than a pipe holds."""
     with laid_out(minio, tmp_path_factory.mktemp("damaged")) as (site, archive):
-        archive.settle("orders")
+        archive.write_topic_fact("orders")
         keys = archive.put("orders", 0, [Rec(at, NOW_MS, 0, b"k", b"v" * 1000) for at in range(200)], each=10)
         archive.store.delete(keys[1:2])
         for number in range(300):

@@ -20,13 +20,15 @@ from typing import Any
 import pytest
 
 import archiver.kafka.connection
-import archiver.restore.claims
+import archiver.restore.claim_stream
 import archiver.restore.noted_plan
 import archiver.restore.notes
+import archiver.restore.partition_map
+import archiver.restore.partition_restore
 import archiver.restore.sending
 import archiver.restore.target_configs
+import archiver.restore.target_creation
 import archiver.restore.targets
-import archiver.restore.task
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.kafka.client import KafkaClient
@@ -34,12 +36,12 @@ from archiver.kafka.configs import topic_configs
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import Existing
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, Bucket, GivenS3, StartBroker
-from tests.support.deaths import Killed
 from tests.support.executors import Executor, executors_in, python_that_stops_once
 from tests.support.faulty_s3 import FaultyS3, Weather
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.produce_doubles import Killed
 from tests.support.raw_produce import produce_records
 from tests.support.records import Rec, classes_of, generate, missing_classes
 from tests.support.restore_kills import (
@@ -64,12 +66,14 @@ BATCH_BYTES = 4096
 LONG_S = 3600
 MODULES = (
     archiver.kafka.connection,
-    archiver.restore.claims,
+    archiver.restore.claim_stream,
     archiver.restore.notes,
     archiver.restore.sending,
     archiver.restore.target_configs,
+    archiver.restore.target_creation,
     archiver.restore.targets,
-    archiver.restore.task,
+    archiver.restore.partition_map,
+    archiver.restore.partition_restore,
 )
 SKIPPED = "skipped.noted"  # of a damaged object
 
@@ -115,7 +119,7 @@ class Case:
         async def body(client: KafkaClient) -> int:
             found = await client.describe_topics([f"{name}.back" for name in self.written])
             wanted = [(name, number) for name, one in found.items() for number in one.partitions]
-            ends, _ = await client.offsets_known(wanted)
+            ends, _ = await client.offsets_each(wanted)
             return sum(one.high_watermark for one in ends.values())
 
         return with_client(self.bootstrap, body)

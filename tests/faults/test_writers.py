@@ -14,9 +14,10 @@ from typing import Any, cast
 import fastavro
 import pytest
 
+import archiver.backup.fetched_batches
 import archiver.backup.partition_writer
 import archiver.codec.batch
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
@@ -24,10 +25,12 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
+from archiver.backup.fetched_batches import Fetch, fault_of
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Fetch, PartitionWriter, PutLaterError, SegmentSink, fault_of
+from archiver.backup.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
-from archiver.process.silence import Vigil
+from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -128,18 +131,18 @@ def take_all(writer: PartitionWriter, fetch: Fetch) -> None:
 
 
 class Process:
-    """A writer of this partition; `None` when it is dead. Its clock is the world's, its vigil its own."""
+    """A writer of this partition; `None` when it is dead. Its clock is the world's, its silence_counter its own."""
 
     def __init__(self, world: World, hint: int | None, most_records: int | None = None) -> None:
         self.world = world
-        self.vigil = Vigil(SESSION_S, lambda: world.now_s)
+        self.silence_counter = SilenceCounter(SESSION_S, lambda: world.now_s)
         sink = SegmentSink(
             archive=Archive(world.store, LAYOUT),
             limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
             age_s=1e9,
             spool=Spool(world.spool, keeps_bytes=1 << 20, keeps_from_bytes=0),
             clock=lambda: 0.0,
-            vigil=self.vigil,
+            silence_counter=self.silence_counter,
             ledger=NO_LEDGER,
         )
         end = position_of(Archive(world.store, LAYOUT), SOURCE.topic, 0, 0, hint)
@@ -147,7 +150,7 @@ class Process:
         self.is_waiting = False
 
     def step(self) -> None:
-        self.vigil.beat()
+        self.silence_counter.beat()
         self.work()
 
     def work(self) -> None:
@@ -192,8 +195,8 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
         try:
             if asleep and chance.random() < 0.05:
                 world.now_s += SESSION_S
-                awake[0].vigil.beat()
-                awake[1].vigil.beat()
+                awake[0].silence_counter.beat()
+                awake[1].silence_counter.beat()
                 awake[at] = asleep.pop(0)
                 awake[at].work()
             else:
@@ -208,7 +211,7 @@ def finish(world: World) -> None:
     world.store.is_calm = True
     last = world.writer()
     while (fetch := world.fetch(last.writer.position)) is not None:
-        last.vigil.beat()
+        last.silence_counter.beat()
         take_all(last.writer, fetch)
     last.writer.flush()
 
@@ -341,10 +344,10 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
 
 
 def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.backup.partition_writer, "MOST_BLOCK_BYTES", 900)
+    monkeypatch.setattr(archiver.backup.fetched_batches, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
-        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingRoom(1 << 20))
+        fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingBudget(1 << 20))
         assert (fault is None) == is_fine
         assert is_fine or isinstance(fault, LargeBatchError)
 

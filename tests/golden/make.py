@@ -1,4 +1,4 @@
-"""Wrote the objects of format version 1. Ran once: it never overwrites, and readers must read these objects for ever.
+"""Wrote the objects of format version 1. Ran once: it never overwrites, and readers of all later versions must read these objects.
 
 `python -m tests.golden.make` in the root of the repository. A later format version gets a script and a folder of its own.
 """

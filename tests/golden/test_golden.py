@@ -1,4 +1,4 @@
-"""Objects of every format version must read the same for ever; what is broken among them keeps its name."""
+"""Objects of every format version must read the same in all later versions, and broken ones must be refused by the same name."""
 
 import hashlib
 import io

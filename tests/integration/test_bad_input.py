@@ -1,4 +1,4 @@
-"""Bad input of every kind: one clear line, the right exit code, nothing lost. The table is in docs/troubleshooting.md."""
+"""Bad input of every kind: one clear line, the right exit code, nothing lost. The table is in docs/messages.md."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
-from archiver.archive.topics import settle_cluster, settle_topic
+from archiver.archive.topics import record_cluster, record_topic
 from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
@@ -50,7 +50,7 @@ def check(answer: Answer, told: Told) -> None:
 
 def test_the_table_is_in_the_documents() -> None:
     """Written from tests/support/bad_input.py."""
-    assert table() in (REPOSITORY / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert table() in (REPOSITORY / "docs/messages.md").read_text(encoding="utf-8")
 
 
 def test_there_are_many() -> None:
@@ -212,8 +212,8 @@ def test_configuration(
 def archive_of_orders(spool: Path) -> MemoryStore:
     """Two partitions, three objects in the first one."""
     store = MemoryStore()
-    settle_cluster(Archive(store, LAYOUT), "c")
-    settle_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=2, configs={})
+    record_cluster(Archive(store, LAYOUT), "c")
+    record_topic(Archive(store, LAYOUT), topic="orders", topic_id="A", cluster_id="c", partitions=2, configs={})
     for partition, base in ((0, 0), (0, 10), (0, 20), (1, 0)):
         segment = OpenSegment(replace(SOURCE, partition=partition), base, NO_LIMIT, Spool(spool))
         segment.append(frame_of([Rec(base + at, 5, 0, b"k", b"v") for at in (0, 5)]), 0)
@@ -346,13 +346,13 @@ def test_wrong_counts(store: MemoryStore, run: Run) -> None:
 def test_another_cluster(store: MemoryStore) -> None:
     """A backup asks this before anything else."""
     other = MemoryStore()
-    settle_cluster(Archive(other, LAYOUT), "another")
+    record_cluster(Archive(other, LAYOUT), "another")
     answer = ARCHIVE["the prefix of another cluster"]
     with pytest.raises(NotWholeError) as caught:
-        settle_cluster(Archive(other, LAYOUT), "c")
+        record_cluster(Archive(other, LAYOUT), "c")
     assert answer.says in str(caught.value)
     assert caught.value.exit_code == answer.exit_code
-    settle_cluster(Archive(store, LAYOUT), "c")  # one's own is no error
+    record_cluster(Archive(store, LAYOUT), "c")  # one's own is no error
 
 
 def test_every_kind_has_its_test() -> None:

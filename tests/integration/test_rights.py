@@ -50,7 +50,7 @@ def stage(minio: S3, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathF
 )
 def test_a_command_has_the_rights_of_the_table_and_needs_each(stage: RightsStage, case: Case) -> None:
     """With all it says of none that it is missing: so a right that nothing needs is found, whose loss says nothing either."""
-    stage.stand(case)
+    stage.set_up(case)
     before = stage.picture()
     done = stage.run(case)
     told = "\n".join(done.lines)

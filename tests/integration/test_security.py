@@ -44,7 +44,7 @@ from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.leaks import Watch, session_of
-from tests.support.relay import far_away
+from tests.support.relay import delayed_address
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.submits import by_project
@@ -241,7 +241,7 @@ def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["for ever", "until end"])
+@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["until stopped", "until end"])
 def test_a_signal_ends_what_waits_for_a_token(arguments: list[str], secure: SecureBroker, site: ArchiveSite) -> None:
     kafka = way_in("token of a function", secure) | {"token_provider": "tests.support.token_server:hang"}
     (site.folder / "archive.yaml").write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))
@@ -497,7 +497,10 @@ def test_a_restore_that_is_refused_leaves_no_connection_behind(
     secure.grant(*reading(filled))
     assert errors_of_backup(site, secure, filled) == []
     secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != Op.CREATE))
-    with far_away(secure.address("SASLTLS"), late_s=0.2) as address, warnings.catch_warnings(record=True) as seen:
+    with (
+        delayed_address(secure.address("SASLTLS"), late_s=0.2) as address,
+        warnings.catch_warnings(record=True) as seen,
+    ):
         warnings.simplefilter("always")
         with pytest.raises(TargetError, match="Create on topic"):
             restored(site, secure, filled, address=address)
@@ -675,16 +678,16 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
 
     def follow(process: subprocess.Popen[str], what: str, *, is_submitted: bool = False, stop: str = "") -> None:
         while process.poll() is None:
-            watch.look_at_processes(process.pid, java_has_ours=is_submitted)
-            watch.look_at_folder(site.folder)
-            watch.look_at_spark(int(ui.rpartition(":")[2])) if is_submitted else None
-            if stop and stop in watch.look_at_page(f"http://{listen}/metrics").decode():
+            watch.search_processes(process.pid, java_has_ours=is_submitted)
+            watch.search_folder(site.folder)
+            watch.search_spark(int(ui.rpartition(":")[2])) if is_submitted else None
+            if stop and stop in watch.search_page(f"http://{listen}/metrics").decode():
                 process.terminate()
                 break
             time.sleep(0.1)
         out, err = process.communicate(timeout=60)
-        watch.look(f"stdout of {what}", out)
-        watch.look(f"stderr of {what}", err)
+        watch.search(f"stdout of {what}", out)
+        watch.search(f"stderr of {what}", err)
         assert process.returncode == 0, out + err
 
     def run(*arguments: str, stop: str = "") -> None:
@@ -712,8 +715,8 @@ def test_no_secret_is_in_anything_that_is_written(guarded: Guarded, pytestconfig
     environment = {**guarded.environment, **temporary}
     submitted = submits.start_by_project("restore", *asked, confs=confs, environment=environment)
     follow(submitted, "spark-submit restore", is_submitted=True)
-    assert watch.look_at_bucket(site.bucket) > 3
-    assert not watch.found, watch.tell()
+    assert watch.search_bucket(site.bucket) > 3
+    assert not watch.found, watch.describe()
     names = "\n".join(sorted(watch.seen))
     for place in (
         "arguments of java",
@@ -763,10 +766,10 @@ def test_no_secret_is_in_what_is_said_when_it_is_wrong(
         monkeypatch.setattr("aiokafka.client.AIOKafkaClient.__init__", broken)
     assert main(["backup", "--until-end", "-c", str(site.folder / "archive.yaml"), "--verbose"]) in {1, 2}
     out, err = capsys.readouterr()
-    watch.look("stdout", out)
-    watch.look("stderr", err)
-    watch.look_at_folder(site.folder)
-    assert not watch.found, watch.tell()
+    watch.search("stdout", out)
+    watch.search("stderr", err)
+    watch.search_folder(site.folder)
+    assert not watch.found, watch.describe()
     assert any("archiver-defect-" in place for place in watch.seen) == (kind == "a defect")
 
 
@@ -790,10 +793,10 @@ def test_a_secret_is_seen_however_it_is_spelled(before: str) -> None:
         repr({"password": whole}),
     ):
         watch = Watch({"it": secret}, {})
-        watch.look("there", f"before {text} behind")
+        watch.search("there", f"before {text} behind")
         assert watch.found == {"it in there"}, text
     watch = Watch({"it": secret}, {})
-    watch.look("there", "before and behind")
+    watch.search("there", "before and behind")
     assert watch.found == set()
 
 

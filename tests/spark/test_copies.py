@@ -104,7 +104,7 @@ def proxy(copies: Copies) -> Iterator[FaultyS3]:
 @pytest.fixture
 def swapped(copies: Copies, topic: str) -> str:
     """A topic of two partitions. Of 0 a second copy is complete, and a third is under way; of 1 there is one."""
-    copies.archive.settle(topic, partitions=2)
+    copies.archive.write_topic_fact(topic, partitions=2)
     copies.archive.put(topic, 0, records_of("history", range(20)), each=10)
     copies.put(topic, 0, OLD)
     copies.complete(topic, 0, until=60)
@@ -137,10 +137,10 @@ def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
 
 
 def test_a_copy_of_another_life(copies: Copies, topic: str) -> None:
-    copies.archive.settle(topic, partitions=1)
+    copies.archive.write_topic_fact(topic, partitions=1)
     copies.put(topic, 0, OLD)
     copies.complete(topic, 0, until=1)
-    copies.archive.settle(topic, topic_id="B", partitions=1)
+    copies.archive.write_topic_fact(topic, topic_id="B", partitions=1)
     copies.put(topic, 0, NEW, directory=f"{topic}@1")
     assert copies.read(topic) == {0: OLD}  # of the new life no copy is complete
     copies.complete(topic, 0, until=1, life=1)
@@ -151,7 +151,7 @@ def test_a_copy_of_another_life(copies: Copies, topic: str) -> None:
 
 
 def test_a_partition_without_records(copies: Copies, topic: str) -> None:
-    copies.archive.settle(topic, partitions=2)
+    copies.archive.write_topic_fact(topic, partitions=2)
     copies.complete(topic, 0, until=0)
     copies.put(topic, 1, OLD)
     copies.complete(topic, 1, until=1)
@@ -165,7 +165,7 @@ def test_a_log_that_is_compacted_again_and_again(
 ) -> None:
     bootstrap = broker_41.bootstrap
     ExampleWriter(bootstrap, java_oracle).write(topic, Kind.COMPACTED, [seed, seed + 1], 200)
-    copies.archive.settle(topic, partitions=2)
+    copies.archive.write_topic_fact(topic, partitions=2)
     for generation in range(2):
         log = until_compacted(java_oracle, bootstrap, topic).records
         with archive_site(copies.new_bucket(), tmp_path) as made:
@@ -228,7 +228,7 @@ def test_who_has_no_copy(copies: Copies, swapped: str) -> None:
 
 
 def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> None:
-    copies.archive.settle(topic, partitions=2)
+    copies.archive.write_topic_fact(topic, partitions=2)
     copies.put(topic, 0, OLD)
     copies.complete(topic, 0, until=1)
     copies.put(topic, 1, OLD)
@@ -238,7 +238,7 @@ def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> N
 
 
 def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
-    copies.archive.settle(topic, partitions=1)
+    copies.archive.write_topic_fact(topic, partitions=1)
     keys = copies.put(topic, 0, OLD)
     copies.complete(topic, 0, until=70)
     with pytest.raises(PySparkException, match=f"{topic}-0: offsets 58-69 are missing from the archive"):
@@ -255,7 +255,7 @@ def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
 
 
 def test_an_object_without_facts(copies: Copies, topic: str) -> None:
-    copies.archive.settle(topic, partitions=1)
+    copies.archive.write_topic_fact(topic, partitions=1)
     keys = copies.put(topic, 0, OLD)
     copies.complete(topic, 0, until=58)
     copies.archive.change(keys[1], loses_facts=True)
@@ -275,7 +275,7 @@ def test_an_object_without_facts(copies: Copies, topic: str) -> None:
     ],
 )
 def test_a_fact_that_cannot_be(copies: Copies, topic: str, said: dict[str, object], told: str) -> None:
-    copies.archive.settle(topic, partitions=2)
+    copies.archive.write_topic_fact(topic, partitions=2)
     copies.put(topic, 1, OLD)
     copies.complete(topic, 1, until=1)
     copies.put(topic, 0, OLD)

@@ -18,7 +18,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.spark.query
-from archiver.archive.plain_records import tell_bytes
+from archiver.archive.plain_records import spell_bytes
 from archiver.cli.main import main
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
@@ -27,7 +27,7 @@ from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import Answer, ask
 from archiver.store.port import ObjectKind
 from tests.support.brokers import REPOSITORY, S3, Bucket
-from tests.support.bucket_archive import BucketArchive, tell_falsely
+from tests.support.bucket_archive import BucketArchive, put_false_entry
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
 from tests.support.old_archive import old_file, old_key
@@ -97,10 +97,10 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
         lend_bucket(bucket, spark_avro.sparkContext, patch)
         archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
         for topic in TOPICS:
-            archive.settle(topic)
+            archive.write_topic_fact(topic)
             for partition in (0, 1):
                 archive.put(topic, partition, records_of(topic, partition), each=10)
-        archive.settle("times")
+        archive.write_topic_fact("times")
         archive.put("times", 0, [Rec(at, ms, 0, None, b"\xff%d" % at) for at, ms in enumerate(TIMES_MS)], each=100)
         yield Site(archive, spark_avro)
 
@@ -191,7 +191,7 @@ def test_filters_of_one_mention_are_never_those_of_another(
     sql = filled(STATEMENTS[number], random.Random(seed + number))
     expected = oracle.sql(sql.format(a="oracle_a", b="oracle_b")).collect()
     wanted = [
-        [tell_bytes(bytes(one)) if isinstance(one, bytes | bytearray) else one for one in row] for row in expected
+        [spell_bytes(bytes(one)) if isinstance(one, bytes | bytearray) else one for one in row] for row in expected
     ]
     assert as_set(site.rows(sql.format(a="orders", b="`my.pay-ments`"))) == as_set(wanted), sql
 
@@ -220,7 +220,7 @@ def test_all_columns_of_a_topic(site: Site) -> None:
     rows = list(answer.rows)
     assert len(rows) == 2 * COUNT
     assert rows[3][:3] == ["orders", 0, 3]
-    assert rows[3][5:] == [tell_bytes(records_of("orders", 0)[3].key), {"utf8": "orders 3"}, []]
+    assert rows[3][5:] == [spell_bytes(records_of("orders", 0)[3].key), {"utf8": "orders 3"}, []]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_options_hold_for_every_topic(
 
 def test_lives(site: Site) -> None:
     for life, topic_id in enumerate("AB"):
-        site.archive.settle("recreated", topic_id=topic_id)
+        site.archive.write_topic_fact("recreated", topic_id=topic_id)
         site.archive.put("recreated", 0, [Rec(0, NOW_MS, 0, None, b"life %d" % life)], each=1, life=life)
     assert site.rows("SELECT cast(value AS string) FROM recreated") == [["life 1"]]
     assert site.rows("SELECT cast(value AS string) FROM recreated", life="0") == [["life 0"]]
@@ -250,7 +250,7 @@ def test_lives(site: Site) -> None:
 
 def test_names_are_as_they_are_written(site: Site) -> None:
     for topic in ("Case", "case"):
-        site.archive.settle(topic)
+        site.archive.write_topic_fact(topic)
         site.archive.put(topic, 0, [Rec(0, NOW_MS, 0, None, topic.encode())], each=1)
     sql = "SELECT cast(c.value AS string), cast(C.value AS string) FROM case c, Case C"
     assert site.rows(sql) == [["case", "Case"]]
@@ -373,7 +373,7 @@ FORGED = [
 @pytest.mark.parametrize("at", [0, *(pytest.param(at, marks=pytest.mark.long) for at in (1, 2)), 3])
 def test_what_a_record_holds_is_no_word_of_ours(site: Site, at: int) -> None:
     """Spark quotes the values that it cannot work with: they decide neither exit code nor message."""
-    site.archive.settle(f"forged-{at}")
+    site.archive.write_topic_fact(f"forged-{at}")
     site.archive.put(f"forged-{at}", 0, [Rec(0, NOW_MS, 0, None, FORGED[at])], each=10)
     for expression in ("date(cast(value AS string))", "raise_error(cast(value AS string))"):
         with pytest.raises(ArchiverError, match=r"^the query failed: ") as raised:
@@ -382,7 +382,7 @@ def test_what_a_record_holds_is_no_word_of_ours(site: Site, at: int) -> None:
 
 
 def test_damage_is_told_as_everywhere(site: Site) -> None:
-    site.archive.settle("damaged")
+    site.archive.write_topic_fact("damaged")
     keys = site.archive.put("damaged", 0, records_of("orders", 0), each=20)
     site.archive.change(keys[1], site.archive.content(keys[1])[:-10])
     with pytest.raises(
@@ -397,15 +397,15 @@ def test_damage_is_told_as_everywhere(site: Site) -> None:
 
 def test_a_lie_of_the_index_is_found_out(site: Site) -> None:
     """Each of these left rows out, with exit code 0."""
-    site.archive.settle("lied")
+    site.archive.write_topic_fact("lied")
     keys = site.archive.put("lied", 0, records_of("orders", 0), each=20)
     count = site.rows("SELECT count(*), max(offset) FROM lied")
-    tell_falsely(site.archive.store, keys[0], next=100)  # over all others
+    put_false_entry(site.archive.store, keys[0], next=100)  # over all others
     assert site.rows("SELECT count(*), max(offset) FROM lied") == count
-    tell_falsely(site.archive.store, keys[0], min_timestamp=0, max_timestamp=1)
+    put_false_entry(site.archive.store, keys[0], min_timestamp=0, max_timestamp=1)
     assert site.rows("SELECT count(*), max(offset) FROM lied", **{"from": str(NOW_MS - 10**9)}) == count
     site.archive.store.delete([keys[1]])
-    tell_falsely(site.archive.store, keys[0], next=40)  # over the gap
+    put_false_entry(site.archive.store, keys[0], next=40)  # over the gap
     with pytest.raises(FalseFactsError, match=r"0000\.data: next is 20, planned was 40: the index of facts"):
         site.rows("SELECT count(*) FROM lied")
     site.archive.store.delete([item.key for item in site.archive.store.list("control/index/")])
@@ -430,7 +430,7 @@ IN_LONG = ("key", "header's key", "header's value")
 def test_one_flipped_bit_is_an_error_that_names_the_object(site: Site, place: str) -> None:
     """Uncompressed, for only there it makes another record, and nothing else to stumble over."""
     topic = f"flipped-{re.sub('[^a-z]', '-', place)}"
-    site.archive.settle(topic)
+    site.archive.write_topic_fact(topic)
     records = [
         Rec(at, NOW_MS, 0, b"the-key-%d" % at, b"the-value-%d" % at, ((b"the-name-%d" % at, b"the-header-%d" % at),))
         for at in range(10)
@@ -451,7 +451,7 @@ def test_one_flipped_bit_is_an_error_that_names_the_object(site: Site, place: st
 
 
 def test_damage_is_skipped_where_it_is_asked_for_and_told_before_the_first_row(site: Site) -> None:
-    site.archive.settle("holed")
+    site.archive.write_topic_fact("holed")
     keys = [site.archive.put("holed", number, records_of("orders", number), each=10) for number in (0, 1)]
     site.archive.change(keys[0][2], site.archive.content(keys[0][2])[:-10])  # offsets 20 to 29
     changed = bytearray(site.archive.content(keys[1][1]))  # 10 to 19
@@ -492,7 +492,7 @@ def test_damage_is_skipped_where_it_is_asked_for_and_told_before_the_first_row(s
 
 def test_damage_that_was_not_told_before_fails_the_query_that_skips(site: Site) -> None:
     """It comes between the look and the query: what was told is all that is left out."""
-    site.archive.settle("rotting")
+    site.archive.write_topic_fact("rotting")
     keys = site.archive.put("rotting", 0, records_of("orders", 0), each=20)
     whole = site.archive.content(keys[1])
     site.archive.change(keys[1], whole[:-10])
@@ -515,7 +515,7 @@ def lay_out_shop(archive: BucketArchive) -> None:
     ]
     paid = [Rec(at, FOUR_MS, 0, b"order-%d" % at, b"%d.50" % (at + 3)) for at in (0, 2)]
     for topic in ("orders", "shop.payments-v1"):
-        archive.settle(topic)
+        archive.write_topic_fact(topic)
     archive.put("orders", 0, orders[:3], each=2)
     archive.put("orders", 1, [replace(one, offset=one.offset - 3) for one in orders[3:]], each=2)
     archive.put("shop.payments-v1", 0, paid, each=2)
@@ -628,7 +628,7 @@ def test_the_command(shop: ArchiveSite) -> None:
 def test_the_command_meets_damage_and_a_reader_that_goes_away(shop: ArchiveSite, tmp_path: Path) -> None:
     archive = BucketArchive(shop.bucket, tmp_path)
     many = [Rec(at, NOW_MS, 0, None, b"v" * 500) for at in range(20_000)]
-    archive.settle("many")
+    archive.write_topic_fact("many")
     keys = archive.put("many", 0, many, each=5000)
     command = f'"{COMMAND}" query "SELECT * FROM many" --format json --quiet | head -n 1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(

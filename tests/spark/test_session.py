@@ -12,8 +12,8 @@ import pytest
 
 from archiver.process.caches import CachePlace
 from archiver.process.jvm_classes import options_to_read, options_to_write
-from archiver.spark import classes
-from archiver.spark.seclusion import private_folder
+from archiver.spark import class_cache
+from archiver.spark.isolation import private_folder
 from tests.support.brokers import REPOSITORY
 
 # It goes on when the first line is seen.
@@ -76,7 +76,7 @@ import sys
 import time
 from pathlib import Path
 from archiver.spark import session
-from archiver.spark.classes import options_of_spark
+from archiver.spark.class_cache import options_of_spark
 
 with session.open_session("test") as start_spark:
     spark = start_spark()
@@ -91,7 +91,7 @@ with session.open_session("test") as start_spark:
 def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Path) -> None:
     """In an environment of its own that has our code and this PySpark."""
     code = tmp_path / "archiver"
-    shutil.copytree(Path(classes.__file__).parents[1], code, ignore=shutil.ignore_patterns("*.jsa"))
+    shutil.copytree(Path(class_cache.__file__).parents[1], code, ignore=shutil.ignore_patterns("*.jsa"))
     home = tmp_path / "home"
 
     def run(*arguments: str) -> str:
@@ -114,12 +114,12 @@ def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Pa
 def test_where_one_may_not_look_there_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is too long is refused as a home is that somebody else keeps shut, but to root as well."""
     home, kept = (CachePlace(path=tmp_path / name / "spark.jsa", mode=0o700) for name in ("x" * 300, "kept"))
-    monkeypatch.setattr(classes, "cache_places", lambda *_: [home, kept])
-    assert classes.options_of_spark() == []
-    assert classes.place_for_classes() == kept
+    monkeypatch.setattr(class_cache, "cache_places", lambda *_: [home, kept])
+    assert class_cache.options_of_spark() == []
+    assert class_cache.place_for_classes() == kept
     with options_to_write(kept.path) as options:
         Path(options[0].partition("=")[2]).write_bytes(b"classes")
-    assert classes.options_of_spark()[0].endswith(f"={kept.path}")
+    assert class_cache.options_of_spark()[0].endswith(f"={kept.path}")
 
 
 def test_classes_appear_whole_or_not_at_all(tmp_path: Path) -> None:

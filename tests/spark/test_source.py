@@ -13,7 +13,7 @@ import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from archiver.codec.arrow_scan import BATCH_BYTES
+from archiver.codec.arrow_scan import ARROW_BATCH_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import RECORD_V1_NULLABLE, load_schema
 from archiver.spark import register
@@ -83,22 +83,22 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
 
 
 def fill(archive: BucketArchive, seed: int) -> None:
-    archive.settle("orders")
+    archive.write_topic_fact("orders")
     for number in NUMBERED:
         archive.put("orders", number, generate(seed + number, 600), each=200)
-    archive.settle("moments")
+    archive.write_topic_fact("moments")
     archive.put("moments", 0, [*MOMENTS, *TIMELESS], each=10)
     archive.put("moments", 2, MOMENTS[:20], each=10)
-    archive.settle("recreated")
+    archive.write_topic_fact("recreated")
     archive.put("recreated", 0, some_records(seed), each=40)
-    archive.settle("recreated", topic_id="B")
+    archive.write_topic_fact("recreated", topic_id="B")
     archive.put("recreated", 0, some_records(seed + 1), each=40, life=1)
-    archive.settle("cut")
+    archive.write_topic_fact("cut")
     archive.put("cut", 0, some_records(seed), each=10)
     archive.put("cut", 1, some_records(seed + 1), each=10)
     child = archive.cut_back("cut", 0, 25)
     archive.put("cut", 0, some_records(seed + 2, 20, first_offset=25), each=10, base=25, life=child)
-    archive.settle("empty")
+    archive.write_topic_fact("empty")
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def test_headers_by_sql(site: Site) -> None:
 
 def test_timestamps_that_spark_cannot_hold(site: Site) -> None:
     times = [-1, -2, 0, 1, 2**63 - 1, -(2**63), 9_223_372_036_854_774, 9_223_372_036_854_776, NOW_MS]
-    site.archive.settle("times")
+    site.archive.write_topic_fact("times")
     site.archive.put("times", 0, [Rec(at, time, 0, None, None) for at, time in enumerate(times)], each=100)
     frame = site.load("times", columns="timestamp,timestampMs").selectExpr(
         "unix_micros(timestamp) AS us", "timestampMs"
@@ -202,7 +202,7 @@ def test_timestamps_that_spark_cannot_hold(site: Site) -> None:
 
 @pytest.mark.parametrize("codec", [BlockCodec.DEFLATE, BlockCodec.SNAPPY])
 def test_codecs(site: Site, codec: BlockCodec, seed: int) -> None:
-    site.archive.settle(f"in-{codec}")
+    site.archive.write_topic_fact(f"in-{codec}")
     site.archive.put(f"in-{codec}", 1, generate(seed, 300, big_bytes=700_000), each=250, codec=codec)
     assert site.read(f"in-{codec}") == site.stored(f"in-{codec}")
 
@@ -270,7 +270,7 @@ def test_a_child_life_goes_on_from_its_parent(site: Site, seed: int) -> None:
 
 def test_shadowed_records_come_once(site: Site, seed: int) -> None:
     records = some_records(seed, 30)
-    site.archive.settle("shadowed")
+    site.archive.write_topic_fact("shadowed")
     site.archive.put("shadowed", 0, records, each=10)
     site.archive.put("shadowed", 0, records[5:20], each=15, base=5)
     assert site.read("shadowed") == {0: records}
@@ -286,7 +286,7 @@ def test_shadowed_records_come_once(site: Site, seed: int) -> None:
     ids=["topic", "life", "columns"],
 )
 def test_a_wrong_option_is_told(site: Site, options: dict[str, str], told: str) -> None:
-    """Those that need no archive to be seen are in tests/unit/test_scan_options.py."""
+    """Those that need no archive to be seen are in tests/unit/spark/test_table_options.py."""
     with pytest.raises(PySparkException, match=told):
         site.load(**{"topic": "orders", **options}).collect()
 
@@ -401,7 +401,7 @@ def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
     for start in (0, 10):
         put_old(site, topic, old[start : start + 10])
     put_old(site, topic, old[:5], partition=3)
-    site.archive.settle(topic)
+    site.archive.write_topic_fact(topic)
     site.archive.put(topic, 0, new, each=10, base=120)
     assert site.read(topic) == {0: [*old, *new], 3: old[:5]}
     assert site.read(topic, partitions=0, from_=MOMENT_MS + 119, until=MOMENT_MS + 120) == {0: [old[19], new[0]]}
@@ -443,7 +443,7 @@ def test_a_v1_object_that_was_cut_in_a_block(site: Site, topic: str) -> None:
 
 def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: Site, topic: str) -> None:
     """Neither to who skips it nor, before that is known, to who looks for the last of each key."""
-    large = bytes(BATCH_BYTES // 10)
+    large = bytes(ARROW_BATCH_BYTES // 10)
     records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at + large) for at in range(90)]
     put_old(site, topic, records[:30])
     content = bytearray(old_file(records[30:60], topic, 0, sync_interval=200))
@@ -463,7 +463,7 @@ def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: S
 def damaged(site: Site, topic: str, seed: int) -> tuple[str, list[str], list[Rec]]:
     """A topic of four objects of ten records, uncompressed, and their keys."""
     records = [replace(record, value=b"a value %d" % record.offset) for record in some_records(seed)]
-    site.archive.settle(topic)
+    site.archive.write_topic_fact(topic)
     return topic, site.archive.put(topic, 0, records, each=10, codec=BlockCodec.NULL), records
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.topics import settle_cluster
-from archiver.spark.failure import telling_line
+from archiver.archive.topics import record_cluster
+from archiver.spark.failure import cause_line
 from tests.support.brokers import REPOSITORY, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.records import generate
@@ -70,7 +70,7 @@ MEMORY = (
     ],
 )
 def test_the_cause_is_found_in_what_spark_says(report: str, cause: str) -> None:
-    assert telling_line(report) == cause
+    assert cause_line(report) == cause
 
 
 @pytest.mark.s3
@@ -104,8 +104,8 @@ def test_workers_that_do_not_start_are_told_with_their_cause(bucket: Bucket, tmp
 def archive_orders(bucket: Bucket, folder: Path) -> None:
     with archive_site(bucket, folder):
         archive = BucketArchive(bucket, folder)
-        settle_cluster(archive.handle, "c")
-        archive.settle("orders")
+        record_cluster(archive.handle, "c")
+        archive.write_topic_fact("orders")
         archive.put("orders", 0, generate(1, 20), each=10)
 
 

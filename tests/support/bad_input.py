@@ -1,13 +1,19 @@
-"""Every kind of bad input, with the exit code and the words that a user gets: the table of docs/troubleshooting.md, and what tests check."""
+"""Every kind of bad input, with the exit code and the words that a user gets: the table of docs/messages.md, and what tests check."""
 
 from typing import Final, NamedTuple
 
+from tests.support.brokers import REPOSITORY
+from tests.support.pages import with_table
+
+PAGE: Final = REPOSITORY / "docs" / "messages.md"
+MARK: Final = "messages"
+
 
 class Answer(NamedTuple):
-    """What the program does with it."""
+    """How the program answers a bad input."""
 
     exit_code: int
-    says: str  # a part of the line; the whole also says where
+    says: str  # a part of the printed line, which also says where the input is wrong
 
 
 CONFIGURATION: Final[dict[str, Answer]] = {
@@ -152,9 +158,18 @@ ALL: Final = CONFIGURATION | COMMAND_LINE | KAFKA | STORE | ARCHIVE | MACHINE
 
 
 def table() -> str:
-    """The table of docs/troubleshooting.md."""
+    """For docs/messages.md."""
     rows = [
         f"| {kind} | {answer.exit_code} | {answer.says.strip().replace('|', chr(92) + '|')} |"
         for kind, answer in ALL.items()
     ]
     return "\n".join(["| what is wrong | exit code | it says |", "| --- | --- | --- |", *rows])
+
+
+def main() -> None:
+    """Write the table again."""
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), MARK, table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Batches that a broker takes from anyone who may produce, and that are far larger, or of far more parts, than what was sent."""
+"""Bombs: batches that any producer may send, and that are far larger when decompressed, or have far more parts, than was sent."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -12,18 +12,18 @@ _CHUNK: Final = 1 << 20
 
 
 def headers(count: int, header: bytes) -> bytes:
-    """One record without key and value, with so many headers that are alike."""
+    """Return one record without key and value, with so many equal headers."""
     return _one_record([b"\1\1", varint(count)], _repeated(header, count), count * len(header))
 
 
 def distinct_headers(count: int, size: int) -> bytes:
-    """With keys that differ, of so many bytes, and empty values."""
+    """Return one record whose headers have different keys, of so many bytes, and empty values."""
     spelled = b"".join(varint(size) + b"%0*x" % (size, number) + b"\0" for number in range(count))
     return _one_record([b"\1\1", varint(count)], [spelled], len(spelled))
 
 
 def one_header(key: bytes, value_bytes: int) -> bytes:
-    """One header, large in its key or its value."""
+    """Return one record with one header, whose key or value is large."""
     head = varint(len(key)) + key + varint(value_bytes)
     return _one_record([b"\1\1", varint(1)], [head, *_repeated(b"\0", value_bytes)], len(head) + value_bytes)
 
@@ -37,7 +37,7 @@ def key(size: int) -> bytes:
 
 
 def tiny_records(count: int) -> bytes:
-    """As many records of the smallest kind in one batch."""
+    """Return a batch of as many records of the smallest kind."""
     last = Rec(count - 1, NOW_MS, 0, None, None)
     return _packed([Rec(0, NOW_MS, 0, None, None), last], _tiny(count), count)
 
@@ -54,7 +54,7 @@ def _one_record(head: Iterable[bytes], pieces: Iterable[bytes], size: int) -> by
 
 
 def _packed(ends: list[Rec], pieces: Iterable[bytes], count: int) -> bytes:
-    # A long window: what repeats far away takes next to nothing here, whatever our own compression makes of it.
+    # A long window: what repeats far away takes almost no bytes, unlike in our own compression.
     parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=24, enable_ldm=True)
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     payload = b"".join([*(packer.compress(piece) for piece in pieces), packer.flush()])
@@ -69,7 +69,7 @@ def _repeated(pattern: bytes, count: int) -> Iterator[bytes]:
     yield pattern * (count % times)
 
 
-# By megabytes when they are open.
+# By their size in megabytes, decompressed.
 BOMBS: Final[Mapping[str, Callable[[int], bytes]]] = {
     "empty headers": lambda size: headers(size * 500_000, b"\0\0"),
     "headers that are null": lambda size: headers(size * 333_333, b"\2k\1"),

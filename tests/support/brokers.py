@@ -1,4 +1,4 @@
-"""What tests are given: a broker, an S3 endpoint, a bucket. Ours, started for the session, or named by option."""
+"""What fixtures give to tests: a broker, an S3 endpoint, a bucket; started for the session, or named by option."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ KAFKA_44 = "4.4.0"
 
 
 class Broker(Protocol):
-    """Enough for a test that does not stop it: those that do take `new_broker`."""
+    """A broker that tests share. A test that stops its broker takes `new_broker`."""
 
     @property
     def bootstrap(self) -> str: ...

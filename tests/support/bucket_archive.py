@@ -1,17 +1,17 @@
-"""An archive that a test lays into a bucket object by object, with the writer's own segments."""
+"""An archive that a test writes to a bucket object by object, with segments of the program's own writer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import append_to_index
 from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, PartitionSource, settle_branch, settle_topic
+from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind, ObjectStore
@@ -33,9 +33,9 @@ class BucketArchive:
         self.layout = Layout()
         self.handle = Archive(self.store, self.layout)
 
-    def settle(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
+    def write_topic_fact(self, topic: str, topic_id: str = "A", partitions: int = 4) -> None:
         """Write the control fact of a topic; another id begins a life."""
-        settle_topic(
+        record_topic(
             self.handle,
             topic=topic,
             topic_id=topic_id,
@@ -47,7 +47,7 @@ class BucketArchive:
     def cut_back(self, topic: str, partition: int, offset: int) -> int:
         """Begin a child life of life 0."""
         branch = Branch(offset=offset, leader_epoch=1)
-        life, _ = settle_branch(self.handle, topic=topic, partition=partition, parent=0, branch=branch)
+        life, _ = record_branch(self.handle, topic=topic, partition=partition, parent=0, branch=branch)
         return life
 
     def put(
@@ -92,8 +92,8 @@ class BucketArchive:
         return found[0]
 
 
-def tell_falsely(store: ObjectStore, key: str, **changes: int) -> None:
-    """Put an entry of the index that is of an object as it is, and false, as anybody can who may put objects there."""
+def put_false_entry(store: ObjectStore, key: str, **changes: int) -> None:
+    """Put an entry into the index that names an existing object, and has false facts of it, as anybody with the right to put can."""
     layout = Layout()
     found, parsed = store.head(key), layout.parse_segment(key)
     assert found is not None

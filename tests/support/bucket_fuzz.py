@@ -1,4 +1,4 @@
-"""What lies in a bucket beside segments, mutated: an error of ours, or what the rest of the archive has still.
+"""Mutates objects of a bucket that are no segments. Reading must give an error of ours, or what the rest of the archive has.
 
 In this process, or as `python -m tests.support.bucket_fuzz KIND SEED COUNT`.
 """
@@ -28,8 +28,9 @@ from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_beside
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index, append_to_index, merge_index, read_index
+from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.offset_map import (
@@ -44,39 +45,39 @@ from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import (
     Branch,
     PartitionSource,
-    list_topics_known,
+    list_newest_topic_facts,
     read_cluster,
     read_topic,
+    read_topic_facts,
     read_topic_history,
-    read_topics_known,
-    settle_branch,
-    settle_cluster,
-    settle_topic,
+    record_branch,
+    record_cluster,
+    record_topic,
 )
-from archiver.backup.start_offsets import Starts
+from archiver.backup.start_offsets import StartOffsets
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import OFFSET_RUN
-from archiver.codec.selection import EVERYTHING
-from archiver.config.model import GroupPositions
+from archiver.codec.selection import ALL_RECORDS
+from archiver.config.model import PositionKeeping
 from archiver.errors import ArchiverError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore import noted_plan
-from archiver.restore.claims import Claim, ClaimStream, Verified
-from archiver.restore.joint_claims import JointClaim, JointClaimStream, Outcome, Share
+from archiver.restore.claim_stream import partition_claims, topic_claims
+from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import control_problem
+from tests.support.case_limits import Peaks, WatchedStore, Weight
 from tests.support.frames import frame_of
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.mutations import mutate
 from tests.support.records import generate
 from tests.support.segments import facts_of
-from tests.support.watched import Peaks, WatchedStore, Weight
 
 Outcomes = Counter[str]
 LAYOUT = Layout("p")
@@ -127,7 +128,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
         weigh(rng, store, _FILE)
     if rng.random() < 0.04:
         _add_strange_files(rng, store)
-    with peaks.watch(what, store), patch("archiver.archive.index_file._SMALL_BYTES", rng.choice((0, 1 << 14))):
+    with peaks.watch(what, store), patch("archiver.archive.index_member._SMALL_BYTES", rng.choice((0, 1 << 14))):
         return rng.choice((_list_with, _look_into, _merge))(store, plain)
 
 
@@ -228,14 +229,14 @@ def _packed(text: str | bytes) -> bytes:
 
 _SOURCE = PartitionSource(topic="t", partition=0, life=0, topic_id="A", cluster_id="c")
 _TARGETS = {"t": "A"}
-_CLAIM = Claim(
+_CLAIM = PartitionClaim(
     target_cluster_id="c",
     target_topic_id="A",
     start_offset=5,
     selection_digest="d" * 16,
     identity=ProducerIdentity(producer_id=7, epoch=1),
 )
-_JOINT = JointClaim(
+_JOINT = TopicClaim(
     target_cluster_id="c",
     target_topic_id="A",
     start_offsets=(0, 5),
@@ -257,12 +258,11 @@ class _Keeper(PositionKeeper):
 
 
 def _keep(store: MemoryStore, interval_ms: int) -> None:
-    policy = PositionPolicy(keep=GroupPositions.SNAPSHOT, interval_ms=interval_ms)
+    policy = PositionPolicy(keep=PositionKeeping.SNAPSHOT, interval_ms=interval_ms)
     keeper = _Keeper(
         cast("Any", None),
         policy,
-        store=store,
-        layout=LAYOUT,
+        archive=Archive(store, LAYOUT),
         pool=cast("Any", _Pool()),
         cluster_id="c",
         clock_ms=lambda: 1_800_000_000_000,
@@ -276,7 +276,7 @@ def _begin(store: MemoryStore) -> None:
 
     sink = SimpleNamespace(archive=Archive(store, LAYOUT))
     client = SimpleNamespace(offset_at=offset_at)
-    starts = Starts(cast("Any", client), cast("Any", sink), cast("Any", _Pool()), "latest")
+    starts = StartOffsets(cast("Any", client), cast("Any", sink), cast("Any", _Pool()), "latest")
 
     async def run() -> None:
         await starts.note_present()
@@ -287,30 +287,32 @@ def _begin(store: MemoryStore) -> None:
 
 
 def _read_topics(store: MemoryStore) -> None:
-    for fact in read_topics_known(Archive(store, LAYOUT), list_topics_known(Archive(store, LAYOUT))).values():
+    for fact in read_topic_facts(Archive(store, LAYOUT), list_newest_topic_facts(Archive(store, LAYOUT))).values():
         if fact is not None and not isinstance(fact, ArchiverError):
             for life in fact.lives[:50]:
                 fact.root(life.life)
                 fact.lineage(life.life, 0)
 
 
-def _settle_topic(store: MemoryStore) -> None:
-    settle_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
+def _write_topic_facts(store: MemoryStore) -> None:
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={"a": "b"})
 
 
 def _write_claims(store: MemoryStore) -> None:
-    stream = ClaimStream(Archive(store, LAYOUT), "mine", "c", "t", 0)
+    stream = partition_claims(Archive(store, LAYOUT), "mine", "c", "t", 0)
     held = stream.put(_CLAIM)
-    stream.note_skipped(held, "key")
-    stream.note_verified(held, Verified(records=5, digest=9, bytes=3, leader_epoch=1))
+    stream.note_skipped("A", "key")
+    stream.note_verified("A", Contents(records=5, digest=9, bytes=3, leader_epoch=1))
     stream.forget_verified(stream.latest("A") or held)
 
 
 def _write_joint_claims(store: MemoryStore) -> None:
-    stream = JointClaimStream(Archive(store, LAYOUT), "mine", "c", "t")
+    stream = topic_claims(Archive(store, LAYOUT), "mine", "c", "t")
     held = stream.put(_JOINT)
     stream.note_skipped("A", "key")
-    stream.note_verified("A", Outcome(sources={0: Share(5, 9)}, targets=[Share(2, 3, 4, 5), Share(3, 4)]))
+    stream.note_verified(
+        "A", TopicContents(sources={0: Contents(5, 9)}, targets=(Contents(2, 3, 4, 5), Contents(3, 4)))
+    )
     stream.forget_verified(stream.latest("A") or held)
 
 
@@ -322,7 +324,7 @@ def _read_claims(store: MemoryStore) -> None:
     for claims in _notes(store).claims(_TARGETS).values():
         for claim in claims.values():
             assert 0 <= claim.verified_end < 2**64
-    for joint in _notes(store).joint_claims(_TARGETS).values():
+    for joint in _notes(store).topic_claims(_TARGETS).values():
         assert all(0 <= end < 2**64 for end in joint.verified_ends.values())
 
 
@@ -335,21 +337,21 @@ def _read_notes(store: MemoryStore) -> None:
 
 Door = Callable[[MemoryStore], object]
 _TOPIC_DOORS: Sequence[Door] = (
-    _settle_topic,
+    _write_topic_facts,
     _read_topics,
     lambda store: read_topic(Archive(store, LAYOUT), "t"),
     lambda store: read_topic_history(Archive(store, LAYOUT), "t"),
-    lambda store: settle_topic(
+    lambda store: record_topic(
         Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=9, configs=None
     ),
-    lambda store: settle_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
+    lambda store: record_branch(Archive(store, LAYOUT), topic="t", partition=1, parent=0, branch=Branch(offset=9)),
 )
 _CLAIM_DOORS: Sequence[Door] = (_read_claims, _write_claims)
 _JOINT_DOORS: Sequence[Door] = (_read_claims, _write_joint_claims)
 _DOORS: Mapping[str, Sequence[Door]] = {
     "cluster": (
         lambda store: read_cluster(Archive(store, LAYOUT)),
-        lambda store: settle_cluster(Archive(store, LAYOUT), "c"),
+        lambda store: record_cluster(Archive(store, LAYOUT), "c"),
     ),
     "topics/t": _TOPIC_DOORS,
     "present": (_begin,),
@@ -367,9 +369,9 @@ _DOORS: Mapping[str, Sequence[Door]] = {
 def _facts() -> MemoryStore:
     """All streams, by the words of their writers."""
     store = MemoryStore()
-    settle_cluster(Archive(store, LAYOUT), "c")
-    _settle_topic(store)
-    settle_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
+    record_cluster(Archive(store, LAYOUT), "c")
+    _write_topic_facts(store)
+    record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=90, leader_epoch=3))
     topics = {"t": {"topic_id": "A", "ends": {"0": None, "1": [5, 1]}}}
     append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
     _begin(store)
@@ -475,7 +477,7 @@ def _plan(objects: int, *, is_chosen: bool) -> TopicPlan:
             partition=number,
             records=objects,
             stored_bytes=objects,
-            selection=EVERYTHING,
+            selection=ALL_RECORDS,
             selection_digest="d",
             problem="",
             missing=(),

@@ -1,4 +1,4 @@
-"""What `archiver cat` is to print of a record, spelled without the program's help."""
+"""What `archiver cat` must print for a record, made without the program's own code."""
 
 import base64
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from tests.support.records import Headers, Rec
 
 
-def tell(record: Rec, partition: int) -> dict[str, Any]:
+def cat_line(record: Rec, partition: int) -> dict[str, Any]:
     return {
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestampType": record.timestamp_type,
-        "key": tell_bytes(record.key),
-        "value": tell_bytes(record.value),
-        "headers": tell_headers(record.headers),
+        "key": cat_bytes(record.key),
+        "value": cat_bytes(record.value),
+        "headers": cat_headers(record.headers),
     }
 
 
-def tell_headers(headers: Headers) -> list[list[dict[str, str] | None]]:
-    return [[tell_bytes(key), tell_bytes(value)] for key, value in headers]
+def cat_headers(headers: Headers) -> list[list[dict[str, str] | None]]:
+    return [[cat_bytes(key), cat_bytes(value)] for key, value in headers]
 
 
-def tell_bytes(content: bytes | None) -> dict[str, str] | None:
+def cat_bytes(content: bytes | None) -> dict[str, str] | None:
     if content is None:
         return None
     try:

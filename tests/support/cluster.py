@@ -1,4 +1,4 @@
-"""Clusters of more than one broker, what may be done to them, and to the logs on their disks."""
+"""Clusters of several brokers: start, stop, and damage to the logs on their disks."""
 
 import re
 import struct
@@ -25,13 +25,13 @@ LOG_REQUESTS = "-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug"
 
 @dataclass(frozen=True, slots=True)
 class BrokerCluster:
-    """Nodes by id. Node 1 is the controller, too: it stays up in all tests, or all of the cluster goes."""
+    """Brokers by node id. Node 1 is also the controller: it stays up, unless the whole cluster is stopped."""
 
     nodes: Mapping[int, KafkaBroker]
 
     @property
     def bootstrap(self) -> str:
-        """All of them: whoever is down meanwhile."""
+        """The addresses of all brokers, those that are down included."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def create_topic(
@@ -60,12 +60,12 @@ class BrokerCluster:
                 return
 
     def start_all(self) -> None:
-        """Those that are down, all at once."""
+        """Start all brokers that are down, at the same time."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(KafkaBroker.start, [node for node in self.nodes.values() if not node.running]))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """-1: nobody leads it."""
+        """Return the leader; -1: none."""
         return self._describe(topic, partition)[0]
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
@@ -133,7 +133,7 @@ def log_folder(broker: KafkaBroker, topic: str, partition: int) -> Path:
 
 
 def cut_log(broker: KafkaBroker, topic: str, partition: int, end: int) -> None:
-    """As a machine without power leaves it: the log ends at a batch. The broker must be down."""
+    """Truncate a log behind a batch, as a power failure may. The broker must be down."""
     content, at = (log_folder(broker, topic, partition) / f"{0:020}.log").read_bytes(), 0
     while at < len(content) and struct.unpack_from(">q", content, at)[0] < end:
         at += 12 + int(struct.unpack_from(">i", content, at + 8)[0])
@@ -151,7 +151,7 @@ def write_log(broker: KafkaBroker, topic: str, partition: int, content: bytes) -
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log on disk as it was, for when it shall be so again."""
+    """A copy of a log on disk, from which it can be restored."""
 
     path: Path
     content: bytes

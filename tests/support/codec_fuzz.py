@@ -1,4 +1,4 @@
-"""Mutated batches, containers and frames for the codec: an error of ours, or what an independent reader makes of them.
+"""Mutates batches, containers and frames. The codec must raise an error of ours, or read what an independent reader reads.
 
 In this process, or as `python -m tests.support.codec_fuzz KIND SEED COUNT` with kernels uncompiled or bounds-checked.
 """
@@ -19,15 +19,16 @@ import numba
 import numpy as np
 from fastavro.read import HEADER_SCHEMA
 
-from archiver.codec import arrow_scan, avro, batch, compression, rows, schemas
+from archiver.codec import arrow_scan, avro, batch, batch_encoder, compression, rows, schemas
 from archiver.codec.arrow_scan import Scanner
 from archiver.codec.avro import BlockEncoder, decode_blocks, decode_header
-from archiver.codec.batch import BatchEncoder, decode_batches
+from archiver.codec.batch import decode_batches
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec, compress_block
 from archiver.codec.frame import NULL_LENGTH, Column, Frame
 from archiver.codec.kernels import avro_encode, digest, headers
 from archiver.codec.kernels.varint import encode_long
-from archiver.codec.selection import EVERYTHING, Selection
+from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import ArchiverError
 from tests.support import reference_batch as rb
 from tests.support.frames import avro_of, digest_of, frame_of, of_avro, records_of
@@ -181,7 +182,7 @@ def _check_scan(
 ) -> None:
     """Some columns and rows straight to Arrow: what the frames hold, or the same refusal; offsets that fall are one more."""
     columns = rng.sample(sorted(arrow_scan.COLUMN_TYPES), rng.randint(1, len(arrow_scan.COLUMN_TYPES)))
-    selection = rng.choice((EVERYTHING, Selection(first_offset=1, last_offset=2), Selection(from_ms=1)))
+    selection = rng.choice((ALL_RECORDS, Selection(first_offset=1, last_offset=2), Selection(from_ms=1)))
     scanner = Scanner(topic=TOPIC, partition=PARTITION, columns=columns, batch_bytes=rng.choice((1, 1 << 20)))
     try:
         scanned = list(scanner.scan(memoryview(content), header, "key", selection))
@@ -299,17 +300,17 @@ def _encode_batch(frame: Frame) -> bytes:
 
 def _survey(frame: Frame) -> int:
     found = np.zeros(digest.SURVEY_SIZE, np.int64)
-    if not digest.survey(frame.body, frame.header_body, frame.table, 0, len(frame), found):
+    if not digest.add_rows(frame.body, frame.header_body, frame.table, 0, len(frame), found):
         raise ValueError("refused")
     return int(found[digest.DIGEST])
 
 
-def _rows(frame: Frame) -> list[rows.Row]:
-    return list(rows.frame_rows(frame))
+def _rows(frame: Frame) -> list[rows.PlainRecord]:
+    return list(rows.plain_records_of(frame))
 
 
 def use(frame: Frame, records: Sequence[Rec]) -> None:
-    """What came out of one codec goes into every other."""
+    """Give the result of one codec to all others."""
     if not records:
         return
     values = [avro_of(record, TOPIC, PARTITION) for record in records]
@@ -382,20 +383,28 @@ class _WatchedNumpy:
 
 @contextmanager
 def watched() -> Iterator[_WatchedNumpy]:
-    """Compiled kernels cannot be watched inside, only what they are given."""
-    modules: list[Any] = [rows, arrow_scan, avro, batch, compression, *((avro_encode, headers) if UNCOMPILED else ())]
+    """Watch the buffers of all codecs. Of compiled kernels only the arguments can be watched."""
+    modules: list[Any] = [
+        rows,
+        arrow_scan,
+        avro,
+        batch,
+        batch_encoder,
+        compression,
+        *((avro_encode, headers) if UNCOMPILED else ()),
+    ]
     watcher = _WatchedNumpy()
     for module in modules:
         module.np = watcher
     limited: list[Any] = [avro, arrow_scan]
-    most_bytes = avro.MOST_DECOMPRESSED_BYTES
+    most_bytes = avro.MOST_BLOCK_BYTES
     for module in limited:
-        module.MOST_DECOMPRESSED_BYTES = MOST_BYTES
+        module.MOST_BLOCK_BYTES = MOST_BYTES
     try:
         yield watcher
     finally:
         for module in limited:
-            module.MOST_DECOMPRESSED_BYTES = most_bytes
+            module.MOST_BLOCK_BYTES = most_bytes
         for module in modules:
             module.np = np
 

@@ -1,4 +1,4 @@
-"""Java sources of the tests, compiled at first use."""
+"""Compiles the tests' Java sources, at their first use."""
 
 import hashlib
 import shutil

@@ -1,4 +1,4 @@
-"""Copies of compacted topics, laid into a bucket by the words of docs/format.md §11, with none of our own code."""
+"""Writes copies of compacted topics to a bucket as docs/format.md §11 says, with none of our own code."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from tests.support.foreign_reader import keys_in, s3_client
 def copy_partition(
     made: Bucket, archive: Bucket, topic: str, partition: int, *, instance: str, generation: int, directory: str = ""
 ) -> list[str]:
-    """Lay what an archive of its own has of a partition into another one, as a copy. Returns the keys."""
+    """Copy the objects of a partition from an archive of its own into another one. Returns the keys."""
     prefix = f"topics/{topic}/partition={partition}/"
     place = f"compacted/{instance}/topics/{directory or topic}/partition={partition}/generation={generation}/"
     copied = []

@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 endpoint: a store with quirks, one that fails the next requests, or some of all as the weather goes."""
+"""A proxy in front of an S3 endpoint: it gives the store quirks, fails the next requests, or fails requests by chance (Weather)."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ _METADATA = "x-amz-meta-"
 
 
 class Fault(Enum):
-    """What happens to a request instead of what should."""
+    """What goes wrong with a request."""
 
     DENIED = auto()
     DENIED_KEY = auto()  # as AWS says it of a key that may not be used
@@ -41,7 +41,7 @@ class Fault(Enum):
 
 
 class Quirk(Enum):
-    """What the store is like, always. The upstream may be any store, where nothing else is said: signatures stay good."""
+    """How the store always behaves. The upstream may be any store, where nothing else is said: signatures stay good."""
 
     OVERWRITES = auto()  # If-None-Match is dropped; the upstream must not check signatures (moto)
     NO_CONDITIONS = auto()  # If-None-Match is answered 501

@@ -1,4 +1,4 @@
-"""The archive as a stranger reads it: boto3 and fastavro, and the words of docs/format.md. None of our own code."""
+"""Reads an archive by boto3, fastavro and docs/format.md alone, without our own code, as anybody could."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""An archive of millions of objects that nobody has put: a store that makes up each when it is asked for, and an index of them."""
+"""An archive of millions of objects that do not exist: the store makes each up when it is asked for; and an index of them."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,11 @@ import numpy as np
 
 from archiver.archive.entries import Entries, Traits
 from archiver.archive.handle import Archive
-from archiver.archive.index_file import NOTHING_SEEN, encode_member, join_members
+from archiver.archive.index_file import NOTHING_SEEN, join_members
+from archiver.archive.index_member import encode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.topics import settle_cluster, settle_topic
+from archiver.archive.topics import record_cluster, record_topic
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore
@@ -26,7 +27,7 @@ STEP = 1000  # offsets of an object; the last few have no record
 _BEGUN = datetime(2025, 1, 1, tzinfo=UTC)
 _BEGUN_MS = int(_BEGUN.timestamp() * 1000)
 _EACH = timedelta(seconds=300)
-_NOISE_BYTES = 56  # what no formula shortens: ETag, SHA-256 and digest
+_NOISE_BYTES = 56  # bytes that do not compress: ETag, SHA-256 and digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class GeneratedStore(MemoryStore):
         self.shape = shape
         self._folder = folder
         self._names = set(shape.names)
-        settle_cluster(Archive(self, LAYOUT), CLUSTER)
+        record_cluster(Archive(self, LAYOUT), CLUSTER)
         for topic in shape.names:
-            settle_topic(
+            record_topic(
                 Archive(self, LAYOUT),
                 topic=topic,
                 topic_id=f"id-{topic}",
@@ -186,7 +187,7 @@ class GeneratedStore(MemoryStore):
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         raise NotImplementedError("objects have no bodies")
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Brokers whose clients come through a guarded door, each with a lock of its own: one may turn away whom the others let in."""
+"""Brokers with separate credentials: one broker may refuse a client that the others let in."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ _GROUPS = {"offsets.topic.num.partitions": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """How a door is kept: what a broker needs for it, and another that does not fit, and what its clients need."""
+    """How brokers authenticate clients: properties of a broker, properties that refuse, and those of the clients."""
 
     protocol: str
     fitting: Mapping[str, str]

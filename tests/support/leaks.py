@@ -1,4 +1,4 @@
-"""Where a secret turns up: in files, streams, objects, pages, and what other processes of this machine can see of ours."""
+"""Searches for secrets that leak: into files, streams, objects, pages, and what other processes of this machine can see."""
 
 import base64
 import gzip
@@ -57,12 +57,12 @@ class Watch:
     seen: set[str] = field(default_factory=set)
     _forms: dict[str, "re.Pattern[bytes]"] = field(default_factory=dict)
 
-    def look(self, where: str, content: bytes | str) -> None:
+    def search(self, where: str, content: bytes | str) -> None:
         self.seen.add(where)
         found = content.encode(errors="surrogateescape") if isinstance(content, str) else content
         self.found |= {f"{name} in {where}" for name in self.secrets if self._form(name).search(found)}
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         return "\n".join(sorted(self.found))
 
     def _form(self, name: str) -> "re.Pattern[bytes]":
@@ -70,49 +70,49 @@ class Watch:
             self._forms[name] = re.compile(b"|".join(map(re.escape, sorted(set(spellings(self.secrets[name]))))))
         return self._forms[name]
 
-    def look_at_folder(self, folder: Path) -> None:
+    def search_folder(self, folder: Path) -> None:
         """Now: what is temporary is gone in the end."""
         for place, _, names in os.walk(folder):  # which overlooks that a folder is gone meanwhile
             for path in (Path(place, name) for name in names):
                 with suppress(OSError):
                     if path.is_file() and path not in self.of_user:
-                        self.look(f"file {path.relative_to(folder)}", path.read_bytes())
+                        self.search(f"file {path.relative_to(folder)}", path.read_bytes())
 
-    def look_at_processes(self, pid: int, *, java_has_ours: bool) -> None:
+    def search_processes(self, pid: int, *, java_has_ours: bool) -> None:
         """Arguments everybody can see, the environment the same user. Java evaluates SQL: the one that we start is given none."""
         for one in tree_of(pid):
             name = name_of(one)
-            self.look(f"arguments of {name}", command_of(one))
+            self.search(f"arguments of {name}", command_of(one))
             with suppress(OSError):
                 pairs = Path(f"/proc/{one}/environ").read_bytes().split(b"\0")
                 is_trusted = name != "java" or java_has_ours
                 own = {f"{key}={text}".encode() for key, text in self.given.items()} if is_trusted else set()
-                self.look(f"environment of {name}", b"\0".join(pair for pair in pairs if pair not in own))
+                self.search(f"environment of {name}", b"\0".join(pair for pair in pairs if pair not in own))
 
-    def look_at_page(self, url: str) -> bytes:
+    def search_page(self, url: str) -> bytes:
         """Empty when nobody answers (yet), or to the end (any more)."""
         with suppress(OSError, http.client.HTTPException), urllib.request.urlopen(url, timeout=5) as answer:
             page: bytes = answer.read()
-            self.look(f"page {re.sub(r'.*:[0-9]+', '', url)}", page)
+            self.search(f"page {re.sub(r'.*:[0-9]+', '', url)}", page)
             return page
         return b""
 
-    def look_at_spark(self, port: int) -> None:
+    def search_spark(self, port: int) -> None:
         """What Spark's UI tells of the application that runs."""
         there = f"http://127.0.0.1:{port}"
         with suppress(ValueError):
-            for application in json.loads(self.look_at_page(f"{there}/api/v1/applications") or b"[]"):
+            for application in json.loads(self.search_page(f"{there}/api/v1/applications") or b"[]"):
                 of_it = f"{there}/api/v1/applications/{application['id']}"
                 for page in ("environment", "jobs", "stages", "executors", "storage/rdd"):
-                    self.look_at_page(f"{of_it}/{page}")
-                self.look_at_page(f"{there}/environment/")
+                    self.search_page(f"{of_it}/{page}")
+                self.search_page(f"{there}/environment/")
 
-    def look_at_bucket(self, bucket: Bucket) -> int:
+    def search_bucket(self, bucket: Bucket) -> int:
         """Keys, metadata and bodies. Returns how many objects there are."""
         client, keys = s3_client(bucket), keys_in(bucket)
         for key in keys:
             answer = client.get_object(Bucket=bucket.name, Key=key)
             body = answer["Body"].read()
             plain = gzip.decompress(body) if key.endswith(".gz") else body
-            self.look(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + plain)
+            self.search(f"object {key}", json.dumps([key, answer["Metadata"]]).encode() + plain)
         return len(keys)

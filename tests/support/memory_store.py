@@ -56,11 +56,11 @@ class MemoryStore:
         refuse_larger(key, len(found.body), most_bytes)
         return found.body, found.metadata
 
-    def get_into(self, room: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
+    def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         found = self.get(key)
         if found is None:
             return None
-        target = room.of(len(found[0]))
+        target = buffer.of(len(found[0]))
         target[:] = found[0]
         return target.toreadonly(), found[1]
 

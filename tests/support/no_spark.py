@@ -1,4 +1,4 @@
-"""In the place of Spark where records are chosen: what the driver gives it is taken and forgotten, and all objects have some that are chosen."""
+"""A replacement for Spark where records are chosen: it drops what the driver sends, and chooses some records of each object."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What tests need besides Python packages and MinIO, fetched once into `.cache`; `python -m tests.support.parts` fetches all of it."""
+"""Jars that tests need, fetched once into `.cache`; `python -m tests.support.parts` fetches all of them."""
 
 import sys
 from collections.abc import Callable

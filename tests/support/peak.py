@@ -1,4 +1,4 @@
-"""A process that does one thing, and tells how much memory that took at most: `python -m tests.support.peak WHAT ARGUMENTS...`.
+"""Runs one task in a process of its own, and prints its peak memory: `python -m tests.support.peak WHAT ARGUMENTS...`.
 
 Linux only: the kernel counts.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from archiver.archive.block_budget import DecodingRoom
+from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
@@ -22,15 +22,17 @@ from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
+from archiver.backup.fetched_batches import Fetch
 from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import Fetch, PartitionWriter, SegmentSink
+from archiver.backup.partition_writer import PartitionWriter
+from archiver.backup.segment_sink import SegmentSink
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
-from archiver.codec.batch import BatchEncoder
+from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
-from archiver.codec.selection import EVERYTHING
+from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
-from archiver.process.memory import settle_memory
-from archiver.process.silence import Vigil
+from archiver.process.memory import tune_memory
+from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore
@@ -45,7 +47,7 @@ class _Forgetful(MemoryStore):
         return super().put_if_absent(key, b"", metadata, kind=kind)
 
 
-def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoom, codec: str) -> PartitionWriter:
+def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingBudget, codec: str) -> PartitionWriter:
     source = PartitionSource(topic="t", partition=number, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
     sink = SegmentSink(
         archive=Archive(store, LAYOUT),
@@ -53,7 +55,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoo
         age_s=1e9,
         spool=Spool(folder),
         clock=lambda: 0.0,
-        vigil=Vigil(10.0, lambda: 0.0),
+        silence_counter=SilenceCounter(10.0, lambda: 0.0),
         ledger=NO_LEDGER,
         decoding=decoding,
     )
@@ -62,7 +64,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingRoo
 
 def backup(bomb: str, megabytes: str, threads: str, room_bytes: str, codec: str) -> None:
     """Archive a batch in each of so many threads, each for its partition."""
-    content, store, decoding = BOMBS[bomb](int(megabytes)), _Forgetful(), DecodingRoom(int(room_bytes))
+    content, store, decoding = BOMBS[bomb](int(megabytes)), _Forgetful(), DecodingBudget(int(room_bytes))
     with tempfile.TemporaryDirectory() as name:
         writers = [_writer(number, Path(name), store, decoding, codec) for number in range(int(threads))]
         _count_anew()
@@ -86,7 +88,7 @@ def read(bomb: str, megabytes: str, use: str) -> None:
     """Read what was archived of a batch, and use it as a command does."""
     store = MemoryStore()
     with tempfile.TemporaryDirectory() as name:
-        _archive(_writer(0, Path(name), store, DecodingRoom(1 << 30), "zstandard"), BOMBS[bomb](int(megabytes)))
+        _archive(_writer(0, Path(name), store, DecodingBudget(1 << 30), "zstandard"), BOMBS[bomb](int(megabytes)))
     _count_anew()
     for key, found in sorted(store.objects.items()):
         USES[use](memoryview(found.body), facts_from_metadata(found.metadata, key), key)
@@ -120,7 +122,7 @@ def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
 
 def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
     header, _ = check_header(content, facts, key)
-    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, EVERYTHING):
+    for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, ALL_RECORDS):
         pass
 
 
@@ -156,7 +158,7 @@ def peak_bytes(*command: object) -> int:
 
 
 def main() -> None:
-    settle_memory()
+    tune_memory()
     TASKS[sys.argv[1]](*sys.argv[2:])
     print(_status("VmHWM") - _before.pop())
 

@@ -1,4 +1,4 @@
-"""The read rule and a plan as they were before columns, one object after the other: what columns are held against."""
+"""The read rule and a plan without columns, object by object: the columns are compared with it."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from archiver.archive.parts import ObjectPart
 from archiver.archive.segment_facts import Bounds, PartFacts, SegmentFacts
 from archiver.archive.segments import Reading, Segment
-from archiver.codec.selection import EVERYTHING, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def digest_of(readings: Iterable[Reading], selection: Selection) -> str:
         + ("" if one.until_offset is None else f" {one.until_offset}")
         for one in readings
     ]
-    if selection != EVERYTHING:
+    if selection != ALL_RECORDS:
         lines.append(" ".join(map(str, astuple(selection))))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

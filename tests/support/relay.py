@@ -1,4 +1,4 @@
-"""A port of 127.0.0.1 that leads to another one, with what a long way does: each answer comes late."""
+"""A port of 127.0.0.1 that forwards to another address, and delays each answer."""
 
 import asyncio
 import threading
@@ -9,8 +9,8 @@ _PIECE_BYTES = 1 << 16
 
 
 @contextmanager
-def far_away(address: str, late_s: float) -> Iterator[str]:
-    """The address of a port behind which `address` lies; whatever comes from there takes so long."""
+def delayed_address(address: str, late_s: float) -> Iterator[str]:
+    """Yield the address of a port that forwards to `address`; answers come `late_s` later."""
     relay = _Relay(address, late_s)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

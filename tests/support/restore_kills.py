@@ -1,4 +1,4 @@
-"""One restore that is killed again and again: what happens in which order, made from a seed, and the runs it happens to."""
+"""Kills a restore again and again: a plan of kills, made from a seed, and the runs that are killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A broker and a store on which each command is run by a user with some rights, and what it did is seen by clients that are not ours."""
+"""A broker and a store on which commands run as a user with chosen rights. Independent clients check what they did."""
 
 import contextlib
 import io
@@ -119,7 +119,7 @@ class RightsStage:
 
     # --- a case
 
-    def stand(self, case: Case) -> None:
+    def set_up(self, case: Case) -> None:
         """Make what must be there before, and grant what is granted."""
         if case.command.standing is not None:
             create_topic(self._broker.bootstrap, target_of(case), 2, {**KEEP_ALL, **case.command.standing})

@@ -114,7 +114,7 @@ ARCHIVING: Final = {
 }
 NO_GROUPS: Final = goes_on(
     r"whether there are others is not known; grant this user Describe on the groups",
-    "its snapshots have the groups that may be described",
+    "its snapshots have only the groups that may be described",
 )
 
 NO_OFFSETS_CONFIGS: Final = goes_on(
@@ -131,13 +131,13 @@ NOTES: Final = {
     Right.PUT_NOTES: denied(r"/control/restores/\S+: PutObject", "s3:PutObject"),
     Right.PUT_INDEX: goes_on(
         r"the index of facts was not written: \S+/control/index/\S+ PutObject was denied; grant s3:PutObject on it",
-        "`verify` will not miss the last notes of the restore, should they be lost",
+        "`verify` cannot notice if the restore's last notes are deleted",
     ),
 }
 BROKERS: Final = {
     Right.CLUSTER_CONFIGS: goes_on(
         r"does not tell its configs; .*; grant this user DescribeConfigs on the cluster",
-        "learns only when it is refused that brokers delete no topics, or take no request as large",
+        "learns only from a refusal that brokers delete no topics, or take no request as large",
     )
 }
 FILLING: Final = {Right.READ: on_target("Read"), Right.WRITE: on_target("Write")}
@@ -183,7 +183,7 @@ COMMANDS: Final = (
             Right.READ_TOPICS: HIDDEN,
             Right.DESCRIBE_GROUP: goes_on(
                 r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
-                "does not hold the archive's ends against what the backup has committed",
+                "does not compare the archive's ends with what the backup has committed",
             ),
             **READING,
         },

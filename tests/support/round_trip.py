@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-import archiver.spark.checks
-import archiver.spark.proof
+import archiver.spark.purge_proof
 import archiver.spark.repartition
+import archiver.spark.restore_job
 import archiver.spark.session
-import archiver.spark.waves
+import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -141,10 +141,10 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
         spark = SimpleNamespace(defaultParallelism=1, master="local[1]")
         patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
         for module in (
-            archiver.spark.proof,
-            archiver.spark.waves,
+            archiver.spark.purge_proof,
+            archiver.spark.restore_job,
             archiver.spark.repartition,
-            archiver.spark.checks,
+            archiver.spark.verify_tasks,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         for name, text in environment_of(bucket).items():

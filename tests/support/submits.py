@@ -1,4 +1,4 @@
-"""Jobs as a cluster runs them: spark-submit, executors in JVMs of their own, and a Python that has nothing of ours."""
+"""Runs jobs as a cluster does: by spark-submit, with executors in JVMs of their own and a Python without our packages."""
 
 import json
 import os

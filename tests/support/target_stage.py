@@ -1,4 +1,4 @@
-"""Clusters on which target topics are brought into a state, restored into by the command, and looked at by clients that are not ours."""
+"""Clusters on which a test sets target topics up and restores into them. Independent clients check the result."""
 
 import contextlib
 import io
@@ -22,17 +22,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
+import archiver.restore.partition_restore
 import archiver.restore.sending
-import archiver.restore.task
 from archiver.cli.main import main
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.restore.notes import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
-from tests.support.deaths import Killed, MortalProduce
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
@@ -118,7 +118,7 @@ class Stage:
 
     # --- what is there before the restore
 
-    def stand(self, case: Case) -> Rows:
+    def set_up(self, case: Case) -> Rows:
         """Bring the target into its state; returns the records that it has, and that are not a restore's."""
         match case.state.story:
             case None:
@@ -244,8 +244,8 @@ class Stage:
             "sasl.password": PASSWORD,
         }
 
-    def leave(self, case: Case, seen: Picture) -> None:
-        """Look at its target no more, and delete what restores have noted: else each case takes longer than the one before."""
+    def discard_target(self, case: Case, seen: Picture) -> None:
+        """Forget the target of a case, and delete the notes of its restores: else each case takes longer than the one before."""
         self._done.add(case.target)
         notes: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in seen.objects if key.startswith(NOTES)]
         if notes:

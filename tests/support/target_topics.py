@@ -1,4 +1,4 @@
-"""Topics to restore from and into: filled, archived, looked at, and restored as `<topic>.back`."""
+"""Topics to restore from and into: fills, archives, reads them, and restores them as `<topic>.back`."""
 
 import asyncio
 import time
@@ -37,8 +37,8 @@ def archived(broker: Broker, topic: str, site: ArchiveSite, *partitions: Sequenc
     return {number: list(records) for number, records in enumerate(partitions)}
 
 
-def strangers(broker: Broker, topic: str, *sizes: int, **configs: str) -> Partitions:
-    """A topic that somebody else has filled."""
+def foreign_topic(broker: Broker, topic: str, *sizes: int, **configs: str) -> Partitions:
+    """Create a target topic with records that no restore wrote."""
     create_topic(broker.bootstrap, topic, len(sizes), KEEP_ALL)
     written = {number: records_of(size, mark=b"theirs") for number, size in enumerate(sizes)}
     for number, records in written.items():

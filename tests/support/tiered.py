@@ -1,4 +1,4 @@
-"""Tiered storage: brokers that keep old segments in a folder, and whose reads from it are slow, or fail, as a test wants.
+"""Tiered storage: brokers keep old segments in a folder, and reads from it are slow, or fail, as a test wants.
 
 tier = RemoteTier(folder, jars)
 broker = KafkaBroker(jars, data_dir, properties=tier.broker_properties())

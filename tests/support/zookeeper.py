@@ -1,4 +1,4 @@
-"""A broker as before KRaft: one that keeps its cluster in ZooKeeper, which runs as one more process beside it."""
+"""A broker as before KRaft, with a ZooKeeper process that keeps its cluster."""
 
 import signal
 import socket

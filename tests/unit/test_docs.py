@@ -167,12 +167,19 @@ def test_the_drawing_of_the_rooms_is_the_contract() -> None:
     assert set().union(*drawn) == rooms
 
 
+@pytest.mark.parametrize("kind", ["unit", "integration"])
+def test_tests_of_one_room_lie_in_a_folder_of_its_name(kind: str) -> None:
+    rooms = {path.parent.name for path in (REPOSITORY / "archiver").glob("*/__init__.py")}
+    assert {path.parent.name for path in (REPOSITORY / "tests" / kind).glob("*/test_*.py")} <= rooms
+
+
 def _anchor(heading: str) -> str:
     """As GitHub makes it."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     return re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
 
 
+ROOMS = sorted(path.parent.name for path in (REPOSITORY / "archiver").glob("*/__init__.py"))
 ALL_PAGES = sorted(
     str(page.relative_to(REPOSITORY)) for page in (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"))
 )
@@ -190,3 +197,16 @@ def test_each_link_of_a_page_leads_somewhere(name: str) -> None:
         if anchor and target.suffix == ".md":
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in map(_anchor, headings), link
+
+
+@pytest.mark.parametrize("name", ALL_PAGES)
+def test_each_module_that_a_page_names_exists(name: str) -> None:
+    """By its path from the root of the repository or from `archiver/`, by its dotted name, or, of a test, by its file's name."""
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    paths = re.findall(r"`(?:env/lib/)?((?:[\w-]+/)+\w+\.py)\b", text)  # env/lib: of a packed environment
+    dotted = re.findall(rf"`[^`\n]*\barchiver\.((?:{'|'.join(ROOMS)})\.\w+)", text)
+    tests = re.findall(r"`(test_\w+\.py)\b", text)
+    places = [(path, [REPOSITORY / path, REPOSITORY / "archiver" / path]) for path in paths]
+    places += [(path, [(REPOSITORY / "archiver" / path.replace(".", "/")).with_suffix(".py")]) for path in dotted]
+    places += [(file, [*(REPOSITORY / "tests").rglob(file)]) for file in tests]
+    assert [path for path, found in places if not any(one.exists() for one in found)] == []

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.support.cat_lines import tell
+from tests.support.cat_lines import cat_line
 from tests.support.chaos.traffic import Style, Topic, Voice
 from tests.support.chaos.traffic import Tally as Sent
 from tests.support.examples import EAGER_CLEANER
@@ -252,7 +252,7 @@ class Cycle:
         lives = {"0": self._source[ORDERS], self._newest_life(ORDERS): self._consume(ORDERS)}
         for life, expected in lives.items():
             said = self._commands.run_here(Step.NEW_LIFE, "cat", ORDERS, "--life", life).out
-            wanted = [tell(row, number) for number in sorted(expected) for row in expected[number]]
+            wanted = [cat_line(row, number) for number in sorted(expected) for row in expected[number]]
             self.tally.compare_values(f"cat --life {life}", wanted, [json.loads(line) for line in said.splitlines()])
         target = f"{FIRST_LIFE}{ORDERS}"
         self._kafka.let_restore([target])

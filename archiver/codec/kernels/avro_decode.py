@@ -11,7 +11,7 @@ from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, 
 PRESENT, NULL = 0, 1  # of key, value and headers
 NO_LIST, LIST = 0, 1  # of orderedHeaders
 HEADER_NULL = 0  # of a header's value and rawKey
-NO_UNION = -1  # of a v1.0 value that cannot be null
+NO_UNION = -1  # in v1.0, of a value that cannot be null
 
 # Why decode_rows ended; the texts are in codec.avro.
 ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_UNKNOWN = range(7)
@@ -19,7 +19,7 @@ ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_
 
 @inner
 def read_bytes(body: Bytes, position: int, end: int, null_branch: int) -> tuple[int, int, int, int]:
-    """Read bytes, or a union of two with null. Returns (start, length or -1, position after it, problem)."""
+    """Read bytes, or a union of bytes and null. Returns (start, length or -1, position after it, problem)."""
     if null_branch != NO_UNION:
         branch, position = read_varint(body, position, end)
         if position < 0:
@@ -41,7 +41,7 @@ def read_count(body: Bytes, position: int, end: int) -> tuple[int, int]:
     if position < 0 or count >= 0:
         return count, position
     _, position = read_varint(body, position, end)
-    # Of the smallest long there is no positive one; no block can hold that many either.
+    # The smallest long has no positive counterpart, and no block holds that many.
     return max(-count, -(count + 1)), position
 
 

@@ -25,9 +25,9 @@ HEADER_NULL, HEADER_BYTES = 0, 1  # of a header's value and rawKey
 # Why encode_rows ended.
 ALL_WRITTEN, BLOCK_FULL, NEEDS_ROOM, NEEDS_PIECES, ROW_OUTSIDE, HEADERS_BROKEN = range(6)
 
-# Of a record that is written at once: the places of so many take half a megabyte, and a table of their keys another one.
+# Headers of a record that is written at once: their positions take half a megabyte, and a table of their keys as much.
 MOST_HEADERS = 16 * 1024
-_CHUNK = 1024  # of headers whose places are known at once, where a record is written in pieces
+_CHUNK = 1024  # headers whose positions are kept at once, where a record is written in pieces
 
 
 @inner
@@ -180,7 +180,7 @@ AS_LIST, AS_MAP, AS_BOTH = 0, 1, 2
 
 @kernel(LONG(READ_ONLY_BYTES, LONG, LONG, LONG))
 def survey_headers(source: Bytes, start: int, length: int, count: int) -> int:
-    """Tell how a row's headers are spelled, as encode_rows would; more than MOST_HEADERS as a list. BROKEN when they are."""
+    """Tell how a row's headers are spelled, as encode_rows would; more than MOST_HEADERS become a list. Returns BROKEN for broken headers."""
     end = start + length
     if not inside(start, length, len(source)):
         return np.int64(BROKEN)

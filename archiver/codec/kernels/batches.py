@@ -22,7 +22,7 @@ from archiver.codec.kernels.varint import copy_bytes, holds, inside, read_varint
     MAX_TIMESTAMP,
     PRODUCER_ID,
     COUNT,
-    PAYLOAD_START,  # of the records in the body; filled after decompression
+    PAYLOAD_START,  # where the records begin in the body; filled after decompression
     PAYLOAD_END,
 ) = range(14)
 BATCH_COLUMNS = 14
@@ -50,7 +50,7 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     """Describe each whole batch, without trusting it. Returns (batches, bytes that they take).
 
     Stops before a batch that is cut (a fetch may end inside one), has an impossible length, or when the table is full.
-    Of a batch of another magic only the first fields mean what they do here: it is one offset without a record.
+    Of a batch with another magic only the first fields are known: it counts as one offset without a record.
     """
     position = np.int64(0)
     found = np.int64(0)
@@ -85,8 +85,8 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     return found, position
 
 
-# Where index_records stands, from one call to the next: the batch, how many of its records are done, where the next one
-# begins, and what its offset may not be below.
+# Where index_records stands, from one call to the next: the batch, how many of its records are done, where the next record
+# begins, and the lowest offset that it may have.
 INDEX_STATE_SIZE = 4
 
 
@@ -188,7 +188,7 @@ def encode_records(
     """
     if start < 0 or start >= stop or stop > table.shape[1]:
         return np.int64(start), np.int64(0), ROW_OUTSIDE
-    # Not in the loop: the compiler cannot know that the state is nowhere in the target.
+    # Read before the loop: the compiler cannot know that the state does not lie in the target.
     rows, used, first_timestamp, largest_timestamp = state[0], state[1], state[2], state[3]
     if rows == 0:
         first_timestamp = largest_timestamp = table[1, start]

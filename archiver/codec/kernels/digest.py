@@ -19,7 +19,7 @@ _HEADER_SEED = np.uint64(2)
 
 
 def join_digests(one: int, other: int, other_records: int) -> int:
-    """Return the digest of a run followed by another one."""
+    """Return the digest of two runs of records, one behind the other."""
     return (one * pow(DIGEST_BASE, other_records, DIGEST_MODULUS) + other) % DIGEST_MODULUS
 
 
@@ -102,14 +102,14 @@ def _hash_headers(source: Bytes, start: int, length: int, count: int) -> tuple[i
     return state, position == start + length
 
 
-# What `survey` reports, by index.
+# The running facts that `add_rows` updates, by index.
 TOMBSTONES, MIN_TIMESTAMP, MAX_TIMESTAMP, TYPES_SEEN, PAYLOAD_BYTES, LARGEST_RECORD, DIGEST = range(7)
 SURVEY_SIZE = 7
 
 
 @kernel(types.boolean(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, LONGS))
-def survey(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, found: Longs) -> bool:
-    """Add rows start..stop to the running facts in `found`. False when a row points outside its buffer, or cannot be."""
+def add_rows(body: Bytes, header_body: Bytes, table: Longs, start: int, stop: int, found: Longs) -> bool:
+    """Add rows start..stop to the running facts in `found`. Returns False when a row points outside its buffer, or is impossible."""
     if start < 0 or stop > table.shape[1]:
         return False
     digest = np.uint64(found[DIGEST])

@@ -46,7 +46,7 @@ def _half_word(source: Bytes, position: int) -> int:
 
 @inner
 def hash_bytes(source: Bytes, start: int, length: int, seed: int) -> int:
-    """XXH64; the caller has checked the range."""
+    """Return the XXH64 of a range, which the caller has checked."""
     position = start
     end = start + length
     if length >= 32:

@@ -11,7 +11,7 @@ from archiver.codec.kernels.varint import BROKEN, read_varint
 _FEW_HEADERS = 16
 _MOST_PROBES = 64
 _REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
-READABLE_TIMES = len(_REPLACEMENT)  # so much longer than a key is at most what can be read of it
+READABLE_TIMES = len(_REPLACEMENT)  # the readable form of a key is at most so many times as long as the key
 
 
 @inner
@@ -117,7 +117,7 @@ def write_readable(target: Bytes, used: int, source: Bytes, start: int, length: 
 
 @inner
 def keys_are_unique(source: Bytes, parts: Longs, count: int) -> bool:
-    """Tell whether no two headers share a key; false when that would take too long to find out."""
+    """Tell whether no two headers share a key; also false when that takes too long to find out."""
     if count <= _FEW_HEADERS:
         for one in range(1, count):
             for other in range(one):

@@ -28,7 +28,7 @@ TABLE = types.Array(types.int64, 2, "C")
 LONG = types.int64
 
 _SETTINGS: Any = numba.config  # its attributes are set at run time
-# numba takes settings from a file of this name in the current folder, which may be anybody's: the environment alone counts.
+# numba reads settings from a file of this name in the current folder, where anybody may put one: only the environment counts.
 _SETTINGS._config_fname = os.devnull  # noqa: SLF001 - there is no other door
 _SETTINGS.reload_config()
 _raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
@@ -36,7 +36,7 @@ _HERE = Path(__file__).parent
 
 
 def cache_place() -> CachePlace | None:
-    """Return the first place for compiled kernels: beside the code, the user's cache, or none.
+    """Return the first usable place for compiled kernels: beside the code, or the user's cache; None: no place.
 
     One that has kernels need not be writable: an image made them as another user. One whose kernels somebody else could
     have changed is told, and left alone. Its name depends on all kernel sources: numba itself looks at one file only, and
@@ -62,11 +62,11 @@ _CACHE = cache_place()
 _IN_VAIN = "they are compiled again at every start (about 20 s)"
 if _CACHE is None:
     log.warning("no writable place for compiled kernels that is ours alone: %s", _IN_VAIN)
-_is_told = _CACHE is None  # that compiling takes its time
+_is_told = _CACHE is None  # whether the user was told that compiling takes time
 
 
 class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door for this
-    """Tells numba where our kernels are kept, and what they were made of.
+    """Tells numba where our kernels are kept, and of which sources they were made.
 
     Left alone it asks for the path of the package and the times of its files: in a copy that was packed here and unpacked
     elsewhere (archiver.spark.packing) it would compile again. The name of the directory tells all sources. That a kernel was

@@ -23,7 +23,7 @@ def _byte(source: Bytes, position: int, shift: int) -> np.uint64:
 
 @inner
 def murmur2(source: Bytes, start: int, length: int) -> np.uint64:
-    """The caller has checked the range."""
+    """Return the hash of a range, which the caller has checked."""
     state = (_SEED ^ np.uint64(length)) & _LOW_32
     position = start
     end = start + length
@@ -67,14 +67,14 @@ def choose_partitions(body: Bytes, table: Longs, partitions: int, next_null: int
 
 
 class Partitioner:
-    """Deals out the records of one source, frame by frame: the same ones in each attempt go to the same partitions."""
+    """Deals out the records of one source, frame by frame. Each attempt deals the same records to the same partitions."""
 
     def __init__(self, partitions: int, source: int) -> None:
         self._partitions = partitions
-        self._next_null = source % partitions  # sources that have few such records do not all begin at one partition
+        self._next_null = source % partitions  # so that sources with few such records do not all begin at one partition
 
     def deal(self, frame: Frame) -> Iterator[tuple[int, Frame]]:
-        """Yield (partition, its records in their order), over the same buffers. ValueError for a key outside of them."""
+        """Yield (partition, its records in their order), over the same buffers. Raises ValueError for a key outside of them."""
         chosen = np.empty(len(frame), np.int64)
         self._next_null = choose_partitions(frame.body, frame.table, self._partitions, self._next_null, chosen)
         if self._next_null < 0:

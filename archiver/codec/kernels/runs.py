@@ -9,8 +9,8 @@ from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES, read_varint,
 
 MAX_RUN_BYTES = 2 * MAX_VARINT_BYTES
 
-# What a map has so far, from one call of `collect_runs` to the next: where the source goes on, how many offsets are absent
-# in front of the run that is open and how many records that has, and the runs that are closed and not taken.
+# The state of a map, from one call of `collect_runs` to the next: the next source offset, how many offsets are absent before
+# the open run, how many records that run has, and how many closed runs have not been taken.
 SOURCE_NEXT, OPEN_ABSENT, OPEN_RECORDS, CLOSED = range(4)
 RUN_STATE_SIZE = 4
 

@@ -33,16 +33,16 @@ _BLOB = types.Tuple((_INTS, BYTES, BYTES))
 
 # Reasons to end beside those of codec.avro_decode.
 OFFSETS_FALL, NO_ROOM = 100, 101
-# The places of scan_rows' running totals, from one block to the next.
+# The running totals of scan_rows, by index; they go on from one block to the next.
 ROWS, HEADERS, COUNTED, LAST_OFFSET, KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, RAW_KEY_BYTES = (
     range(9)
 )
 TOTALS_SIZE = 9
-# The places of what is selected; the last is 1 when a record without a timestamp is not.
+# The selection, by index; the last is 1 when records without a timestamp are not selected.
 FIRST_OFFSET, LAST_WANTED, FROM_MS, UNTIL_MS, HAS_TIMES = range(5)
 
 _NO_TIMESTAMP = -1
-_MOST_MS = 2**63 // 1000 - 1  # more microseconds than this do not fit Spark's timestamp
+_MOST_MS = 2**63 // 1000 - 1  # the most milliseconds that fit Spark's timestamp, which has microseconds
 
 
 @inner
@@ -88,7 +88,7 @@ def _put_header(
         key_bytes = _put(keys, row, totals[HEADER_KEY_BYTES], body, key_start, key_length)
     else:
         key_bytes = _put_readable(keys, row, totals[HEADER_KEY_BYTES], body, key_start, key_length)
-        if raw_length < 0:  # v1.0 has nothing but the key
+        if raw_length < 0:  # v1.0 has only `key`
             raw_start, raw_length = key_start, key_length
     value_bytes = _put(values, row, totals[HEADER_VALUE_BYTES], body, start, length)
     raw_bytes = _put(raw_keys, row, totals[RAW_KEY_BYTES], body, raw_start, raw_length)
@@ -202,7 +202,7 @@ def scan_rows(
 ) -> tuple[int, int]:
     """Append the selected of the next `count` Avro records in body[start:end] to the columns whose arrays have room.
 
-    A column whose array is empty is not wanted, and its bytes are stepped over. Returns (where the next record begins, why
+    A column whose array is empty is not wanted, and is skipped. Returns (where the next record begins, why
     it ended); on anything but ALL_READ the arrays mean nothing, and totals[COUNTED] is the record that it ended at.
     """
     position = np.int64(start)
@@ -260,7 +260,7 @@ def scan_rows(
             if position < 0:
                 return position, FIELD_CUT
             if branch == LIST:
-                has_map = False  # the list is the truth
+                has_map = False  # the list goes before the map
                 position, problem = _scan_headers(
                     body, position, end, True, wanted and wants_headers, header_keys, header_values, raw_keys, totals
                 )

@@ -21,7 +21,9 @@ def read_varint(source: Bytes, position: int, end: int) -> tuple[int, int]:
     while True:
         if position >= end or shift > 63:
             return np.int64(0), np.int64(BROKEN)
-        byte = np.int64(source[np.uint64(position)])  # unsigned: numba then leaves out its check for negative ones
+        byte = np.int64(
+            source[np.uint64(position)]
+        )  # unsigned, so that numba leaves out its check for negative indices
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -71,7 +73,7 @@ def holds(size: int, start: int, length: int) -> bool:
     return length < 0 or inside(start, length, size)
 
 
-# --- outside of kernels, where a block has two of them: what only kernels call is compiled again in each process that calls it
+# --- in plain Python, for the two numbers of a block: an `inner` function would be compiled in each process that calls it from here
 
 
 def read_long(source: memoryview, position: int) -> tuple[int, int]:
@@ -94,7 +96,7 @@ def encode_long(value: int) -> bytes:
 
 
 def encode_unsigned(value: int) -> bytes:
-    """Encode seven bits a byte, lowest first, without zigzag."""
+    """Encode a number in seven bits a byte, lowest first, without zigzag."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append((value & 0x7F) | 0x80)

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from archiver.codec.selection import EVERYTHING, FIRST_LONG, LAST_LONG, Selection
+from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, Selection
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _EVERY = (FIRST_LONG, LAST_LONG)
@@ -27,7 +27,7 @@ class Narrowing:
 
     first_partition: int = FIRST_LONG
     last_partition: int = LAST_LONG
-    selection: Selection = EVERYTHING
+    selection: Selection = ALL_RECORDS
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> "Narrowing":

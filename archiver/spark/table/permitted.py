@@ -23,7 +23,7 @@ _ADVICE: Final = (
 
 
 class Query:
-    """A statement, of which Spark resolves no name before it was looked through: that alone opens files and calls functions."""
+    """A statement whose names Spark resolves only after it was checked: resolving alone opens files and calls functions."""
 
     def __init__(self, spark: SparkSession, sql: str, tables: Collection[str]) -> None:
         """Take a query, which a command is not; `tables` are the data sources that it may read."""

@@ -32,12 +32,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from archiver.archive.plain_records import tell_bytes
+from archiver.archive.plain_records import spell_bytes
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.spark.failure import line_of, missing_program, raised_in
 from archiver.spark.table.permitted import Query
-from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, look_through
+from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, scan_for_damage
 from archiver.spark.table.source import MissingPartition, ScanPartition, source_for
 from archiver.spark.tasks import run_on_spark
 
@@ -104,7 +104,7 @@ def ask(
 
 
 def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:
-    """Look through the objects that a plan reads. Returns {object: what is wrong with it}; what is not there is both."""
+    """Read through the objects that a plan reads. Returns {object: what is wrong with it}; an object that is gone stands for itself."""
     damage = {one: one for part in planned if isinstance(part, MissingPartition) for one in part.missing}
     seen: set[str] = set()
     tasks: list[ScanTask] = []
@@ -113,7 +113,7 @@ def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:
             parts = tuple(one for one in part.task.parts if one.object_key not in seen)
             seen |= {one.object_key for one in parts}
             tasks.append(replace(part.task, parts=parts, is_hashed=True))
-    found = run_on_spark(spark.sparkContext, [task for task in tasks if task.parts], look_through, _weight)
+    found = run_on_spark(spark.sparkContext, [task for task in tasks if task.parts], scan_for_damage, _weight)
     return damage | {key: told for some in sorted(found) for key, told in some}
 
 
@@ -257,7 +257,7 @@ def _value(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - of any type tha
         case _ if value is None:
             pass
         case BinaryType():
-            told = tell_bytes(bytes(value))
+            told = spell_bytes(bytes(value))
         case TimestampType():
             told = _moment(value)
         case DoubleType() | FloatType():
@@ -282,7 +282,7 @@ def _moment(microseconds: int) -> str:
 
 
 class _Telling:
-    """Turns what Spark raises inside into one line of ours."""
+    """Turns what Spark raises in the block into one line of ours."""
 
     def __enter__(self) -> None:
         return None

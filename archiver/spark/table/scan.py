@@ -12,12 +12,13 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within, want
 from archiver.archive.catalog import find_topic
 from archiver.archive.copies import find_copy
 from archiver.archive.handle import Archive, archive_of
-from archiver.archive.inventory import EMPTY
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.learned_facts import share_learned
 from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segments import Reading, blocks_of
-from archiver.codec.selection import EVERYTHING, Selection, Wanted
+from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
 from archiver.process.columns import Chain, Numbers
@@ -88,7 +89,7 @@ def plan_scan(
         if selection is None:
             continue
         told += problems_within(topic, number, selection)
-        wanted = wanted_readings(topic.partitions.get(number, EMPTY).readable, selection)
+        wanted = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
         readings[number] = _without(wanted, given_up)
         selections[number] = selection
     return ScanPlan(
@@ -97,14 +98,24 @@ def plan_scan(
     )
 
 
-def _find(archive: Archive, options: ScanOptions, reads: Wanted, tell: Callable[[str], None]) -> ArchivedTopic:
+def _find(
+    archive: Archive, options: ScanOptions, reads: Wanted, report_problem: Callable[[str], None]
+) -> ArchivedTopic:
     if options.instance is None:
         use = options.storage.index
-        return find_topic(archive, options.topic, options.life, use=use, reads=reads, tell=tell)
-    return find_copy(archive, options.instance, options.topic, options.life, tell=tell)
+        return find_topic(
+            archive,
+            options.topic,
+            options.life,
+            use=use,
+            reads=reads,
+            report_problem=report_problem,
+            share=share_learned,
+        )
+    return find_copy(archive, options.instance, options.topic, options.life, report_problem=report_problem)
 
 
-def tell_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
+def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
     """Raise for what is missing, or log it, as it was asked for."""
     if plan.missing and on_damage is OnDamage.FAIL:
         raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
@@ -128,7 +139,7 @@ def _share(
             partition=number,
             columns=options.columns,
             selection=selections[number],
-            parts=parts_within(group, EVERYTHING),
+            parts=parts_within(group, ALL_RECORDS),
             is_hashed=options.is_hashed,
             tries_first=options.on_damage is OnDamage.SKIP,
             skips_damage=options.on_damage is OnDamage.SKIP,
@@ -177,7 +188,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
             log.warning("skipped: %s", error)
 
 
-def look_through(task: ScanTask) -> list[tuple[str, str]]:
+def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
     """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
 
@@ -197,7 +208,7 @@ def _read_part(
     task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
     """Read what is wanted of an object. `tries_first`: nothing comes of one that turns out to be damaged."""
-    from archiver.archive.segment import check_bytes, check_count, check_header  # noqa: PLC0415 - kernels, as above
+    from archiver.archive.segment import check_bytes, check_header, check_record_count  # noqa: PLC0415 - kernels, as above
 
     content, metadata = found
     view = memoryview(content)
@@ -218,4 +229,4 @@ def _read_part(
         if scanned.batch.num_rows:
             yield scanned.batch
     if facts is not None:
-        check_count(counted, last_offset, facts, part.object_key)
+        check_record_count(counted, last_offset, facts, part.object_key)

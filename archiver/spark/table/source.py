@@ -22,7 +22,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.table.filters import Narrowing
 from archiver.spark.table.options import ScanOptions, parse_options
-from archiver.spark.table.scan import TASK_BYTES, ScanTask, plan_scan, read_task, tell_missing
+from archiver.spark.table.scan import TASK_BYTES, ScanTask, plan_scan, read_task, report_missing
 
 NAME = "kafka-archive"
 
@@ -144,7 +144,7 @@ class Reader(DataSourceReader):
         tasks: list[InputPartition] = [ScanPartition(task) for task in plan.tasks]
         if self._is_survey:
             return [*tasks, MissingPartition(plan.missing)]
-        tell_missing(plan, self._options.on_damage)
+        report_missing(plan, self._options.on_damage)
         return tasks
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

@@ -25,7 +25,7 @@ class Change:
 # The position goes through `newest_base`, as a negative number: the way is there already.
 _POSITION_FROM_THE_COMMIT = (
     Change(
-        "backup/service.py",
+        "backup/opener.py",
         "base = None if hint is None else hint.base\n",
         "base = None if hint is None else -1 - hint.offset\n",
     ),
@@ -56,7 +56,7 @@ BROKEN: Mapping[str, Sequence[Change]] = {
 
 
 # A member that was stopped puts what it holds, whatever happened meanwhile.
-WITHOUT_VIGIL = (Change("backup/run.py", "Vigil(backup.session_timeout_ms / 2000)", "Vigil(1e9)"),)
+WITHOUT_VIGIL = (Change("backup/run.py", "SilenceCounter(backup.session_timeout_ms / 2000)", "SilenceCounter(1e9)"),)
 
 
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 # Every gap between two effects that archiver.process.failpoints names, and how often one may be passed before it kills. Two need a
-# scene of their own: start.noted (tests/integration/test_service.py) and branch.settled (test_service_lives.py).
+# scene of their own: start.noted (tests/integration/backup/test_service.py) and branch.recorded (test_service_lives.py).
 FAILPOINTS: Mapping[str, int] = {
     "segment.closed": 4,
     "segment.put": 4,
@@ -14,7 +14,7 @@ FAILPOINTS: Mapping[str, int] = {
     "commit.sent": 2,
     "revoked.flushed": 1,
     "stop.flushed": 1,
-    "topic.settled": 1,
+    "topic.recorded": 1,
     "position.read": 2,
 }
 AT_REVOCATION = "revoked.flushed"

@@ -1,0 +1,109 @@
+"""How a kind of control fact is read and written: a dataclass whose annotations say what each member can be.
+
+Whoever may write to the bucket may write a fact. What cannot be is refused at its first member that is wrong, for a fact of
+64 MB has room for millions. Members that a later version adds are ignored.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from reprlib import repr as short_repr
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+from pydantic import BeforeValidator, Field, PlainSerializer, Strict, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import ErrorDetails
+
+from archiver.archive.control import FACT_FORMAT, Fact
+from archiver.errors import ArchiverError
+from archiver.process.json_values import LARGEST, MOST_TEXT, as_object, spelled_digest
+
+Value = TypeVar("Value")
+LeftOut = dict[str, Any]  # by name: True, or what is left out within a member, as pydantic's `exclude`
+
+
+class _WrongItemError(Exception):
+    """An item of a list or an object is wrong. pydantic would collect the errors of all items; this ends its reading."""
+
+
+def _read_item(value: object, read: Callable[[object], Any]) -> Any:  # noqa: ANN401 - of any kind
+    try:
+        return read(value)
+    except ValidationError as error:
+        raise _WrongItemError(_first_problem(error)) from None
+
+
+Item = Annotated[Value, WrapValidator(_read_item)]  # of a list or an object, of which there may be many
+Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
+LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
+Text = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
+Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
+
+
+def with_members(*names: str) -> BeforeValidator:
+    """Require members that have a default in the code, and stand in every fact."""
+
+    def check(value: object) -> dict[str, Any]:
+        found = as_object(value)
+        for name in names:
+            if name not in found:
+                raise ValueError(f"{name} is missing")
+        return found
+
+    return BeforeValidator(check)
+
+
+class FactModel(Generic[Value]):
+    """Reads facts of one kind as values, and writes them."""
+
+    def __init__(self, kind: type[Value]) -> None:
+        self._kind = kind
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Value]:
+        """Made when it is needed first: that takes milliseconds, which a command that reads no such fact need not wait for."""
+        return TypeAdapter(self._kind)
+
+    def read(self, fact: Fact, refusal: Callable[[str], ArchiverError]) -> Value:
+        """Read a fact. Raises what `refusal` makes of the reason why it cannot be one of this kind."""
+        try:
+            return self._adapter.validate_python(fact)
+        except ValidationError as error:
+            raise refusal(_first_problem(error)) from error
+        except _WrongItemError as error:
+            raise refusal(str(error)) from error
+
+    def write(self, value: Value, left_out: LeftOut | None = None) -> Fact:
+        """Return a fact of its own, without some members."""
+        return {"format": FACT_FORMAT, **self.members(value, left_out)}
+
+    def members(self, value: Value, left_out: LeftOut | None = None) -> Fact:
+        """Return the members that a value has within another fact."""
+        found: Fact = self._adapter.dump_python(value, mode="json", by_alias=True, exclude=left_out)
+        return found
+
+
+_WANTED: Final = {
+    "bool": "true or false",
+    "dataclass": "an object",
+    "dict": "an object",
+    "greater": "a number of at least {ge}",
+    "int": "a number",
+    "less": "a number of at most {le}",
+    "list": "a list",
+    "mapping": "an object",
+    "string": "a text",
+    "tuple": "a list",
+}
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem: ErrorDetails = error.errors(include_url=False)[0]
+    if problem["type"] == "missing":
+        return f"{problem['loc'][-1]} is missing"
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    limits = problem.get("ctx", {})
+    if problem["type"] == "string_too_long":
+        wanted = f"a text of at most {limits['max_length']} characters"
+    else:
+        wanted = _WANTED.get(problem["type"].partition("_")[0], "something else").format(**limits)
+    return f"{short_repr(problem['input'])} where {wanted} was to come"

@@ -1,0 +1,274 @@
+"""The files of the index of segment facts, in generations: read, appended to, merged into the next one (docs/format.md §9)."""
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Final
+
+import numpy as np
+
+from archiver.archive.entries import Entries
+from archiver.archive.handle import Archive
+from archiver.archive.index import Index
+from archiver.archive.index_file import (
+    MOST_FILE_BYTES,
+    NOTHING_SEEN,
+    Directory,
+    IndexEntry,
+    IndexFile,
+    SeenBeside,
+    encode_index,
+    group_entries,
+    join_members,
+    split_file,
+)
+from archiver.archive.index_member import cut_member, decode_member, encode_member
+from archiver.archive.layout import FACT_DIGITS, Layout
+from archiver.archive.listing import list_directory
+from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
+from archiver.process.ahead import run_ahead
+from archiver.process.columns import as_slice
+from archiver.store.port import ListedObject, ObjectKind, ObjectStore, refuse_larger
+
+log = logging.getLogger(__name__)
+
+# So many files make a generation full: a backup then begins the next one. Each file costs every reader a request.
+MOST_FILES: Final = 64
+# What is read of a generation. While nobody can merge, it grows beyond MOST_FILES: by a file in ten minutes of each instance.
+# All its files are in memory at once; a merged file of ten million objects has 0.9 GB.
+_MOST_FILES_READ: Final = 1_000
+MOST_GENERATION_BYTES: Final = 3 << 30
+_LAST_NUMBER: Final = 10**FACT_DIGITS - 1
+INDEX_DIGEST: Final = "archiver-sha256"  # of a whole file, in its metadata
+_READS_AT_ONCE = 16
+_ATTEMPTS = 64
+
+
+# --- reading
+
+
+def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
+    """Read what the index knows of the wanted topics (default: all). Files that cannot be read are left out, and named in `unreadable`."""
+    index = Index()
+    try:
+        generation, files = _newest_generation(archive)
+    except ArchiverError as error:
+        log.info("the index of facts is not used: %s", error)
+        index.unreadable[archive.layout.index_prefix] = str(error)
+        return index
+    index.files = len(files)
+    index.lost_files = _next_number(archive.layout, generation, files) - len(files)
+    for key, (members, beside) in _read_files(archive.store, files, index):
+        index.beside = index.beside.joined(beside)
+        for directory in list(members):
+            packed = cut_member(
+                members.pop(directory)
+            )  # members are used up: together with their entries they would take too much memory
+            if wanted is None or wanted(directory[0]):
+                _add_member(index, directory, packed, key)
+    return index
+
+
+def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: str) -> None:
+    try:
+        index.add(directory, decode_member(packed, key))
+    except NotWholeError as error:
+        _leave_out(index, key, error)
+
+
+def _leave_out(index: Index, key: str, error: object) -> None:
+    log.info("a part of the index of facts is not used: %s", error)
+    index.unreadable.setdefault(key, str(error))
+
+
+def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index) -> Iterator[tuple[str, IndexFile]]:
+    """Yield the files that can be read, in order; note the others as unreadable in the index."""
+
+    def read(item: ListedObject) -> bytes | None:
+        try:
+            found = store.get(item.key, item.size)
+        except ArchiverError as error:
+            _leave_out(index, item.key, error)
+            return None
+        problem = _digest_problem(*found, item.key) if found is not None else ""
+        if problem:  # most of the file may be good still
+            index.unreadable[item.key] = problem
+        return None if found is None else found[0]
+
+    wanted = list(_bounded(files, index))
+    contents = run_ahead(read, wanted, _READS_AT_ONCE, "index")
+    for item in wanted:
+        try:  # one file at a time: its parsed first line may be larger than the file
+            content = next(contents)
+            file = None if content is None else split_file(content, item.key)
+        except NotWholeError as error:
+            _leave_out(index, item.key, error)
+            continue
+        del content  # its members are used up one by one
+        if file is not None:
+            yield item.key, file
+
+
+def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
+    """Yield the files to read: none that is too large, not too many, not too many bytes together."""
+    left_bytes, left_files = MOST_GENERATION_BYTES, _MOST_FILES_READ
+    for item in files:
+        try:
+            refuse_larger(item.key, item.size, min(MOST_FILE_BYTES, left_bytes))
+            if not left_files:
+                raise CorruptSegmentError(f"{item.key}: is behind {_MOST_FILES_READ:,} other files")  # noqa: TRY301
+        except CorruptSegmentError as error:
+            _leave_out(index, item.key, error)
+            continue
+        left_bytes, left_files = left_bytes - item.size, left_files - 1
+        yield item
+
+
+def _newest_generation(archive: Archive) -> tuple[int, list[ListedObject]]:
+    """Return the number of the newest generation, and its files in order. Number 0 without a file: there is no index yet."""
+    names = archive.store.list_directories(archive.layout.index_prefix)
+    generation = max(
+        (found for name in names if (found := archive.layout.parse_index_generation(name)) is not None), default=0
+    )
+    listed = archive.store.list(archive.layout.index_generation_prefix(generation))
+    return generation, [item for item in listed if archive.layout.parse_index(generation, item.key) is not None]
+
+
+def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject]) -> int:
+    return 1 + max((layout.parse_index(generation, item.key) or 0 for item in files), default=-1)
+
+
+# --- writing
+
+
+def append_to_index(
+    archive: Archive,
+    entries: Iterable[IndexEntry],
+    beside: SeenBeside = NOTHING_SEEN,
+) -> int:
+    """Append a file to the newest generation. Returns how many files that has then."""
+    return _append(archive, encode_index(group_entries(entries), beside))
+
+
+def _append(archive: Archive, content: bytes, most_files: int | None = None) -> int:
+    """Append a file, unless the generation has `most_files` already. Returns how many files it has then."""
+    generation, files = _newest_generation(archive)
+    number = _next_number(archive.layout, generation, files)
+    if number + _ATTEMPTS > _LAST_NUMBER:
+        raise _nothing_follows(archive.layout, files[-1].key)
+    # A writer whose number is taken tries the next number at once. The winner has to list again before its next file. So no
+    # writer loses for long, however many there are.
+    for lost in range(_ATTEMPTS):
+        if most_files is not None and len(files) + lost >= most_files:
+            return len(files) + lost
+        if (
+            archive.store.put_if_absent(
+                archive.layout.index_key(generation, number + lost), content, _metadata(content), kind=ObjectKind.FACT
+            )
+            is not None
+        ):
+            return len(files) + lost + 1
+    raise TemporaryError(f"{archive.layout.index_prefix}: {_ATTEMPTS} other writers were faster")
+
+
+def _nothing_follows(layout: Layout, last: str) -> ArchiverError:
+    return CorruptSegmentError(
+        f"{last}: has the last number, and nothing can be put behind it; delete {layout.index_prefix}, which is made again"
+    )
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    return {INDEX_DIGEST: hashlib.sha256(content).hexdigest()}
+
+
+def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
+    """Check a whole file, by its digest, too: gzip misses flipped bits in its header and padding. Raises CorruptSegmentError."""
+    problem = _digest_problem(content, metadata, key)
+    if problem:
+        raise CorruptSegmentError(problem)
+    for member in split_file(content, key).members.values():
+        decode_member(cut_member(member), key)
+
+
+def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
+    digest = metadata.get(INDEX_DIGEST)
+    is_good = digest is None or digest == hashlib.sha256(content).hexdigest()
+    return "" if is_good else f"{key}: its bytes are not those that were written"
+
+
+def share_entries(
+    archive: Archive,
+    files: Iterable[Iterable[tuple[Directory, Entries]]],
+    beside: SeenBeside = NOTHING_SEEN,
+    *,
+    level: int = logging.DEBUG,
+) -> None:
+    """Append entries of a process that is no backup, if it may write: what a reader learned, what a restore left beside the records.
+
+    A full generation gets nothing more until a backup merges it. A failure is logged at `level` and nothing else: readers
+    need no right to write.
+    """
+    try:
+        for known in files:
+            _append(archive, encode_index(known, beside), MOST_FILES)
+    except ArchiverError as error:
+        log.log(level, "the index of facts was not written: %s", error)
+
+
+def merge_index(archive: Archive) -> None:
+    """Begin a generation with all that the newest one knows of objects that are still there.
+
+    Topic directories are done one at a time, so that only compressed files are held. A process that loses the race for the
+    new generation need not do anything: the winner merged the same files.
+    """
+    packed = PackedIndex(archive)
+    members: dict[Directory, bytes] = {}
+    for directory in packed.directories():
+        entries = _entries_of(archive, directory, packed.of(directory))
+        if len(entries):
+            members[directory] = encode_member(entries)
+    for problem in packed.unreadable.values():
+        log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
+    if packed.generation == _LAST_NUMBER:
+        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(_LAST_NUMBER))
+    if members:
+        content = join_members(members, packed.beside)
+        archive.store.put_if_absent(
+            archive.layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
+        )
+
+
+class PackedIndex:
+    """All files of the index, kept compressed: a topic directory is unpacked when somebody asks for it."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.generation, files = _newest_generation(archive)
+        told = Index()
+        self._files = list(_read_files(archive.store, files, told))
+        self.unreadable = told.unreadable  # grows while directories are unpacked
+        self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
+
+    def directories(self) -> list[Directory]:
+        return sorted({directory for _, file in self._files for directory in file.members})
+
+    def of(self, directory: Directory) -> Index:
+        index = Index()
+        for key, file in self._files:
+            if directory in file.members:
+                _add_member(index, directory, cut_member(file.members[directory]), key)
+        self.unreadable |= index.unreadable
+        return index
+
+
+def _entries_of(archive: Archive, directory: Directory, index: Index) -> Entries:
+    """Return the entries of the objects that a listing still shows, and of lost last objects."""
+    listing = list_directory(archive, *directory)
+    listed = {partition: found for (_, _, partition), found in listing.partitions.items()}
+    known = index.of(directory)
+    rows = [known.find(found) for found in listed.values()]
+    # No listing shows that a partition's last object is gone: its entry is the only trace, and is kept.
+    kept = np.concatenate([*rows, index.gone(directory, listed)])
+    kept = kept[kept >= 0]
+    return known.entries.only(as_slice(kept[known.entries.has_facts(kept)]))

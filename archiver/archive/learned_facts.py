@@ -1,0 +1,75 @@
+"""Facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from archiver.archive.entries import Entries
+from archiver.archive.handle import Archive
+from archiver.archive.index_file import Directory
+from archiver.archive.index_generations import share_entries
+from archiver.archive.listing import Partition
+from archiver.archive.segments import Segments
+
+# A reader that had to ask so many segments shares what it learned, or one whose segments are so old: a backup that runs writes
+# its own within a quarter of an hour.
+_MANY = 200
+_OVERDUE = timedelta(minutes=30)
+# While a file is written it takes 300 bytes of memory an object; a generation has room for 64 files.
+_SHARED_AT_ONCE = 200_000
+_MOST_SHARED = 32  # files
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Segments whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
+
+    segments: Mapping[Partition, Segments]
+    contradicted: int
+
+
+ShareLearned = Callable[[Archive, Learned], None]
+
+
+def keep_to_itself(_archive: Archive, _learned: Learned) -> None:
+    """Write nothing."""
+
+
+def share_learned(
+    archive: Archive, learned: Learned, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> None:
+    """Append what the index should have known, if that is worth a file. Objects of v1.0 have no facts to share."""
+    known = {place: segments.known for place, segments in learned.segments.items()}
+    count = sum(map(len, known.values()))
+    is_worth_it = learned.contradicted or count >= _MANY
+    if not count or not (is_worth_it or any(_is_overdue(some, now()) for some in learned.segments.values())):
+        return
+    most = max(_SHARED_AT_ONCE, -(-count // _MOST_SHARED))
+    share_entries(archive, (map(_entries_of, one) for one in _files_of(known, most)))
+
+
+def _files_of(known: Mapping[Partition, Segments], most: int) -> Iterator[list[tuple[Directory, list[Segments]]]]:
+    """Cut segments, by topic directory, into files of the index with `most` segments in each but the last."""
+    file: dict[Directory, list[Segments]] = {}
+    room = most
+    for (topic, life, _), segments in sorted(known.items()):
+        rest = segments
+        while len(rest):
+            some, rest = rest.only(slice(0, room)), rest.only(slice(room, None))
+            file.setdefault((topic, life), []).append(some)
+            room -= len(some)
+            if not room:
+                yield list(file.items())
+                file, room = {}, most
+    if file:
+        yield list(file.items())
+
+
+def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Entries]:
+    directory, segments = found
+    return directory, Entries.join([one.entries for one in segments])
+
+
+def _is_overdue(segments: Segments, now: datetime) -> bool:
+    """Tell whether an object is so old that no backup will add it to the index any more."""
+    return segments.first_put is not None and now - segments.first_put > _OVERDUE

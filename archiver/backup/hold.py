@@ -1,0 +1,42 @@
+"""A partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile."""
+
+import math
+from dataclasses import dataclass, field
+
+from archiver.errors import ArchiverError, TopicGoneError
+from archiver.process.backoff import Backoff
+
+FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A partition gets a new Hold each time that it is gained: work that was begun for an earlier hold is dropped."""
+
+    since_s: float  # since when there is no feed
+    archived_to: int = 0  # up to where it is known to be archived while there is no feed; first, what was committed
+    is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
+    failing_since_s: float | None = None  # since when Kafka may have something that is not durable
+    open_again_at_s: float = math.inf
+    _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, _LONGEST_PAUSE_S))
+    _failed_at_s: float = -math.inf
+
+    def pause_s(self, now_s: float) -> float:
+        """Return how long to wait after a failure: twice as long each time, unless the last failure is long past."""
+        if now_s - self._failed_at_s > 2 * _LONGEST_PAUSE_S:
+            self._backoff.reset()
+        self._failed_at_s = now_s
+        return self._backoff.next_s()
+
+    def fail(self, error: ArchiverError, now_s: float, pending_since_s: float | None) -> float:
+        """Note why the partition stands still. Returns after how long it is opened again."""
+        pause_s = self.pause_s(now_s)
+        self.open_again_at_s = now_s + pause_s
+        self.is_gone = isinstance(error, TopicGoneError)
+        self.failing_since_s = None if self.is_gone else pending_since_s or self.failing_since_s or now_s
+        return pause_s
+
+    def note_durable(self) -> None:
+        """Note that a segment became durable: the next failure pauses shortly again."""
+        self._backoff.reset()

@@ -1,0 +1,39 @@
+"""Where the segments of a backup go, and how: the archive, its limits, and what all partitions of a process share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from archiver.archive.block_budget import BlockBudget, DecodingBudget
+from archiver.archive.fresh_entries import FreshEntries
+from archiver.archive.handle import Archive
+from archiver.archive.segment_writer import SegmentLimits
+from archiver.archive.spool import Spool
+from archiver.backup.ledger import Ledger
+from archiver.codec.batch import MOST_DECOMPRESSED_BYTES
+from archiver.config.model import UnreadablePolicy
+from archiver.process.silence import SilenceCounter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """Which record batches are opened, and what becomes of those that nobody can read."""
+
+    most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
+    unreadable: UnreadablePolicy = UnreadablePolicy.STOP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSink:
+    """Where segments go, and how."""
+
+    archive: Archive
+    limits: SegmentLimits
+    age_s: float
+    spool: Spool
+    clock: Callable[[], float]
+    silence_counter: SilenceCounter
+    ledger: Ledger
+    decoding: DecodingBudget = field(default_factory=lambda: DecodingBudget(MOST_DECOMPRESSED_BYTES))
+    batches: BatchPolicy = BatchPolicy()
+    blocks: BlockBudget = field(default_factory=BlockBudget)
+    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts

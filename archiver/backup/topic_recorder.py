@@ -1,0 +1,149 @@
+"""What the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.topics import Judged, PartitionSource, TopicFact, UnprovenError, record_topic
+from archiver.backup.identity import Identity, Place
+from archiver.backup.segment_sink import SegmentSink
+from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicDescription
+from archiver.kafka.configs import TopicConfigs, topic_configs_each
+from archiver.process.failpoints import reach
+from archiver.process.text import spell_count
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_ROUNDS = 5  # tries, while other instances record the topic as created again
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedConfigs:
+    """Configs of topics, and why those of other topics could not be read."""
+
+    found: Mapping[str, TopicConfigs]
+    refused: Mapping[str, Refusal]
+
+    def own(self, topic: str) -> Mapping[str, str] | None:
+        """Return what is set on the topic itself; None when that is not known."""
+        return self.found[topic].own if topic in self.found else None
+
+
+class TopicRecorder:
+    """Writes down what is new about topics, and proves that a topic is still the one whose life is continued."""
+
+    def __init__(
+        self, client: KafkaClient, *, sink: SegmentSink, pool: Workers, cluster_id: str, identity: Identity
+    ) -> None:
+        self._client = client
+        self._sink = sink
+        self._pool = pool
+        self._cluster_id = cluster_id
+        self._identity = identity
+        self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
+
+    async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
+        """Ask the brokers for the configs of topics, all at once."""
+        return LearnedConfigs(*await topic_configs_each(self._client, [topic.name for topic in topics]))
+
+    async def record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
+        """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
+        own = configs.own(topic.name)
+        if topic.name in configs.refused:
+            log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
+        fact = await self._record_judged(topic, own)
+        if own is not None:
+            self._shapes[topic.name] = _shape(topic, own)
+        reach("topic.recorded")
+        return fact
+
+    async def try_to_record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
+        """Do the same, but return an error that keeps only this topic from being recorded."""
+        try:
+            return await self.record(topic, configs)
+        except StrangerError:
+            raise
+        except ArchiverError as error:
+            return error
+
+    def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
+        """Tell whether a topic is not as it was when it was recorded here before. The archive is not asked."""
+        return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
+
+    async def _record_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
+        """Record a topic by its id; where ids do not decide, by comparing its records with the archived ones."""
+        judged: Judged | None = None
+        sights = {} if topic.topic_id else await self._identity.sight_log_ends(topic)
+        for _ in range(_ROUNDS):
+            try:
+                fact = await self._pool.call(self._record_topic, topic, own, judged)
+            except UnprovenError as error:  # not judged yet, or another instance has just begun a life
+                judged = await self._identity.judge(topic, error.known)
+                continue
+            self._identity.keep(topic.name, fact.root(fact.current.life), sights)
+            if judged is not None and not judged.is_same:
+                log.warning(
+                    "topic %s was created again: its records are not those that are archived. It goes on as life %d",
+                    topic.name,
+                    fact.current.life,
+                )
+            return fact
+        raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
+
+    def _record_topic(
+        self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
+    ) -> TopicFact:
+        return record_topic(
+            self._sink.archive,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            cluster_id=self._cluster_id,
+            partitions=len(topic.partitions),
+            configs=configs,
+            judged=judged,
+        )
+
+    # --- whether a topic is still the one that it was
+
+    async def refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
+        """Raise TopicGoneError when the topic of this name is not the source's topic any more. `held`: a segment that is not put yet."""
+        found = await self._described(source)
+        place = Place.of(found, source.partition, fact, source.life)
+        if not await self._identity.still_has(found, fact, place, held):
+            log.warning(
+                "%s: %s from offset %d on, which were held, are dropped: without a topic id, nothing proves that they are of"
+                " the topic that is archived. What is archived is kept",
+                source,
+                spell_count(held.facts.records, "record"),
+                held.facts.first,
+            )
+            raise _gone(source)
+
+    async def refuse_recreated(self, source: PartitionSource) -> None:
+        """Do the same when nothing is held; where ids do not decide, the whole topic is compared with the archive."""
+        found = await self._described(source)
+        if not found.topic_id or not source.topic_id:
+            fact = await self._record_judged(found, None)
+            if fact.root(source.life) != fact.root(fact.current.life):
+                raise _gone(source)
+
+    async def _described(self, source: PartitionSource) -> TopicDescription:
+        """Describe the topic as it is now. Raises TopicGoneError when its id shows that it is another topic."""
+        found = (await self._client.describe_topics([source.topic])).get(source.topic)
+        if found is None or len({found.topic_id, source.topic_id} - {""}) > 1:
+            raise _gone(source)
+        return found
+
+
+def _gone(source: PartitionSource) -> TopicGoneError:
+    return TopicGoneError(
+        f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
+    )
+
+
+def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:
+    return topic.topic_id, topic.partitions, configs

@@ -1,0 +1,155 @@
+"""The archived logs of topics that a cluster has now: what of a live topic is in no object would be gone for good with the topic."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from archiver.archive.catalog import join_lives
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, read_inventory
+from archiver.archive.learned_facts import share_learned
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import blocks_of
+from archiver.archive.topics import TopicFact, read_topic
+from archiver.config.model import IndexUse
+from archiver.errors import CorruptBatchError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets
+from archiver.kafka.epochs import end_of_epoch
+from archiver.kafka.log_reader import LogRange, first_record_offset
+
+_QUESTIONS_AT_ONCE = 16
+_MOST_READ = 64  # ranges of a partition that are looked into: of a log that lacks more, the offsets are told
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """What the archive has of a topic that some cluster has now, by partition: of its life, and of the lives that it continues."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, PartitionInventory]
+
+    async def count_unarchived(self, client: KafkaClient, offsets: Mapping[int, PartitionOffsets]) -> int:
+        """Count the offsets of the topic that are in no object, also those of partitions that the archive does not know.
+
+        Not each of these offsets need be a record. Ranges without a record, such as an aborted transaction at the end, do not
+        count.
+        """
+        turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+        async def count(number: int, one: PartitionOffsets) -> int:
+            async with turn:
+                return await self._count(client, number, one)
+
+        return sum(await asyncio.gather(*(count(number, one) for number, one in offsets.items())))
+
+    async def _count(self, client: KafkaClient, number: int, offsets: PartitionOffsets) -> int:
+        archived = self.partitions.get(number, EMPTY_PARTITION)
+        start, end = offsets.log_start, offsets.high_watermark
+        if start >= end:
+            return 0
+        agreed = min(end, await self._agreed_end(client, number, archived, start))
+        ranges = list(_uncovered(archived, start, agreed, end))
+        if len(ranges) <= _MOST_READ:
+            ranges = [one for one in ranges if await self._may_hold(client, number, one, offsets.last_stable)]
+        return sum(after - first for first, after in ranges)
+
+    async def _may_hold(self, client: KafkaClient, number: int, where: tuple[int, int], last_stable: int) -> bool:
+        """Return whether a range may have a record: nobody knows how an open transaction ends, or what a broken batch has."""
+        first, after = where
+        if after > last_stable:
+            return True
+        wanted = LogRange(topic=self.topic, topic_id=self.topic_id, partition=number, start=first, end=after)
+        try:
+            return await first_record_offset(client, wanted) is not None
+        except CorruptBatchError:
+            return True
+
+    async def _agreed_end(self, client: KafkaClient, number: int, archived: PartitionInventory, log_start: int) -> int:
+        """Return up to which offset archive and log can have the same records: where the log was cut, it has got others since."""
+        if not archived.readable:
+            return 0
+        last = archived.readable[-1]
+        facts = last.segment.facts
+        if last.next <= log_start or not isinstance(facts, SegmentFacts) or facts.leader_epoch < 0:
+            return last.next
+        answer = await end_of_epoch(client, self.topic, number, facts.leader_epoch)
+        return min(last.next, answer.end_offset)  # -1: the log has no such epoch
+
+
+def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) -> Iterator[tuple[int, int]]:
+    """Return the ranges that no object has. From `agreed` on the log has other records than the archive, so that range counts whole."""
+    position = max(start, agreed)
+    for block in reversed(blocks_of(archived.readable)):
+        first = min(max(start, int(block.from_offset[0])), position)
+        yield from block.uncovered(first, position)
+        position = first
+    yield from ((start, position),) if start < position else ()
+    yield from ((max(start, agreed), end),) if max(start, agreed) < end else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kinship:
+    """Which topics of a cluster are themselves in the archive, and of which that is not known. Of all others it has nothing."""
+
+    themselves: Mapping[str, ArchivedLog] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()  # which may be what was archived, or not
+
+
+class ArchivedLogs:
+    """Finds the topics of a cluster that are in the archive, by their topic ids. Each topic is looked up once."""
+
+    def __init__(self, archive: Archive, cluster_id: str) -> None:
+        self._archive = archive
+        self._cluster_id = cluster_id
+        self._found: dict[tuple[str, str], ArchivedLog | None] = {}
+        self._unknown: set[tuple[str, str]] = set()
+
+    def kinship(self, topics: Mapping[str, str]) -> Kinship:
+        """Return the kinship of topics, given as {topic: topic id}."""
+        new = {which for which in topics.items() if which not in self._found}
+        facts = {topic: read_topic(self._archive, topic) for topic, _ in new}
+        lives = {which: _life_of(facts[which[0]], which[1]) for which in new}
+        self._found |= dict.fromkeys(new)
+        self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
+        read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
+        if read:
+            # Topics are deleted for what this tells, so each object is asked, and the index is not believed.
+            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
+            self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
+            for (topic, topic_id), found in lives.items():
+                if found is not None:
+                    partitions, _ = join_lives(inventory, topic, found[1], found[0])
+                    self._found[topic, topic_id] = ArchivedLog(topic, topic_id, partitions)
+        logs = {topic: self._found[topic, topic_id] for topic, topic_id in topics.items()}
+        return Kinship(
+            {topic: log for topic, log in logs.items() if log is not None},
+            frozenset(topic for topic, topic_id in topics.items() if (topic, topic_id) in self._unknown),
+        )
+
+    def _may_be_nameless(self, fact: TopicFact | None, topic_id: str) -> bool:
+        """Return whether a topic may be one that was archived when its cluster gave topics no ids."""
+        if fact is None or fact.current.topic_id or any(life.topic_id == topic_id for life in fact.lives if topic_id):
+            return False
+        return fact.cluster_id in {"", self._cluster_id}
+
+    def _has(self, inventory: Inventory, topic: str) -> bool:
+        """Return whether objects without a control fact may be of a topic: none of them names another cluster."""
+        lives = inventory.lives().get(topic, set())
+        if any(inventory.damage_of(topic, life) for life in lives):
+            return True
+        found = [
+            block.segments
+            for life in lives
+            for partition in inventory.partitions.get((topic, life), {}).values()
+            for block in blocks_of(partition.readable)
+        ]
+        clusters = {cluster_id for segments in found for _, cluster_id in segments.origins()}
+        return bool(clusters & {"", self._cluster_id}) or not all(segments.has_facts.all() for segments in found)
+
+
+def _life_of(fact: TopicFact | None, topic_id: str) -> tuple[TopicFact, int] | None:
+    """Return the newest life of a topic with this id; without an id nobody knows."""
+    lives = [one.life for one in fact.lives if one.topic_id == topic_id] if fact is not None and topic_id else []
+    return (fact, lives[-1]) if fact is not None and lives else None

@@ -1,0 +1,98 @@
+"""Where a claim on a target stands in the archive: put once, and what is noted in it later (docs/format.md §8)."""
+
+from dataclasses import replace
+from typing import Final, Generic
+
+from archiver.archive.control import RESTORES, Fact, append_fact, latest_fact
+from archiver.archive.handle import Archive
+from archiver.process.failpoints import reach
+from archiver.restore.claims import (
+    PARTITION_CLAIMS,
+    TOPIC_CLAIMS,
+    Claim,
+    ClaimFacts,
+    Contents,
+    PartitionClaim,
+    TopicClaim,
+    TopicContents,
+    Verified,
+)
+from archiver.restore.noted_target import is_of
+
+TOPIC_CLAIM: Final = "repartition"  # the stream, beside the plan of the topic
+
+
+class ClaimStream(Generic[Claim, Verified]):
+    """The facts of one claim of one restore, on one cluster."""
+
+    def __init__(self, archive: Archive, stream: str, cluster_id: str, facts: ClaimFacts[Claim, Verified]) -> None:
+        self._archive = archive
+        self._stream = stream
+        self._cluster_id = cluster_id
+        self._facts: ClaimFacts[Claim, Verified] = facts
+
+    def latest(self, target_topic_id: str) -> Claim | None:
+        """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
+        fact = latest_fact(self._archive, self._stream)
+        claim = None if fact is None else self._facts.read(fact, self._stream)
+        return claim if is_of(fact, self._cluster_id, target_topic_id) else None
+
+    def put(self, claim: Claim) -> Claim:
+        """Claim the target, unless another run has. Returns the claim that holds: this very one, if it is ours."""
+        ours = self._facts.write(claim)
+
+        def decide(latest: Fact | None) -> Fact | None:
+            return None if is_of(latest, self._cluster_id, claim.target_topic_id) else ours
+
+        fact = append_fact(self._archive, self._stream, decide)
+        reach("claim.put")
+        return claim if fact is None or fact is ours else self._facts.read(fact, self._stream)
+
+    def note_skipped(self, target_topic_id: str, object_key: str) -> None:
+        """Write down that an object is left out: a record's number must be the same in each attempt."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or not is_of(latest, self._cluster_id, target_topic_id):
+                return None
+            skipped: tuple[str, ...] = self._facts.read(latest, self._stream).skipped
+            return None if object_key in skipped else {**latest, "skipped": [*skipped, object_key]}
+
+        append_fact(self._archive, self._stream, decide)
+        reach("skipped.noted")
+
+    def forget_verified(self, claim: Claim) -> Claim:
+        """Take back that the target is whole: it has lost some of it, and what is then filled up may fail."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or claim.verified is None or self._facts.read(latest, self._stream) != claim:
+                return None
+            return {name: value for name, value in latest.items() if name != "verified"}
+
+        append_fact(self._archive, self._stream, decide)
+        reach("verified.forgotten")
+        return replace(claim, verified=None)
+
+    def note_verified(self, target_topic_id: str, verified: Verified) -> None:
+        """Write down that the target is whole, for runs that come later, when it may have moved on."""
+
+        def decide(latest: Fact | None) -> Fact | None:
+            if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, target_topic_id):
+                return None
+            return {**latest, "verified": self._facts.write_verified(verified)}
+
+        append_fact(self._archive, self._stream, decide)
+        reach("verified.noted")
+
+
+def partition_claims(
+    archive: Archive, restore_id: str, cluster_id: str, topic: str, partition: int
+) -> ClaimStream[PartitionClaim, Contents]:
+    """Return where the claim on a target partition stands."""
+    return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{partition}", cluster_id, PARTITION_CLAIMS)
+
+
+def topic_claims(
+    archive: Archive, restore_id: str, cluster_id: str, topic: str
+) -> ClaimStream[TopicClaim, TopicContents]:
+    """Return where the claim on all partitions of a target stands."""
+    return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{TOPIC_CLAIM}", cluster_id, TOPIC_CLAIMS)

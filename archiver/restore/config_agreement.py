@@ -1,0 +1,202 @@
+"""What a restore and a cluster have agreed on: with which configs each target is filled, and what that would cost."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, Replicas, TopicDescription
+from archiver.kafka.codes import Code
+from archiver.kafka.configs import topic_configs_each
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.text import spell_count
+from archiver.restore.accepted_configs import Configs
+from archiver.restore.broker_terms import BrokerTerms, broker_terms
+from archiver.restore.estimate import BatchLimits
+from archiver.restore.fill_terms import FillTerms, FillTermsOf, lacking
+from archiver.restore.final_terms import FinalTerms
+from archiver.restore.in_sync_replicas import TargetReplicas, unmet_in_the_end
+from archiver.restore.plan import RETENTION_KEYS, UNLIMITED, TopicPlan
+from archiver.restore.request import Existing, RestoreRequest, Retention
+from archiver.restore.target_configs import final_changes, without_unmet
+from archiver.restore.target_limits import batch_limits, fill_problems, is_small, limit_problems
+from archiver.restore.target_shape import unlike_problem
+
+Plans = Mapping[str, TopicPlan]
+
+
+class Agreement:
+    """The configs that the cluster has agreed to, in one run of a restore. Asking changes nothing."""
+
+    def __init__(
+        self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str, clock_ms: Callable[[], int]
+    ) -> None:
+        self._asked = FillTermsOf(kafka, request, restore_id)
+        self._cluster = kafka.for_tools()
+        self._restore_id = restore_id
+        self._batch_bytes = request.batch_bytes
+        self._has_largest = request.retention is not Retention.UNLIMITED
+        self._clock_ms = clock_ms
+        self._terms: dict[str, FillTerms] = {}
+        self._brokers: BrokerTerms | None = None  # once they were asked
+        self._final = FinalTerms(KafkaAdmin(kafka))
+        self._replication_factor = request.replication_factor
+        self._replication_factors: dict[str, int] = {}  # of topics that are not created with that, or the cluster's
+        self._retention = request.retention
+        self._purges = request.existing is Existing.PURGE
+        self._refused_in_the_end: dict[str, list[str]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._terms
+
+    def to_create(self, plan: TopicPlan) -> ToCreate:
+        """Return how a target is created: its partitions, replicas and configs."""
+        terms = self._terms.get(plan.target)
+        return ToCreate(
+            plan.target_partitions,
+            self._replication_factor or self._replication_factors.get(plan.target, BROKER_DEFAULT),
+            {} if terms is None else terms.configs,
+        )
+
+    def replicas(self, name: str) -> int:
+        """Return how many replicas a target would have if it were created; 0: not known."""
+        return self._terms[name].replicas if name in self._terms else 0
+
+    def configs(self, name: str) -> Configs:
+        """Return the configs that a target is filled with."""
+        return self._terms[name].configs
+
+    def is_perhaps_limited(self, name: str) -> bool:
+        """Return whether the cluster has refused something for a target, or nobody has asked in this run."""
+        return name not in self._terms or bool(self._terms[name].refused)
+
+    def left_out(self, name: str) -> tuple[str, ...]:
+        """Return what of the filling's configs the cluster refuses for a target, and what holds instead."""
+        return tuple(self._terms[name].notes()) if name in self._terms else ()
+
+    def notes(self, names: Iterable[str]) -> Iterator[str]:
+        """Return what is refused while targets are filled, and in the end: each sentence once, with how many targets it is true of."""
+        targets: dict[str, list[str]] = {}
+        for name in sorted(names):
+            for told in (*self.left_out(name), *self._refused_in_the_end.get(name, ())):
+                targets.setdefault(told, []).append(name)
+        for told, some in targets.items():
+            more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
+            yield f"{some[0]}{more}: {told}"
+
+    def limits(self, names: Iterable[str], kept: Mapping[str, Configs]) -> dict[str, BatchLimits]:
+        """Return how large batches may be for targets that are limited, also by the configs that they keep."""
+        most = None if self._brokers is None else self._brokers.request_bytes
+        limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
+        return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
+
+    async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> None:
+        """Ask for the configs that targets are to have in the end. `found` are those that exist; some of these are purged first."""
+        agreed = {name: self._terms[name] for name in plans if name in self._terms}
+        changes = {name: final_changes(plans[name], one.holding, self._retention) for name, one in agreed.items()}
+        replicas = {name: one.replicas for name, one in agreed.items() if one.replicas} | {
+            name: min(found[name].replicas) for name, one in agreed.items() if not one.replicas and name in found
+        }
+        unmet = await unmet_in_the_end(client, changes, replicas)
+        changes |= {name: without_unmet(changes[name]) for name in unmet}
+        absent = agreed.keys() - found.keys()
+        told = await self._final.find_refused(changes, {name: self.to_create(plans[name]) for name in absent})
+        told |= {name: [*told.get(name, ()), one] for name, one in unmet.items()}
+        self._refused_in_the_end |= told
+
+    async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
+        """Ask once what brokers allow, whatever the configs of a topic are."""
+        self._brokers = self._brokers or await broker_terms(client)
+        return self._brokers
+
+    def target_replicas(
+        self, names: Iterable[str], existing: Mapping[str, TopicDescription]
+    ) -> dict[str, TargetReplicas]:
+        """Return the configs and replicas that targets have, or would have, as far as that is known."""
+        found: dict[str, TargetReplicas] = {}
+        for name in names:
+            terms = self._terms.get(name)
+            if terms is not None and name in existing:
+                found[name] = TargetReplicas(terms.holding, existing[name].fewest)
+            elif terms is not None and terms.replicas > 0:
+                found[name] = TargetReplicas(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
+        return found
+
+    async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
+        """Return whether topics of these names would be filled as is wanted, and why some cannot be created."""
+        factor = self._replication_factor or BROKER_DEFAULT
+        wanted = {name: ToCreate(count, factor) for name, count in counts.items()}
+        terms, refused = await self._asked.of_new(client, wanted)
+        is_as_wanted = not is_small((await self.on_brokers(client)).request_bytes)
+        return is_as_wanted and not any(one.is_doubtful for one in terms.values()), self._refusals(refused, ())
+
+    async def on_new(
+        self, client: KafkaClient, plans: Plans, purged: Collection[str], replicas: Mapping[str, int]
+    ) -> list[str]:
+        """Agree on topics that are to be created; returns why some cannot be. `replicas`: of those that had others before."""
+        self._replication_factors |= replicas
+        terms, refused = await self._asked.of_new(
+            client, {name: self.to_create(plan) for name, plan in plans.items()}, purged
+        )
+        self._terms |= terms
+        return self._refusals(refused, purged)
+
+    def _refusals(self, refused: Mapping[str, Refusal], purged: Collection[str]) -> list[str]:
+        told = []
+        for name, error in sorted(refused.items()):
+            unpurged = f"target topic {name} is not purged: " if name in purged else ""
+            told.append(f"{unpurged}{error}{self._way_past(error)}")
+        return told
+
+    def _way_past(self, error: Refusal) -> str:
+        """Return what to do about a policy that no configs of a filling satisfy."""
+        if getattr(error, "code", 0) != Code.POLICY_VIOLATION:
+            return ""
+        if self._purges:
+            return (
+                "; create a topic yourself with what the policy demands, and restore into it with --rename SOURCE=NEW,"
+                " without --purge-target: an empty topic is filled"
+            )
+        return (
+            "; create it yourself with what the policy demands, and run the same command again: an empty topic is filled"
+            " (with --into-existing its configs stay as they are)"
+        )
+
+    async def on_existing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
+        """Agree on topics that are there; returns why some cannot be changed."""
+        terms, refused = await self._asked.of_existing(client, names)
+        self._terms |= terms
+        return [str(error) for _, error in sorted(refused.items())]
+
+    async def on_begun(self, client: KafkaClient, plans: Plans) -> list[str]:
+        """Return problems of topics that have records, and not the configs that a restore gives a topic before its first record.
+
+        Such a topic is somebody else's, and the facts that say that this restore has begun it are not its own.
+        """
+        configs, refused = await topic_configs_each(client, plans.keys() & self._terms.keys())
+        for error in refused.values():
+            raise error
+        return [
+            unlike_problem(plans[name], self._restore_id, missing, self._cluster)
+            for name, one in configs.items()
+            if (missing := lacking(self._terms[name].configs, one.own)) and not self._is_ended(plans[name], one.own)
+        ]
+
+    def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
+        """Return whether a topic has just the configs of the end: the run that set them may have been killed before it noted that."""
+        changes = final_changes(plan, self._terms[plan.target].holding, self._retention)
+        kept = () if self._retention is Retention.ARCHIVED else RETENTION_KEYS
+        wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
+        return dict(own) == wanted
+
+    def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
+        """Return what targets would change or lose, with the configs that were agreed on."""
+        now_ms = self._clock_ms()
+        for name, plan in plans.items():
+            terms = self._terms.get(name)
+            if terms is None or not terms.is_doubtful:
+                continue
+            if name in existing and not terms.refused:
+                problems = limit_problems(plan, terms.holding, now_ms, self._cluster)
+            else:
+                problems = fill_problems(plan, terms.holding, terms.reasons, now_ms, has_largest=self._has_largest)
+            yield from ((plan, problem) for problem in problems)

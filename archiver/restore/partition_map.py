@@ -1,0 +1,57 @@
+"""The offset map of a partition that was restored: which offset of the archive became which of the target (docs/format.md §10)."""
+
+from archiver.archive.layout import Layout, OffsetMapKey
+from archiver.archive.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
+from archiver.errors import NotWholeError
+from archiver.process.failpoints import reach
+from archiver.process.text import spell_count
+from archiver.restore.claims import PartitionClaim
+from archiver.restore.task import RestoreTask, read_wanted
+from archiver.store.port import ObjectStore
+
+
+def put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) -> str:
+    """Put the map of the partition, if it is not there. Returns its key."""
+    key = _map_key(task)
+    facts = OffsetMapFacts(
+        restore_id=task.restore_id,
+        source_topic=task.source_topic,
+        source_life=task.source_life,
+        source_partition=task.partition,
+        source_next=max(offsets.source_next, *(part.end_offset or 0 for part in task.parts), 0),
+        target_cluster_id=task.target_cluster_id,
+        target_topic=task.target_topic,
+        target_topic_id=task.target_topic_id,
+        target_partition=task.partition,
+        target_next=offsets.target_next,
+        records=offsets.records,
+        runs=offsets.runs,
+    )
+    put_offset_map(store, key, offsets, facts)
+    reach("map.put")
+    return key
+
+
+def keep_map(store: ObjectStore, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
+    """Return the key of a verified partition's map; one that is gone is made again, of the archive alone."""
+    key = _map_key(task)
+    if store.head(key) is None:
+        offsets = OffsetMapWriter(claim.start_offset)
+        for frame in read_wanted(store, task, claim.skipped, None):
+            offsets.add(frame)
+        if offsets.records != records:
+            raise NotWholeError(
+                f"{key}: is gone, and of the {spell_count(records, 'record')} the archive has {offsets.records} now"
+            )
+        put_map(store, offsets, task)
+    return key
+
+
+def _map_key(task: RestoreTask) -> str:
+    found = OffsetMapKey(
+        restore_id=task.restore_id,
+        topic=task.target_topic,
+        partition=task.partition,
+        topic_id=task.target_topic_id or task.target_cluster_id,
+    )
+    return Layout(task.storage.prefix).offset_map_key(found)

@@ -1,0 +1,356 @@
+"""One partition's restore, as one Spark task runs it. Needs no Spark.
+
+1. Take the partition's claim, or put one: it says from where on this restore writes, and as which producer.
+2. Send what is not there yet, batch by batch, numbered from the claim's start.
+3. Read all of it back: as many records, with the same digest.
+4. Put the offset map, and only then note that the partition is whole.
+"""
+
+import asyncio
+import logging
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.offset_map import OffsetMapWriter
+from archiver.archive.parts import ObjectPart
+from archiver.archive.reader import SkipDamaged
+from archiver.codec.batch_encoder import BatchEncoder, EncodedBatch
+from archiver.codec.compression import BatchCodec
+from archiver.codec.frame import Column, Frame
+from archiver.codec.tally import Tally
+from archiver.errors import (
+    ArchiverError,
+    KafkaTemporaryError,
+    NotWholeError,
+    StrangerError,
+)
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.log_reader import LogRange, LogStartError, producer_at, read_log
+from archiver.kafka.produce import ProducerIdentity, init_producer_id
+from archiver.process.failpoints import reach
+from archiver.process.silence import SilenceCounter
+from archiver.process.text import spell_count
+from archiver.restore.claim_check import check_claim
+from archiver.restore.claim_stream import ClaimStream, partition_claims
+from archiver.restore.claims import Contents, PartitionClaim
+from archiver.restore.lost_records import still_stands
+from archiver.restore.partition_map import keep_map, put_map
+from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
+from archiver.restore.strangers import (
+    advice_for,
+    changed_since,
+    deleted_since,
+    refuse_another_record,
+    refuse_more,
+    refuse_stranger_at_start,
+    refuse_strangers,
+    restored_range,
+)
+from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
+from archiver.store.port import ObjectStore
+from archiver.store.shared import patient_store_of
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+_ClaimStream = ClaimStream[PartitionClaim, Contents]
+
+_SILENT_S = 5.0  # after which another attempt may have gone on, and brokers may have forgotten us
+
+
+def run_task(task: RestoreTask) -> TaskReport:
+    """Restore one partition. Errors of ours come back as a report, so that the other partitions go on."""
+    try:
+        return asyncio.run(_restore(task))
+    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+        return failed(task.target_topic, task.partition, error, f"{task.target_topic}-{task.partition}")
+
+
+async def _restore(task: RestoreTask) -> TaskReport:
+    store = patient_store_of(task.storage)
+    stream = _stream_of(store, task)
+    async with KafkaClient(task.kafka) as client:
+        claim = await _claim(client, stream, task)
+        report = await _report_again(client, store, claim, task)
+        if report is not None:
+            return report
+        if claim.verified is not None:
+            claim = stream.forget_verified(claim)
+        try:
+            return await _fill_and_verify(client, store, stream, claim, task)
+        except ArchiverError:
+            # Another run of this restore may have finished meanwhile, and the target gone on living.
+            report = await _report_again(client, store, await _claim(client, stream, task), task)
+            if report is None:
+                raise
+            return report
+
+
+async def _report_again(
+    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+) -> TaskReport | None:
+    """Report a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
+
+    As long as its last record stands, the partition is not read again unless that is asked for: its owner may have written
+    to it since. Without a topic id it is read: it may be of another topic.
+    """
+    restored = claim.verified
+    if restored is None:
+        return None
+    offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+    if offsets.high_watermark < claim.verified_end:
+        return None
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    is_read = (
+        task.reads_again
+        or not task.target_topic_id
+        or not await still_stands(
+            client,
+            restored_range(claim, restored, task),
+            offsets.log_start,
+            {claim.identity.producer_id},
+            restored.leader_epoch,
+        )
+    )
+    target_digest = (await _read_back(client, claim, restored, task))[0] if is_read else None
+    return TaskReport(
+        target_topic=task.target_topic,
+        partition=task.partition,
+        records=restored.records,
+        already_there=restored.records,
+        expired=max(0, min(offsets.log_start, claim.verified_end) - claim.start_offset),
+        bytes=restored.bytes,
+        digest=restored.digest,
+        target_digest=target_digest,
+        verify_seconds=loop.time() - started_s,
+        offset_map=keep_map(store, claim, task, restored.records),
+        missing=tuple(left_out(task, claim.skipped)),
+    )
+
+
+def _stream_of(store: ObjectStore, task: RestoreTask) -> _ClaimStream:
+    archive = Archive(store, Layout(task.storage.prefix))
+    return partition_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic, task.partition)
+
+
+async def _fill_and_verify(
+    client: KafkaClient, store: ObjectStore, stream: _ClaimStream, claim: PartitionClaim, task: RestoreTask
+) -> TaskReport:
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    report, offsets = await _fill(client, store, claim, task)  # 1. what is not there yet
+    filled_s = loop.time()
+    restored = Contents(records=report.records, digest=report.digest, bytes=report.bytes)
+    await refuse_more(client, claim, restored, task)
+    target_digest, leader_epoch = await _read_back(client, claim, restored, task)  # 2.
+    reach("target.read")
+    offset_map = put_map(store, offsets, task)  # 3. before the note: a partition that has it is not read again
+    stream.note_verified(task.target_topic_id, replace(restored, leader_epoch=leader_epoch))  # 4.
+    return replace(
+        report,
+        target_digest=target_digest,
+        offset_map=offset_map,
+        seconds=filled_s - started_s,
+        verify_seconds=loop.time() - filled_s,
+    )
+
+
+async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -> PartitionClaim:
+    """Take the partition's claim, or put one if nobody has; the second of two runs at once uses the claim of the first."""
+    claim = stream.latest(task.target_topic_id)
+    if claim is None:
+        identity = await patiently(lambda: init_producer_id(client))
+        reach("producer.given")
+        offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
+        if offsets.high_watermark and not task.appends and stream.latest(task.target_topic_id) is None:
+            raise StrangerError(
+                f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {advice_for(task)}"
+            )
+        claim = stream.put(
+            PartitionClaim(
+                target_cluster_id=task.target_cluster_id,
+                target_topic_id=task.target_topic_id,
+                start_offset=offsets.high_watermark,
+                selection_digest=task.selection_digest,
+                identity=identity,
+            )
+        )
+    check_claim(claim, task)
+    if claim.selection_digest != task.selection_digest:
+        raise NotWholeError(
+            f"restore {task.restore_id} was begun from another state of the archive; start again with another --id"
+            " and an empty target"
+        )
+    return claim
+
+
+async def _fill(
+    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+) -> tuple[TaskReport, OffsetMapWriter]:
+    is_ours = False
+    for _ in range(ATTEMPTS):
+        offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+        if task.skips_damage:
+            claim = _stream_of(store, task).latest(task.target_topic_id) or claim  # what was skipped meanwhile
+        already_there = offsets.high_watermark - claim.start_offset
+        if already_there < 0:
+            raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
+        if already_there and not is_ours:
+            await refuse_stranger_at_start(client, claim, task)
+            is_ours = True
+        try:
+            return await _send_from(already_there, client, store, claim, task)
+        except Behind:
+            await refuse_strangers(already_there, client, claim, task)
+            await asyncio.sleep(PAUSE_S)
+    raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
+
+
+async def _send_from(
+    index: int, client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+) -> tuple[TaskReport, OffsetMapWriter]:
+    loop = asyncio.get_running_loop()
+    totals, offsets = Tally(), OffsetMapWriter(claim.start_offset)
+    already_there = index
+    missing = left_out(task, claim.skipped)
+
+    def skip(part: ObjectPart, error: NotWholeError) -> None:
+        _stream_of(store, task).note_skipped(task.target_topic_id, part.object_key)
+        missing.append(part.describe_damage(error))
+
+    frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
+    last_there = Tally()
+    batches = _encode(frames, claim.identity, index, totals, last_there, task)
+    pace = RateLimit(task.rate_bytes)
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
+    # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
+    with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
+        ahead = loop.run_in_executor(pool, next, batches, None)
+        while (batch := await ahead) is not None:
+            if index == already_there:
+                await refuse_another_record(client, claim, index - 1, last_there, task)
+            ahead = loop.run_in_executor(pool, next, batches, None)
+            try:
+                await pace.wait_for(len(batch.content))
+                was_silent = silence_counter.silences > noted
+                await _send(client, task, batch, claim.identity, claim.start_offset + index, asks_first=was_silent)
+                noted = silence_counter.silences
+            except BaseException:
+                await asyncio.wait([ahead])
+                with suppress(Exception):
+                    ahead.result()  # seen: else asyncio tells of it, with a traceback
+                raise
+            index += batch.records
+    report = TaskReport(
+        target_topic=task.target_topic,
+        partition=task.partition,
+        records=totals.records,
+        already_there=min(already_there, totals.records),
+        bytes=totals.payload_bytes,
+        digest=totals.digest,
+        missing=tuple(missing),
+    )
+    return report, offsets
+
+
+def _frames(
+    store: ObjectStore, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None
+) -> Generator[Frame, None, None]:
+    """Read all that is restored, from the beginning, and note where it goes."""
+    for frame in read_wanted(store, task, claim.skipped, skip):
+        offsets.add(frame)
+        yield frame
+
+
+def _encode(
+    frames: Iterable[Frame],
+    identity: ProducerIdentity,
+    first_index: int,
+    totals: Tally,
+    last_there: Tally,
+    task: RestoreTask,
+) -> Generator[EncodedBatch, None, None]:
+    """Make batches of all records from `first_index` on, and add the record before it to `last_there`.
+
+    The sequence number of a record is its index.
+    """
+    encoder = BatchEncoder(
+        codec=BatchCodec.LZ4,
+        batch_bytes=task.batch_bytes,
+        most_bytes=task.sent_bytes,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        sequence=first_index,
+    )
+    for frame in frames:
+        # A topic that a producer fills has CreateTime, whatever type the timestamps had.
+        frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
+        row = max(0, first_index - totals.records)
+        if 0 < first_index - totals.records <= len(frame):
+            last_there.add(frame, row - 1, row)
+        totals.add(frame)
+        while row < len(frame):
+            row = encoder.append(frame, row)
+            if row < len(frame):
+                yield encoder.flush()
+    if encoder.rows:
+        yield encoder.flush()
+
+
+async def _send(
+    client: KafkaClient,
+    task: RestoreTask,
+    batch: EncodedBatch,
+    identity: ProducerIdentity,
+    expected_offset: int,
+    *,
+    asks_first: bool,
+) -> None:
+    find_sent = partial(_find_sent, client, task, batch, identity, expected_offset)
+    what = f"records from offset {expected_offset} on"
+    offset = await send(client, task.target_topic, task.partition, batch, what, find_sent, asks_first=asks_first)
+    if offset != expected_offset:
+        raise StrangerError(
+            f"records landed at offset {offset} instead of {expected_offset}: someone else wrote to the target during the"
+            f" restore; {advice_for(task)}"
+        )
+
+
+async def _find_sent(
+    client: KafkaClient, task: RestoreTask, batch: EncodedBatch, identity: ProducerIdentity, offset: int
+) -> int | None:
+    """Return the offset of a batch to which no answer came, if it is the last in the log. Raises Behind when more is there."""
+    offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
+    if offsets.high_watermark <= offset:
+        return None
+    where = LogRange(
+        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, start=offset, end=offset + 1
+    )
+    if offsets.high_watermark != offset + batch.records or await producer_at(client, where) != identity.producer_id:
+        raise Behind
+    return offset
+
+
+async def _read_back(
+    client: KafkaClient, claim: PartitionClaim, restored: Contents, task: RestoreTask
+) -> tuple[int, int]:
+    """Read the target: as many records, the same digest, in this order. Returns the digest, and the last batch's leader epoch."""
+    found, log_range = Tally(), restored_range(claim, restored, task)
+    try:
+        leader_epoch = await read_log(client, log_range, found.add)
+    except LogStartError as error:
+        raise await deleted_since(client, log_range, "" if claim.verified is not None else advice_for(task)) from error
+    if (found.records, found.digest) == (restored.records, restored.digest):
+        return found.digest, leader_epoch
+    stands = f"the target holds {spell_count(found.records, 'record')} of digest {found.digest:016x}"
+    if claim.verified is not None:  # by an earlier run, and then its configs were set
+        raise changed_since(stands, restored.records, restored.digest)
+    raise NotWholeError(f"{stands}, the archive {restored.records} of {restored.digest:016x}; {advice_for(task)}")

@@ -1,0 +1,166 @@
+"""What of a restore's noted plan is believed: what the request asks for, and what the archive bears out (docs/format.md §8).
+
+Whoever may write below `control/restores/` may write a plan. None of its values decides alone what is read, or what is done
+to a topic.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from archiver.archive.control import RESTORES
+from archiver.archive.layout import Layout
+from archiver.archive.parts import are_chosen
+from archiver.errors import NotWholeError, UsageError
+from archiver.process.text import spell_count
+from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+from archiver.restore.plan_comparison import Source, difference, has_gaps, later
+from archiver.restore.request import Existing, RestoreRequest
+
+PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, and the life that is read
+
+
+class _ForeignPlanError(Exception):
+    """A plan that this restore cannot have noted."""
+
+
+class CheckedPlans(NamedTuple):
+    """The noted plans that hold, and what goes with them."""
+
+    plans: Sequence[TopicPlan]
+    fresh: Sequence[TopicPlan]  # present plans of topics with refused partitions, which may have been mended
+    notes: Sequence[str]  # what the archive has behind them
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """Checks the noted plans of one restore."""
+
+    layout: Layout
+    restore_id: str
+    request: RestoreRequest
+
+    def check_plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
+        """Return what holds of a noted plan. `present` is what this run plans for the target, in the same life.
+
+        Configs are those that the archive has now. Raises UsageError, or NotWholeError.
+        """
+        self.check_command(noted, present.source)
+        try:
+            _same(noted.target, present.target, "target")
+            _same(noted.life, present.life, "life")
+            if self.request.life is not None:
+                _same(noted.life, self.request.life, "life")
+            _same(noted.repartition, present.repartition, "number of partitions to be dealt out to")
+            if [one.partition for one in noted.partitions] != list(range(len(noted.partitions))):
+                raise _ForeignPlanError("has its partitions not in order")  # noqa: TRY301
+            if len(noted.partitions) > len(present.partitions):
+                raise _ForeignPlanError(f"has {len(noted.partitions)} partitions of {len(present.partitions)}")  # noqa: TRY301
+            pairs = zip(noted.partitions, present.partitions, strict=False)
+            partitions = tuple(self._partition(noted, one, other) for one, other in pairs)
+        except _ForeignPlanError as error:
+            raise self.refusal(noted.target, str(error)) from error
+        return replace(
+            noted,
+            partitions=partitions,
+            final_configs=present.final_configs,
+            archived_retention=present.archived_retention,
+        )
+
+    def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
+        """Compare noted plans with what the archive has now."""
+        begun = list(noted)
+        present: dict[str, TopicPlan] = {}
+        for life in sorted({one.life for one in begun}):
+            wave = {one.source: one.target for one in begun if one.life == life}
+            present |= {one.target: one for one in self._planned(plan_in, wave, life).topics}
+        gone = [one for one in begun if one.target not in present]
+        if gone:
+            raise self.refusal(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
+        believed = [self.check_plan(one, present[one.target]) for one in begun]
+        return CheckedPlans(
+            believed,
+            [present[one.target] for one in believed if one.may_be_mended],
+            [told for one in believed for told in self._later(one, present[one.target])],
+        )
+
+    def check_command(self, noted: TopicPlan, source: str) -> None:
+        """Refuse a plan that the command would not have made. Raises UsageError."""
+        begun = f"restore {self.restore_id} into {noted.target} was begun with"
+        if noted.source != source:
+            raise UsageError(f"{begun} topic {noted.source}, not with {source}; take another --id, and another target")
+        if noted.appends and self.request.existing is not Existing.APPEND:
+            raise UsageError(
+                f"{begun} --into-existing, behind records that were there; repeat that, or take another --id and another target"
+            )
+
+    def refusal(self, target: str, what: str) -> NotWholeError:
+        """Make the error for a plan that is not this restore's."""
+        return NotWholeError(
+            f"{self.layout.control_prefix(f'{RESTORES}/{self.restore_id}/{target}/plan')} (the newest): {what}; this restore has"
+            " not noted that. Nothing was changed. See who wrote it, and take another --id and an empty target"
+        )
+
+    def _planned(self, plan_in: PlanIn, wave: Mapping[str, str], life: int) -> RestorePlan:
+        try:
+            return plan_in(wave, life)
+        except UsageError as error:
+            raise self.refusal(next(iter(wave.values())), f"is of life {life}: {error}") from error
+
+    # --- one partition
+
+    def _partition(self, topic: TopicPlan, noted: PartitionPlan, present: PartitionPlan) -> PartitionPlan:
+        where = f"{topic.source}-{noted.partition}"
+        _same(noted.selection, present.selection, f"selection of {where}")
+        if noted.missing and not self.request.skips_damage:
+            raise _ForeignPlanError(f"leaves out of {where} what is missing, without --skip-damaged")
+        if noted.problem:  # nothing is read of this partition; where it is planned again, the present plan is taken
+            return noted
+        if noted.parts and are_chosen(noted.parts) is not self.request.is_chosen:
+            raise _ForeignPlanError(f"has records of {where} chosen otherwise than was asked for")
+        try:
+            may_lack = bool(noted.missing)
+            source = self._source(topic, noted)
+            problem = difference(noted, present, source, may_lack=may_lack)
+            missing = present.problem or "; ".join(present.missing)
+            if not problem and missing and not may_lack and has_gaps(noted, source):
+                raise NotWholeError(
+                    f"{missing}. What restore {self.restore_id} had planned of {where} does not show that it was there; bring"
+                    " it back, or take another --id and an empty target"
+                )
+        except (TypeError, ValueError, OverflowError) as error:
+            problem = f"cannot be: {error}"
+        if problem:
+            raise _ForeignPlanError(f"of {where} it {problem}")
+        return replace(noted, stored_bytes=max(0, min(noted.stored_bytes, present.stored_bytes)))
+
+    def _source(self, topic: TopicPlan, partition: PartitionPlan) -> Source:
+        number = partition.partition
+        return Source(
+            layout=self.layout,
+            topic=topic.source,
+            life=topic.life,
+            partition=number,
+            chosen_stem=self.layout.chosen_stem(self.restore_id, topic.target, number),
+        )
+
+    def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
+        """Return what a restore that goes on leaves out: objects that came after it was planned."""
+        if self.request.is_chosen:  # objects without a chosen record are in no plan
+            return
+        pairs = zip(noted.partitions, present.partitions, strict=False)
+        found = [later(one, other, self._source(noted, one)) for one, other in pairs if not one.problem]
+        found += [(len(one.parts), one.records) for one in present.partitions[len(noted.partitions) :]]
+        objects, records = sum(one for one, _ in found), sum(one for _, one in found)
+        if objects:
+            yield (
+                f"{noted.target}: restore {self.restore_id} goes on as it was planned when it was begun, with"
+                f" {spell_count(noted.records, 'record')} at most; the archive of {noted.source} has"
+                f" {spell_count(objects, 'object')} with {spell_count(records, 'record')} behind that, which are not restored:"
+                " take another --id for them"
+            )
+
+
+def _same(noted: object, present: object, what: str) -> None:
+    if noted != present:
+        raise _ForeignPlanError(f"has {noted!s:.200} as its {what}, not {present!s:.200}")

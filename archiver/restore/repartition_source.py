@@ -1,0 +1,272 @@
+"""One source partition of a restore into another number of partitions: read once, dealt out by key to all of them.
+
+Needs no Spark; what a task is given is plain and picklable.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.parts import ObjectPart
+from archiver.archive.reader import SkipDamaged
+from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
+from archiver.codec.compression import BatchCodec
+from archiver.codec.frame import Column, Frame
+from archiver.codec.kernels.murmur2 import Partitioner
+from archiver.codec.tally import Tally
+from archiver.errors import KafkaTemporaryError, NotWholeError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.produce import ProducerIdentity
+from archiver.process.silence import SilenceCounter
+from archiver.restore.claim_stream import ClaimStream, topic_claims
+from archiver.restore.claims import Contents, TopicClaim, TopicContents
+from archiver.restore.estimate import dealt_batch_bytes
+from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
+from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
+from archiver.store.port import ObjectStore
+from archiver.store.shared import patient_store_of
+
+_SENDS_AT_ONCE = 4
+_SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
+_QUESTIONS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTask:
+    """All that a task needs. `source.partition` is that of the archive."""
+
+    source: RestoreTask
+    identity: ProducerIdentity
+    already_there: tuple[int, ...]  # in each target partition: so many records of this source at least
+
+    @property
+    def batch_bytes(self) -> int:
+        return dealt_batch_bytes(self.source.batch_bytes, len(self.already_there))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceReport:
+    """What a task did, and what it dealt to each target partition; no shares when it failed."""
+
+    report: TaskReport
+    shares: tuple[Contents, ...] = ()
+
+
+def run_source(task: SourceTask) -> SourceReport:
+    """Deal out one source partition. Errors come back as a report, so that the other partitions go on."""
+    source = task.source
+    try:
+        return asyncio.run(_deal(task))
+    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+        where = f"{source.source_topic}-{source.partition} into {source.target_topic}"
+        return SourceReport(report=failed(source.target_topic, source.partition, error, where))
+
+
+async def _deal(task: SourceTask) -> SourceReport:
+    source = task.source
+    store = patient_store_of(source.storage)
+    there = list(task.already_there)
+    async with KafkaClient(source.kafka) as client:
+        for attempt in range(ATTEMPTS):
+            if attempt:  # to ask for all targets takes as long as to send little to each: at first a refusal tells
+                await _ask_targets(client, task, there)
+            skipped = _skipped(store, source)
+            try:
+                return await _deal_from(there, skipped, client, store, task)
+            except Behind:
+                await asyncio.sleep(PAUSE_S)
+            except _ForgottenError as error:
+                raise KafkaTemporaryError(str(error)) from error
+    raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
+
+
+def stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
+    """Return where the claim on the task's target topic stands."""
+    layout = Layout(task.storage.prefix)
+    return topic_claims(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
+
+
+def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
+    claim = stream_of(store, task).latest(task.target_topic_id) if task.skips_damage else None
+    return () if claim is None else claim.skipped
+
+
+# --- what is there already
+
+
+async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) -> None:
+    """Raise the counts to what the brokers remember of our producer id, in each target partition.
+
+    Where brokers remember nothing, the counts stay: a batch that was sent and then forgotten is not repeated (_refuse_forgotten).
+    """
+    turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+    async def ask_target(target: int) -> None:
+        async with turn:
+            last = await client.last_sequence(task.source.target_topic, target, task.identity.producer_id)
+        if last is not None:
+            there[target] = _count_after(there[target], last)
+
+    await asyncio.gather(*map(ask_target, range(len(there))))
+
+
+def _count_after(at_least: int, last_sequence: int) -> int:
+    """Return how many records a producer has written. Sequence numbers begin again; a new leader may be behind a moment."""
+    ahead = (last_sequence + 1 - at_least) % SEQUENCES
+    return at_least + ahead if ahead < SEQUENCES // 2 else at_least
+
+
+class _ForgottenError(Exception):
+    """The brokers have forgotten our producer: only a new run, which counts the log, knows what of ours is there."""
+
+
+async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) -> None:
+    """Refuse to repeat a batch that brokers would take for a new one: they forget who sent old records (archiver.restore.sending.send)."""
+    name = task.source.target_topic
+    if await client.last_sequence(name, target, task.identity.producer_id) is None:
+        raise _ForgottenError(
+            f"{name}-{target}: the broker does not know any more what was sent of {task.source.source_topic}-{task.source.partition};"
+            " run the same command again, it counts what is there"
+        )
+
+
+# --- what is not
+
+
+async def _deal_from(
+    there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: SourceTask
+) -> SourceReport:
+    """Read the source from the beginning, and send what is not there. `there` is raised as brokers accept records."""
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    source = task.source
+    already_there = tuple(there)
+    total, shares = Tally(), [Tally() for _ in there]
+    missing = left_out(source, skipped)
+
+    def skip(part: ObjectPart, error: NotWholeError) -> None:
+        stream_of(store, source).note_skipped(source.target_topic_id, part.object_key)
+        missing.append(part.describe_damage(error))
+
+    frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
+    batches = _encode(frames, task, already_there, shares)
+    pace = RateLimit(source.rate_bytes)
+    sends = _Sends(_SENDS_AT_ONCE)
+    silence_counter, noted = SilenceCounter(_SILENT_S), 0
+
+    async def deliver(target: int, batch: EncodedBatch) -> None:
+        nonlocal noted
+        was_silent = silence_counter.silences > noted and there[target] > 0
+        known = partial(_refuse_forgotten, client, task, target)
+        await send(
+            client, source.target_topic, target, batch, f"records for partition {target}", known, asks_first=was_silent
+        )
+        noted = silence_counter.silences
+        there[target] += batch.records
+
+    # Closed here, as in archiver.restore.partition_restore.
+    with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
+        ahead = loop.run_in_executor(pool, next, batches, None)
+        try:
+            while (encoded := await ahead) is not None:
+                target, batch = encoded
+                ahead = loop.run_in_executor(pool, next, batches, None)
+                await pace.wait_for(len(batch.content))
+                await sends.wait_for(target)
+                sends.begin(target, deliver(target, batch))
+            await sends.finish()
+        except BaseException:
+            await asyncio.wait([ahead])
+            with suppress(Exception):
+                ahead.result()  # seen
+            await sends.abandon()
+            raise
+    report = TaskReport(
+        target_topic=source.target_topic,
+        partition=source.partition,
+        records=total.records,
+        already_there=min(sum(already_there), total.records),
+        bytes=total.payload_bytes,
+        digest=total.digest,
+        seconds=loop.time() - started_s,
+        missing=tuple(missing),
+    )
+    return SourceReport(report=report, shares=tuple(Contents(one.records, one.digest) for one in shares))
+
+
+def _frames(
+    store: ObjectStore, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
+) -> Generator[Frame, None, None]:
+    """Read all that is restored, from the beginning."""
+    for frame in read_wanted(store, task, skipped, skip):
+        # A topic that a producer fills has CreateTime, whatever type the timestamps had.
+        frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
+        total.add(frame)
+        yield frame
+
+
+def _encode(
+    frames: Iterable[Frame], task: SourceTask, already_there: Sequence[int], shares: Sequence[Tally]
+) -> Generator[tuple[int, EncodedBatch], None, None]:
+    """Make batches of what is not there; the sequence number of a record is its index among those of its target partition."""
+    encoders = [
+        BatchEncoder(
+            codec=BatchCodec.LZ4,
+            batch_bytes=task.batch_bytes,
+            most_bytes=task.source.sent_bytes,
+            producer_id=task.identity.producer_id,
+            producer_epoch=task.identity.epoch,
+            sequence=count,
+        )
+        for count in already_there
+    ]
+    partitioner = Partitioner(len(encoders), task.source.partition)
+    for frame in frames:
+        for target, share in partitioner.deal(frame):
+            row = max(0, already_there[target] - shares[target].records)
+            shares[target].add(share)
+            while row < len(share):
+                row = encoders[target].append(share, row)
+                # Not with the next row: each of a thousand encoders would keep a record of megabytes until then.
+                if row < len(share) or encoders[target].is_full:
+                    yield target, encoders[target].flush()
+    for target, encoder in enumerate(encoders):
+        if encoder.rows:
+            yield target, encoder.flush()
+
+
+class _Sends:
+    """Batches on their way: one at most to each target partition, so that they arrive in order, and few in all."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[int, asyncio.Task[None]] = {}
+
+    async def wait_for(self, target: int) -> None:
+        """Wait until another batch may go to a partition. Raises the error of an earlier batch."""
+        while target in self._open or len(self._open) >= self._most:
+            await self._await_one()
+
+    def begin(self, target: int, delivery: Coroutine[None, None, None]) -> None:
+        self._open[target] = asyncio.create_task(delivery)
+
+    async def finish(self) -> None:
+        while self._open:
+            await self._await_one()
+
+    async def abandon(self) -> None:
+        """Cancel the batches on their way. They may arrive or not: the next attempt asks the target."""
+        for one in self._open.values():
+            one.cancel()
+        await asyncio.gather(*self._open.values(), return_exceptions=True)
+
+    async def _await_one(self) -> None:
+        await asyncio.wait(self._open.values(), return_when=asyncio.FIRST_COMPLETED)
+        for target in [target for target, one in self._open.items() if one.done()]:
+            self._open[target].result()
+            del self._open[target]

@@ -1,0 +1,87 @@
+"""Whether a topic that is there can take what is planned for it, by its shape and its records."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from archiver.kafka.cluster import PartitionOffsets, TopicDescription
+from archiver.process.text import spell_count
+from archiver.restore.plan import TopicPlan
+from archiver.restore.target_limits import alter_command
+
+
+def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
+    """Return whether a topic has as many partitions as are wanted."""
+    return len(described.partitions) == topic.target_partitions
+
+
+def internal_problem(source: str, target: str) -> str:
+    """Return why a topic of Kafka's own is not restored into."""
+    return f"target topic {target} is Kafka's own; restore under another name with --rename {source}=NEW"
+
+
+def begun_problem(name: str, restore_id: str) -> str:
+    """Return why a topic is not filled that another restore has filled in part: its records would be there twice."""
+    return (
+        f"target topic {name} was begun by restore {restore_id}, which is not done: go on with that (the same command that"
+        f" began it, or --id {restore_id}), or delete the topic, and restore again"
+    )
+
+
+def unplanned_problem(name: str, restore_id: str) -> str:
+    """Return why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
+    return (
+        f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
+        f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
+    )
+
+
+def unverified_problem(name: str, restore_id: str) -> str:
+    """Return why a topic is left alone: what was finished is its owner's, and was verified before."""
+    return (
+        f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
+        f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
+        " restore's, or take another --id and an empty target"
+    )
+
+
+def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
+    """Return why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
+    return (
+        f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
+        f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"
+        f" somebody has changed them since; restore under another name with --rename {topic.source}=NEW and another --id, or, if"
+        f" it is to be filled up, set them with `{alter_command(cluster, topic.target, missing)}`"
+    )
+
+
+def misfits(
+    topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
+) -> Iterator[str]:
+    """Return why a topic that is there cannot be filled, whatever its configs are."""
+    name = topic.target
+    used = [number for number, end in ends.items() if end]
+    if described.is_internal:
+        yield internal_problem(topic.source, name)
+    elif not has_shape(topic, described) and not is_verified:  # partitions that came later are the user's
+        has = len(described.partitions)
+        wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
+        by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
+        yield (
+            f"target topic {name} has {spell_count(has, 'partition')}, {wanted}; restore under another name with"
+            f" --rename {topic.source}=NEW{by_key}"
+        )
+    elif used and not topic.appends and not is_claimed:
+        yield (
+            f"target topic {name} is not empty (partition {', '.join(map(str, used[:5]))}{', ...' if len(used) > 5 else ''});"
+            f" restore under another name with --rename {topic.source}=NEW, behind its records with --into-existing, or"
+            " in its place with --purge-target, which deletes it"
+        )
+
+
+def open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
+    """Return which partitions end with an open transaction: records behind it cannot be read back, and its marker would stand among ours."""
+    for number, one in offsets.items():
+        if one.last_stable < one.high_watermark:
+            yield (
+                f"target topic {name} has an open transaction in partition {number}, from offset {one.last_stable} on;"
+                " let its producer end it, or abort it with kafka-transactions.sh"
+            )

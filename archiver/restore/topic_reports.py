@@ -1,0 +1,135 @@
+"""What a restore reports of each topic: its partitions, its configs, and what is left to do by hand."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from archiver.errors import NotWholeError
+from archiver.restore.plan import RETENTION_KEYS, TopicPlan
+from archiver.restore.report import Nothing, TopicReport
+from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.target_configs import Finish
+from archiver.restore.target_limits import alter_command
+from archiver.restore.task import TaskReport
+
+_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTopic:
+    """A topic that was filled, and what became of its partitions."""
+
+    plan: TopicPlan
+    partitions: Sequence[TaskReport]
+    read_back: Sequence[TaskReport]  # of target partitions, where those are not the archive's
+
+    @property
+    def is_whole(self) -> bool:
+        return not any(report.error for report in (*self.partitions, *self.read_back))
+
+
+def filled_topics(
+    topics: Iterable[TopicPlan], reports: Iterable[TaskReport], read_back: Iterable[TaskReport]
+) -> dict[str, FilledTopic]:
+    """Put reports together by target. What plans knew to be missing, or refused, is added to what tasks met."""
+    tasks, read = _by_target(reports), _by_target(read_back)
+    return {
+        topic.target: FilledTopic(
+            topic,
+            sorted(
+                [*_with_known_gaps(topic, tasks.get(topic.target, ())), *_refused(topic)],
+                key=lambda one: one.partition,
+            ),
+            read.get(topic.target, ()),
+        )
+        for topic in topics
+    }
+
+
+def _by_target(reports: Iterable[TaskReport]) -> Mapping[str, Sequence[TaskReport]]:
+    found: dict[str, list[TaskReport]] = {}
+    for report in sorted(reports, key=lambda one: one.partition):
+        found.setdefault(report.target_topic, []).append(report)
+    return found
+
+
+def report_topic(
+    filled: FilledTopic,
+    finish: Finish,
+    request: RestoreRequest,
+    *,
+    cluster: Sequence[str],
+    is_finished: bool,
+    left_out_filling: tuple[str, ...],
+) -> TopicReport:
+    """Report one topic. `cluster` are the options with which Kafka's own tools reach it."""
+    topic = filled.plan
+    nothing = Nothing.CHOSEN if request.is_partial else Nothing.ARCHIVED
+    return TopicReport(
+        source=topic.source,
+        life=topic.life,
+        target=topic.target,
+        partitions=tuple(filled.partitions),
+        retention_command=retention_command(topic, request.retention, cluster)
+        if filled.is_whole and is_finished
+        else "",
+        strange_retention=strange_retention(topic),
+        is_finished=is_finished,
+        refusal=finish.refusal,
+        left_out_configs=finish.left_out,
+        appends=topic.appends,
+        retention=finish.retention,
+        expiring=finish.expiring,
+        inherits_retention=finish.inherits_retention,
+        oversized=finish.oversized,
+        nothing=None if topic.has_objects else nothing,
+        left_out_filling=left_out_filling,
+        repartition=topic.repartition,
+        target_partitions=tuple(filled.read_back),
+    )
+
+
+def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[str]) -> str:
+    """Return the command that sets the archived retention; empty: nothing is left to set, or no command can."""
+    if topic.appends or retention is Retention.ARCHIVED:
+        return ""
+    archived = topic.archived_retention
+    if strange_retention(topic):
+        return ""
+    taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
+    return alter_command(cluster, topic.target, archived, taken_back)
+
+
+def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
+    """Return archived retention that no topic can have: somebody else has written it."""
+    archived = topic.archived_retention
+    return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
+
+
+def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
+    """Add what the plan knew to be missing, and was to be skipped, to what tasks met."""
+    missing = {partition.partition: partition.missing for partition in topic.partitions}
+    return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
+
+
+def _advice_for(topic: TopicPlan) -> str:
+    """Return what to type for a partition that the same command leaves out. Into the same target, its other records would come twice."""
+    way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
+    return (
+        "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"
+        f" {way}"
+    )
+
+
+def _refused(topic: TopicPlan) -> list[TaskReport]:
+    advice = "" if topic.may_be_mended else f"; {_advice_for(topic)}"
+    return [
+        TaskReport(
+            target_topic=topic.target,
+            partition=partition.partition,
+            error=f"{partition.problem}{advice}",
+            exit_code=NotWholeError.exit_code,
+        )
+        for partition in topic.partitions
+        if partition.problem
+    ]

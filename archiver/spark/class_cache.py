@@ -1,0 +1,30 @@
+"""The file of loaded classes that Spark's JVM is started with: loading classes is most of its start (archiver.process.jvm_classes)."""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from archiver.process.caches import CachePlace, cache_places
+from archiver.process.jvm_classes import options_to_read
+
+_HERE: Final = Path(__file__).parent
+
+
+def place_for_classes() -> CachePlace | None:
+    """Return where the file can be made."""
+    return next((place for place in _places() if place.make(place.path.parent)), None)
+
+
+def _places() -> list[CachePlace]:
+    """Return where the file may lie. Its name tells which PySpark, by place and version, can use it."""
+    spark = Path(pyspark.__file__).resolve().parent
+    digest = hashlib.sha256(str(spark).encode()).hexdigest()[:8]
+    return cache_places(_HERE, f"spark-{pyspark.__version__}-{digest}.jsa")
+
+
+def options_of_spark() -> list[str]:
+    """Return options with which Spark's JVM maps that file, if it is there, and nobody else may have changed it."""
+    found = (options_to_read(place.path, place.trusted) for place in _places())
+    return next(filter(None, found), [])

@@ -1,0 +1,375 @@
+"""The restore as a Spark job: create, fill one partition a task, verify, finish."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+from pyspark import SparkContext
+
+from archiver.archive.control import RESTORES
+from archiver.archive.control_census import count_beside
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.index_file import SeenBeside
+from archiver.archive.index_generations import share_entries
+from archiver.config.model import StorageConfig
+from archiver.errors import ArchiverError, TargetError, UsageError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.defects import as_ours
+from archiver.process.progress import Eta
+from archiver.process.text import spell_count
+from archiver.process.workers import workers
+from archiver.restore.archived_logs import ArchivedLogs
+from archiver.restore.notes import RestoreNotes
+from archiver.restore.partition_restore import run_task
+from archiver.restore.plan import RestorePlan, TopicPlan, with_mended
+from archiver.restore.report import RestoreOutcome, TopicReport
+from archiver.restore.request import RestoreRequest
+from archiver.restore.target_configs import Finish
+from archiver.restore.target_limits import wanted_records
+from archiver.restore.targets import Target, Targets
+from archiver.restore.task import RestoreTask, TaskReport
+from archiver.restore.topic_reports import filled_topics, report_topic
+from archiver.spark.executors import Destination, try_executors
+from archiver.spark.purge_proof import read_whole
+from archiver.spark.repartition import repartition
+from archiver.spark.spark_submit import is_local
+from archiver.spark.tasks import run_on_spark
+from archiver.store.patient import PatientStore
+
+Value = TypeVar("Value")
+Wave = Mapping[str, str]  # source -> target
+Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: that which was asked for
+
+log = logging.getLogger(__name__)
+
+_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_WAVES_AT_ONCE = 2
+_TOLD_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreJob:
+    """One run of a restore."""
+
+    restore_id: str
+    request: RestoreRequest
+    storage: StorageConfig
+    kafka: KafkaSettings
+    cluster_id: str  # of the target
+    existing: Collection[str]  # targets that were there when it began
+
+
+def run_restore(
+    job: RestoreJob,
+    waves: Sequence[Wave],
+    partitions: Mapping[str, int],
+    plan: Plan,
+    start_spark: Callable[[], SparkContext],
+    notice: Callable[[str], None] = lambda _: None,
+) -> RestoreOutcome:
+    """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
+
+    Each wave is planned while the wave before it is being filled. What ends the restore before anything was filled is raised;
+    later it stands in the outcome, and what was filled is finished all the same. `partitions`: of each target, as far as known.
+    """
+    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, partitions, start_spark)
+
+
+class _Restore:
+    def __init__(
+        self,
+        job: RestoreJob,
+        plan: Plan,
+        notice: Callable[[str], None],
+        *,
+        has_one_wave: bool,
+    ) -> None:
+        self._job = job
+        self._has_one_wave = has_one_wave
+        self._plan = plan
+        self._notice = notice
+        self._archive = open_archive(job.storage)
+        # Notes are put between the deletion of a topic and its creation: a store that fails for a moment must not end a run then.
+        patient = self._archive._replace(store=PatientStore(self._archive.store))
+        notes = RestoreNotes(patient, job.restore_id, job.cluster_id)
+        archived = ArchivedLogs(patient, job.cluster_id)
+        self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
+        self._filling: list[Target] = []  # the largest of each wave first
+        self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
+        self._eta = Eta("records")
+        self._has_tried = False
+        self._failure: ArchiverError | None = None
+
+    def run(
+        self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
+    ) -> RestoreOutcome:
+        # 1. refuse what cannot go well, before anything is changed
+        check = partial(self._targets.check_names, partitions=partitions)
+        later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
+        if not all(later):  # what their topics would lose is known when they are planned
+            waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
+            self._has_one_wave = True
+        waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
+        first = next(waves, None)
+        if first is None:
+            raise UsageError(
+                "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
+            )
+        spark = start_spark()
+        self._try_executors(spark, first)
+        started_s = time.monotonic()
+        portions = list(self._targets.portions(first))
+        self._has_one_wave = self._has_one_wave and len(portions) == 1
+        later_portions = chain.from_iterable(map(self._targets.portions, waves))
+        reports = self._fill(spark, chain(portions, later_portions))  # 2. create the topics, fill and verify them
+        filling_s = time.monotonic() - started_s
+        self._notice("finishing the target")
+        topics = self._finish(reports)  # 3. only then the archived configs
+        if any(report.seconds for report in reports):  # else earlier runs have filled everything
+            remember_notes(self._archive, self._job.restore_id)  # 4. so that `verify` notices if notes are deleted
+        whole = sum(not report.error for report in reports)
+        self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
+        begun = {topic.target for topic in topics}
+        return RestoreOutcome(
+            topics=topics,
+            filling_s=filling_s,
+            failure=self._failure,
+            not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
+        )
+
+    def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
+        """Have executors try what they need, once, before anything is changed: what the driver reaches says nothing about them."""
+        if self._has_tried or is_local(spark.master):
+            return
+        parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
+        destination = Destination(
+            storage=self._job.storage,
+            object_key=next((part.object_key for part in parts), ""),
+            kafka=self._job.kafka,
+            cluster_id=self._job.cluster_id,
+        )
+        self._notice("trying what executors reach")
+        try_executors(spark, destination)
+        self._has_tried = True
+
+    def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
+        async def run() -> Value:
+            async with KafkaClient(self._job.kafka) as client:
+                return await step(client)
+
+        return asyncio.run(run())
+
+    def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
+        """Plan what no earlier run has planned, and check all of it."""
+        noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        begun = self._targets.check_noted(noted, self._plan)
+        for told in begun.notes:
+            log.warning("%s", told)
+        topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
+        self._ask(lambda client: self._targets.check(client, topics))
+        self._prove(topics, start_spark)
+        first = self._job.request.is_first
+        return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
+
+    def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
+        """Read whole what is to be in the place of topics that are purged."""
+        wanted = self._targets.purged_among(topics)
+        if not wanted or self._job.request.purges_unread:
+            return
+        spark = start_spark()
+        self._try_executors(spark, topics)
+        objects = spell_count(sum(map(_objects, wanted)), "object")
+        self._notice(f"reading {objects} whole, before anything is purged")
+        self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
+        self._ask(lambda client: self._targets.check_again(client, topics))
+
+    def _new_plans(
+        self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
+    ) -> Sequence[TopicPlan]:
+        """Plan topics, and choose among their records, and those of `fresh`."""
+        job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
+        if not job.request.is_chosen or not topics:
+            return topics
+        self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
+        spark = start_spark()
+        self._try_executors(spark, topics)
+        self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
+        from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
+
+        return choose_records(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
+
+    def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
+        """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
+
+        Few of the purged topics are deleted, or not full again, at any time; none is deleted after another could not be filled.
+        """
+        running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
+        with workers(_WAVES_AT_ONCE, "fill") as pool:
+            try:
+                for topics in waves:
+                    self._wait_for(running, _WAVES_AT_ONCE - 1)
+                    if self._targets.purged_among(topics):
+                        self._stop_after_failure(running)
+                    self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
+                    at_once, senders = self._senders(spark)
+                    tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
+                    self._notice(f"filling {spell_count(len(tasks), 'partition')}")
+                    running[pool.submit(self._run, spark, tasks, at_once)] = tasks
+            except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
+                if not running:
+                    raise
+                self._failure = as_ours(error)
+            self._wait_for(running, 0)
+            failures = [error for error in (one.exception() for one in running) if error is not None]
+            if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
+                raise failures[0]
+            reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
+            return sorted(reports, key=lambda one: (one.target_topic, one.partition))
+
+    def _wait_for(self, running: Iterable[Future[list[TaskReport]]], most: int) -> None:
+        """Wait until no more than so many are being filled."""
+        left = {one for one in running if not one.done()}
+        while len(left) > most:
+            left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
+            if len(left) > most:
+                self._report_progress()
+
+    def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
+        """Raise when something was not filled: the same cause would stop the next topics, which are not deleted yet."""
+        done = [one for one in running if one.done()]
+        if any(one.exception() is not None or any(report.error for report in one.result()) for one in done):
+            raise TargetError(
+                "the topics that are left are not purged, for others could not be filled; mend that, and run the same command"
+                " again"
+            )
+
+    def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
+        """Return what became of a wave. When its Spark job failed, nobody knows which of its partitions are whole."""
+        error = filling.exception()
+        if error is None:
+            return filling.result()
+        self._failure = self._failure or as_ours(error)
+        text, exit_code = str(self._failure), self._failure.exit_code
+        return [
+            TaskReport(target_topic=task.target_topic, partition=task.partition, error=text, exit_code=exit_code)
+            for task in tasks
+        ]
+
+    def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
+        """Return how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
+
+        On this machine both are its cores. A cluster may get more cores at any time, and runs two waves at once.
+        """
+        cores = spark.defaultParallelism
+        if not self._job.request.rate_bytes or is_local(spark.master):
+            return None, cores
+        waves = 1 if self._has_one_wave else _WAVES_AT_ONCE
+        at_once = max(1, cores // waves)
+        return at_once, at_once * waves
+
+    def _run(self, spark: SparkContext, tasks: Sequence[RestoreTask], at_once: int | None) -> list[TaskReport]:
+        request = self._job.request
+        if request.repartition is None:
+            return run_on_spark(
+                spark, tasks, run_task, _weight, None, lambda task: request.is_first(task.source_topic), at_once
+            )
+        done = repartition(spark, tasks, request.repartition, request.is_first, at_once)
+        self._read_back += done.targets
+        return done.sources
+
+    def _report_progress(self) -> None:
+        """Report how much is on the target, by the ends of its logs."""
+        topics = [target.plan for target in self._filling]
+        numbers = {topic.target: range(topic.target_partitions) for topic in topics}
+        wanted = [(name, number) for name, some in numbers.items() for number in some]
+        with suppress(ArchiverError):  # whoever fills will say what is wrong
+            ends, _ = self._ask(lambda client: client.offsets_each(wanted))
+            before = sum(sum(target.first_offsets.values()) for target in self._filling)
+            done = sum(end.high_watermark for end in ends.values()) - before
+            total = sum(topic.records for topic in topics)
+            self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._eta.spell(done, total)}")
+
+    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
+        targets = await self._targets.prepare(client, [topic.target for topic in topics])
+        self._filling += targets
+        if self._has_one_wave:  # then fewer share the rate, where there are fewer
+            filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
+            senders = max(1, min(senders, filled))
+        return [task for target in targets for task in self._tasks(target, senders)]
+
+    def _tasks(self, target: Target, senders: int) -> list[RestoreTask]:
+        job, request = self._job, self._job.request
+        return [
+            RestoreTask(
+                restore_id=job.restore_id,
+                storage=job.storage,
+                kafka=job.kafka,
+                source_topic=target.plan.source,
+                source_life=target.plan.life,
+                target_topic=target.plan.target,
+                target_topic_id=target.topic_id,
+                target_cluster_id=job.cluster_id,
+                partition=partition.partition,
+                parts=partition.planned_parts,
+                selection=partition.selection,
+                selection_digest=partition.selection_digest,
+                wanted=wanted_records(partition),
+                skips_damage=request.skips_damage,
+                reads_again=request.reads_again,
+                appends=target.plan.appends,
+                batch_bytes=target.limits.records,
+                sent_bytes=target.limits.sent,
+                rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
+            )
+            for partition in target.plan.partitions
+            if not partition.problem
+        ]
+
+    def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
+        """Set the archived configs of topics that are whole, and report all topics, also when the configs cannot be set now."""
+        topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
+        topic_ids = {target.plan.target: target.topic_id for target in self._filling}
+        filled = filled_topics(topics, reports, self._read_back)
+        whole = {name for name, one in filled.items() if one.is_whole}
+        try:
+            finishes = self._ask(
+                lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
+            )
+            finished = set(self._targets.finished(topic_ids))
+        except ArchiverError as error:
+            finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
+        return [
+            report_topic(
+                filled[topic.target],
+                finishes.get(topic.target, Finish()),
+                self._job.request,
+                cluster=self._job.kafka.for_tools(),
+                is_finished=topic.target in finished,
+                left_out_filling=self._targets.left_out(topic.target),
+            )
+            for topic in topics
+        ]
+
+
+def remember_notes(archive: Archive, restore_id: str) -> None:
+    """Note in the index how many facts a restore has, so that `verify` notices when some are deleted. The restore is whole without."""
+    with suppress(ArchiverError):
+        counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
+        share_entries(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
+
+
+def _weight(task: RestoreTask) -> int:
+    return len(task.parts)
+
+
+def _objects(topic: TopicPlan) -> int:
+    return sum(len(partition.parts) for partition in topic.partitions)

@@ -1,0 +1,283 @@
+"""The index of facts on a real S3: what is asked of the store with it, and without, and when it is wrong."""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from archiver.archive.handle import Archive
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index, merge_index, read_index
+from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
+from archiver.archive.listing import list_segments
+from archiver.config.model import StorageConfig
+from archiver.store.port import ObjectKind
+from archiver.store.s3 import S3Store
+from tests.support.brokers import Broker, Bucket, GivenS3
+from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.raw_produce import produce_raw
+from tests.support.records import NOW_MS, Rec
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
+from tests.support.segments import facts_of
+from tests.support.service import eventually, running, service_config, until_archived
+
+pytestmark = pytest.mark.s3
+
+LAYOUT = Layout("an/archive")
+SEGMENTS = 40
+
+
+class Site:
+    """An archive behind a proxy that counts requests."""
+
+    def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
+        self.proxy = proxy
+        self.store = S3Store(StorageConfig(url=bucket.url, endpoint=proxy.endpoint))
+
+    def put(self, base: int, body: bytes = b"") -> IndexEntry:
+        key = SegmentKey(topic="t", partition=0, base=base)
+        content, known = body or b"segment %06d" % base, facts_of(base, base + 1)
+        etag = self.store.put_if_absent(LAYOUT.segment_key(key), content, known.to_metadata(), kind=ObjectKind.SEGMENT)
+        assert etag is not None
+        return IndexEntry(key, len(content), etag, known)
+
+    def read(self) -> tuple[Inventory, int]:
+        """The inventory, and how many HEADs it took."""
+        before = self.proxy.requests.get("HEAD", 0)
+        return read_inventory(Archive(self.store, LAYOUT), share=share_learned), self.proxy.requests.get(
+            "HEAD", 0
+        ) - before
+
+
+@pytest.fixture
+def proxied(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.s3.secret_key)
+    with FaultyS3(bucket.s3.endpoint) as proxy:
+        yield Site(bucket, proxy)
+
+
+@pytest.fixture
+def entries(proxied: Site) -> list[IndexEntry]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(proxied.put, range(SEGMENTS)))
+
+
+def test_each_segment_is_asked_for_once_and_then_never(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    without, heads = proxied.read()
+    assert heads == SEGMENTS
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
+    assert proxied.read() == (without, 0)
+
+
+def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    """One object was replaced by another of its size, one was swept, one is damaged and none is in the index."""
+    append_to_index(Archive(proxied.store, LAYOUT), entries[:-1])
+    replaced, swept, unknown = entries[1], entries[5], entries[-1]
+    proxied.store.delete([LAYOUT.segment_key(one.key) for one in (replaced, swept, unknown)])
+    again = proxied.put(1, b"SEGMENT 000001")
+    assert (again.size, again.etag == replaced.etag) == (replaced.size, False)
+    proxied.store.put_if_absent(LAYOUT.segment_key(unknown.key), b"segment 000039", {}, kind=ObjectKind.SEGMENT)
+    inventory, heads = proxied.read()
+    assert heads == 3  # and what lies before the one that was swept
+    assert [LAYOUT.segment_key(one.key) for one in inventory.damaged] == [LAYOUT.segment_key(unknown.key)]
+    assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["5-5"]
+
+    merge_index(Archive(proxied.store, LAYOUT))
+    assert proxied.read() == (inventory, 3)
+    append_to_index(Archive(proxied.store, LAYOUT), [again])
+    assert proxied.read() == (inventory, 2)
+
+
+def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    half = SEGMENTS // 2
+    append_to_index(Archive(proxied.store, LAYOUT), entries[:half])
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {}, kind=ObjectKind.FACT)
+    append_to_index(Archive(proxied.store, LAYOUT), entries[half:-3])
+    assert proxied.read()[1] == 3
+    proxied.store.delete([LAYOUT.index_key(0, 0)])
+    assert proxied.read()[1] == half + 3
+
+
+def test_writers_that_append_and_merge_at_once_lose_no_generation(proxied: Site, entries: Sequence[IndexEntry]) -> None:
+    start = threading.Barrier(4)
+
+    def write(number: int) -> None:
+        start.wait(20)
+        for entry in entries[number::4]:
+            append_to_index(Archive(proxied.store, LAYOUT), [entry])
+        merge_index(Archive(proxied.store, LAYOUT))
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, number) for number in range(4)]:
+            done.result()
+    plain, heads = proxied.read()
+    assert heads < SEGMENTS  # what is appended while others merge is in a generation that nobody reads
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
+    merge_index(Archive(proxied.store, LAYOUT))
+    assert proxied.read() == (plain, 0)
+
+
+def test_a_reader_without_the_right_to_put(proxied: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(proxied.put, range(200)))
+    with caplog.at_level(logging.INFO, "archiver"), proxied.proxy.failing(Fault.DENIED, "PUT"):
+        plain, heads = proxied.read()
+    assert heads == 200
+    assert caplog.messages == []
+    assert proxied.read() == (plain, 200)
+    assert proxied.read() == (plain, 0)  # the one before had the right
+
+
+def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
+    proxied: Site, entries: Sequence[IndexEntry], caplog: pytest.LogCaptureFixture
+) -> None:
+    append_to_index(Archive(proxied.store, LAYOUT), entries)
+    proxied.store.delete([LAYOUT.index_key(0, 0)])
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {}, kind=ObjectKind.FACT)
+    with caplog.at_level(logging.INFO, "archiver"):
+        assert proxied.read()[1] == SEGMENTS
+    assert len([text for text in caplog.messages if "index of facts" in text]) == 1
+
+
+# --- who writes it
+
+
+def send(broker: Broker, topic: str, batches: int) -> None:
+    rows = [Rec(at, NOW_MS, 0, b"k", b"value %d" % at) for at in range(10)]
+    produce_raw(broker.bootstrap, topic, [encode(batch_of(rows))] * batches, 0)
+
+
+def unknown_to_index(site: ArchiveSite) -> tuple[int, int]:
+    """How many segments there are, and how many of them the index does not know as they are."""
+    store = S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    listing = list_segments(Archive(store, Layout()))
+    index = read_index(Archive(store, Layout()))
+    inventory = read_inventory(Archive(store, Layout()))
+    truth = {one.object_key: one.facts for parts in inventory.partitions.values() for one in parts[0].segments}
+    unknown = 0
+    for (topic, life, _), listed in listing.partitions.items():
+        known = index.of((topic, life))
+        for one, row in zip(listed, known.find(listed).tolist(), strict=True):
+            unknown += row < 0
+            assert row < 0 or known.entries.facts(row) == truth[one.item.key]
+    return len(listing.segments), unknown
+
+
+@pytest.mark.kafka
+def test_a_backup_tells_what_it_has_put(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    for _ in range(2):
+        send(broker_41, topic, 3)
+        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+    assert unknown_to_index(site) == (6, 0)
+
+
+@pytest.mark.kafka
+def test_an_index_that_cannot_be_written_harms_no_backup(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    send(broker_41, topic, 3)
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("nothing works")
+
+    monkeypatch.setattr("archiver.backup.indexer.append_to_index", refuse)
+    with archive_site(bucket, tmp_path) as site:
+        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+        assert unknown_to_index(site) == (3, 3)
+
+
+@pytest.mark.kafka
+def test_a_service_writes_the_index_when_it_is_stopped(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    send(broker_41, topic, 3)
+    with running(site, service_config(site, broker_41.bootstrap, topic)) as instance:
+        eventually(instance.is_ready)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        assert instance.stop() == 0
+    segments, unknown = unknown_to_index(site)
+    assert segments > 0
+    assert unknown == 0
+
+
+# --- what a backup that was killed has put
+
+
+def notes_of(site: ArchiveSite, *options: str) -> str:
+    """What `verify` says beside its result: notes, and what it logs."""
+    done = site.run("verify", *options)
+    assert done.returncode == 0
+    return "".join(line for line in (done.stdout + done.stderr).splitlines(keepends=True) if "control/index/" in line)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("puts_more", [pytest.param(False, marks=pytest.mark.long), True])
+def test_the_next_backup_brings_in_what_a_killed_one_has_put(
+    broker_41: Broker, topic: str, site: ArchiveSite, puts_more: bool
+) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    site.write_config(broker_41.bootstrap, topic, records=10)
+    send(broker_41, topic, 3)
+    assert site.run("backup", "--until-end").returncode == 0
+    send(broker_41, topic, 15)
+    killed = site.command("backup", "--until-end", ARCHIVER_FAILPOINT="segment.put:15")
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert unknown_to_index(site) == (18, 15)
+    assert notes_of(site) == ""
+    assert "15 objects are in no file of the index" in notes_of(site, "--verbose")
+    if puts_more:
+        send(broker_41, topic, 2)
+    assert site.run("backup", "--until-end").returncode == 0
+    assert unknown_to_index(site) == (20, 0) if puts_more else (18, 0)
+    assert notes_of(site, "--verbose") == ""
+
+
+@pytest.mark.kafka
+def test_a_service_brings_in_what_a_killed_one_has_put(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """While it runs."""
+    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
+    send(broker_41, topic, 5)
+    config = service_config(site, broker_41.bootstrap, topic, segment={"records": 10})
+    with running(site, config) as instance:
+        eventually(instance.is_ready)
+        until_archived(site, java_oracle, broker_41.bootstrap, topic)
+        instance.kill()
+    segments, unknown = unknown_to_index(site)
+    assert unknown == segments > 0
+    with running(site, config):
+        eventually(lambda: unknown_to_index(site)[1] == 0)
+
+
+@pytest.mark.kafka
+def test_a_backup_asks_for_nothing_that_the_index_knows(
+    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path
+) -> None:
+    """It reads the index once, and lists no partition for it."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    with FaultyS3(bucket.s3.endpoint) as proxy:
+        s3 = GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key)
+        with archive_site(Bucket(s3, bucket.name), tmp_path) as site:
+            counts = []
+            for _ in range(4):
+                send(broker_41, topic, 3)
+                proxy.requests.clear()
+                assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
+                counts.append(dict(proxy.requests))
+    assert counts[-1]["HEAD"] == counts[-2]["HEAD"]
+    assert counts[-1]["GET"] == counts[-2]["GET"] + 1  # there is one file more

@@ -1,0 +1,223 @@
+"""Where archive and log part: real brokers whose logs are cut by hand, and grow again with other records."""
+
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.archive.catalog import find_topic
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.plain_records import read_records
+from archiver.archive.topics import Branch, Stretch
+from archiver.backup.cut_back import find_branch
+from archiver.codec.batch import decode_batches
+from archiver.config.model import ArchiverConfig
+from archiver.demo.sandbox import KafkaBroker
+from archiver.errors import KafkaError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.fetch import FetchTarget, fetch
+from archiver.process.workers import Workers
+from archiver.store.port import ObjectKind
+from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.cluster import cut_log, log_folder
+from tests.support.frames import records_of
+from tests.support.kafka_topics import batches_in, create_topic, with_client
+from tests.support.memory_store import CountingStore, StoredObject
+from tests.support.raw_produce import produce_raw
+from tests.support.records import NOW_MS, Rec
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
+from tests.support.segments import facts_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+LAYOUT = Layout("p")
+ROOT = [Stretch(0, 0, None)]
+PER_BATCH = 10
+Log = dict[int, tuple[int, bytes]]  # base offset of a batch -> its leader epoch, its bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A topic on a broker, and an archive of it that has facts and no bodies."""
+
+    broker: Broker
+    topic: str
+    store: CountingStore
+
+    def send(self, partition: int, count: int, text: bytes) -> None:
+        """Small batches, so that there are many places to cut."""
+        records = [Rec(at, NOW_MS, 0, b"k", b"%s %d" % (text, at)) for at in range(PER_BATCH)]
+        produce_raw(self.broker.bootstrap, self.topic, [encode(batch_of(records))] * (count // PER_BATCH), partition)
+
+    def log(self, partition: int, from_offset: int = 0, epoch: int = -1) -> Log:
+        target = FetchTarget(
+            topic=self.topic, topic_id="", partition=partition, offset=from_offset, last_fetched_epoch=epoch
+        )
+
+        async def body(client: KafkaClient) -> Log:
+            (found,) = await fetch(
+                client, 1, [target], max_bytes=10**7, partition_bytes=10**7, max_wait_ms=0, min_bytes=0
+            )
+            assert found.error is None, found
+            return {base: (struct.unpack_from(">i", raw, 12)[0], raw) for base, _, raw in batches_in(found.records)}
+
+        return with_client(self.broker.bootstrap, body)
+
+    def archive(self, partition: int, base: int, next_offset: int, life: int = 0, epoch: int | None = None) -> None:
+        """Put the facts of one segment as a backup would have stated them."""
+        found = self.log(partition)[next_offset - 1 - (next_offset - 1) % PER_BATCH][0] if epoch is None else epoch
+        facts = replace(facts_of(base, next_offset), leader_epoch=found)
+        key = SegmentKey(topic=self.topic, life=life, partition=partition, base=base)
+        assert self.store.put_if_absent(LAYOUT.segment_key(key), b"", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+
+    def branch(self, partition: int, lineage: list[Stretch] = ROOT, log_start: int = 0) -> Branch:
+        async def body(client: KafkaClient) -> Branch:
+            return await find_branch(
+                client,
+                Archive(self.store, LAYOUT),
+                pool=Workers(1, "branch"),
+                topic=self.topic,
+                partition=partition,
+                lineage=lineage,
+                log_start=log_start,
+            )
+
+        return with_client(self.broker.bootstrap, body)
+
+
+def restart(broker: KafkaBroker, topic: str, ends: Mapping[int, int | None]) -> None:
+    """Stop, cut each log (None: lose it), start: the broker leads on in a new epoch, once it leads at all."""
+    broker.stop()
+    for partition, end in ends.items():
+        if end is None:
+            shutil.rmtree(log_folder(broker, topic, partition))
+        else:
+            cut_log(broker, topic, partition, end)
+    broker.start()
+    with_client(broker.bootstrap, lambda client: client.offsets([(topic, partition) for partition in ends]))
+
+
+# Archived: three segments, each ending in an epoch of its own. Where the log was cut -> where the two are seen to part.
+CUTS = {90: 90, 70: 70, 60: 60, 40: 35, 20: 20, 0: 0, None: 0, 100: 100}
+BOUNDS = ((0, 35), (35, 70), (70, 100))
+
+
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
+def test_the_branch_is_where_the_logs_part(new_broker: StartBroker, topic: str, version: str) -> None:
+    broker = new_broker(version)
+    partitions = dict(enumerate(CUTS))
+    create_topic(broker.bootstrap, topic, len(partitions), KEEP_ALL)
+    ground = Ground(broker, topic, CountingStore())
+    for count in (40, 40, 20):  # epochs begin at 0, 40 and 80
+        for partition in partitions:
+            ground.send(partition, count, b"old")
+        restart(broker, topic, dict.fromkeys(partitions, 100))
+    for partition in partitions:
+        for bounds in BOUNDS:
+            ground.archive(partition, *bounds)
+    before = {partition: ground.log(partition) for partition in partitions}
+    epochs = [before[0][base][0] for base in (30, 60, 90)]
+    assert epochs == sorted(set(epochs))
+    unchanged = {partition: ground.branch(partition) for partition in partitions}
+    assert set(unchanged.values()) == {Branch(offset=100, leader_epoch=epochs[2])}
+
+    restart(broker, topic, partitions)
+    for partition in partitions:
+        assert ground.branch(partition).offset == CUTS[partitions[partition]]  # before anything else is written
+        ground.send(partition, 120, b"new")
+    for partition, end in partitions.items():
+        after = ground.log(partition)
+        parted = min(base for base in after if before[partition].get(base) != after[base])
+        assert parted == (end or 0)
+        branch = ground.branch(partition)
+        assert branch.offset == CUTS[end] <= parted
+        going_on = ground.log(partition, branch.offset, branch.leader_epoch)  # the broker sees no divergence there
+        assert {base: raw for base, raw in after.items() if base + PER_BATCH > branch.offset} == going_on
+    check_what_is_unknown(ground, list(CUTS).index(60), before[0])
+    check_the_log_start(ground)
+    check_a_second_cut(broker, ground, list(CUTS).index(60))
+
+
+def check_what_is_unknown(ground: Ground, partition: int, before: Log) -> None:
+    """A segment without an epoch, or damaged, tells nothing: the branch lies lower, and is still true."""
+    store = CountingStore()
+    alone = replace(ground, store=store)
+    alone.archive(partition, 0, 35, epoch=before[30][0])
+    alone.archive(partition, 35, 70, epoch=-1)
+    alone.archive(partition, 70, 100, epoch=before[90][0])
+    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
+    assert store.heads == 3
+    broken = LAYOUT.segment_key(SegmentKey(topic=ground.topic, partition=partition, base=70))
+    store.objects[broken] = StoredObject(b"", {}, store.objects[broken].last_modified)
+    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
+    future = replace(ground, store=CountingStore())
+    for bounds in BOUNDS:
+        future.archive(partition, *bounds, epoch=99)  # above all that the broker knows: its answer is undefined
+    assert future.branch(partition) == Branch(offset=0)
+    assert future.branch(partition, log_start=30) == Branch(offset=30)
+    assert replace(ground, store=CountingStore()).branch(partition, log_start=30) == Branch(offset=0)
+
+
+def check_the_log_start(ground: Ground) -> None:
+    """Nobody can archive again what the log has lost: the branch is not below its start."""
+    admin = AdminClient({"bootstrap.servers": ground.broker.bootstrap})
+    for end, start, offset in ((20, 50, 50), (None, 110, 100), (90, 50, 90)):
+        partition = list(CUTS).index(end)
+        (deleted,) = admin.delete_records([TopicPartition(ground.topic, partition, start)]).values()
+        deleted.result(30)
+        assert ground.branch(partition, log_start=start).offset == offset
+
+
+def check_a_second_cut(broker: KafkaBroker, ground: Ground, partition: int) -> None:
+    """The second cut lies below the first: what the child life has is no longer the log's, nor the parent's end."""
+    lineage = [Stretch(0, 0, 60), Stretch(1, 60, None)]
+    ground.archive(partition, 60, 90, life=1)
+    before = ground.store.heads
+    assert ground.branch(partition, lineage).offset == 90
+    assert ground.store.heads == before + 1
+    restart(broker, ground.topic, {partition: 50})
+    ground.send(partition, 60, b"newer")
+    branch = ground.branch(partition, lineage)
+    assert branch.offset == 50
+    assert ground.log(partition, branch.offset, branch.leader_epoch)
+
+
+@pytest.mark.s3
+def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
+    """Backup, cut, backup, and once more: two logs cut at once, one a second time and lower, one never."""
+    broker = new_broker(KAFKA_41)
+    create_topic(broker.bootstrap, topic, 3, KEEP_ALL)
+    ground = Ground(broker, topic, CountingStore())
+    rounds: list[dict[int, int | None]] = [{}, {0: 40, 1: None}, {0: 20}]
+    for number, ends in enumerate(rounds):
+        restart(broker, topic, {**dict.fromkeys(range(3), 1000), **ends})
+        for partition in range(3):
+            ground.send(partition, 60 + 30 * number, b"round %d" % number)
+        assert errors_of(site.back_up(broker.bootstrap, topic, records=35)) == {}
+    store, layout = open_archive(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
+    found = find_topic(Archive(store, layout), topic)
+    assert (found.life, found.other_lives) == (2, ())
+    archived = list(read_records(store, found, report_problem=pytest.fail))
+    for partition in range(3):
+        log = values_in(ground, partition)
+        assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
+    kept = read_records(store, find_topic(Archive(store, layout), topic, 0), partition=0, report_problem=pytest.fail)
+    assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
+
+
+def values_in(ground: Ground, partition: int) -> list[tuple[int, str]]:
+    log = b"".join(raw for _, raw in ground.log(partition).values())
+    return [(record.offset, (record.value or b"").decode()) for record in records_of(decode_batches(log, 0).frame)]
+
+
+def test_a_topic_that_is_not_there_is_an_error(broker_41: Broker, topic: str) -> None:
+    ground = Ground(broker_41, topic, CountingStore())
+    ground.archive(0, 0, 10, epoch=0)
+    with pytest.raises(KafkaError, match=topic):
+        ground.branch(0)

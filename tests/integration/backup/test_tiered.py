@@ -1,0 +1,291 @@
+"""Tiered storage whose reads are slow or fail: a broker then answers without records, without an error, and with a valid end."""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin._acl import AclOperation as Op
+from confluent_kafka.admin._resource import ResourceType as Kind
+
+import archiver.backup.fetching
+import archiver.kafka.log_reader
+from archiver.backup.run import run_backup
+from archiver.config.model import ArchiverConfig
+from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.errors import TargetError
+from archiver.kafka.calls import ListOffsetsCall
+from archiver.restore.request import Existing
+from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41
+from tests.support.cluster import broker_cluster
+from tests.support.foreign_reader import read_partitions, read_segments
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
+from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
+from tests.support.service import eventually, running, service_config, until_archived
+from tests.support.target_topics import archived, log_of, records_of, restored, set_configs
+from tests.support.tiered import FAIL, TIERED, TIERED_AND_LOCAL, RemoteTier, earliest_local, until_local_from
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+COUNT = 4000  # records of 1 KB: three segments in the remote tier, and one on the broker's own disk
+LONGER_THAN_BROKERS_WAIT_MS = 1500
+VERY_SLOW_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class TieredBroker:
+    broker: KafkaBroker
+    tier: RemoteTier
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def fill(self, topic: str, configs: dict[str, str] | None = None) -> None:
+        """Most of what is written is in the remote tier then, and nowhere else."""
+        create_topic(self.bootstrap, topic, configs=KEEP_ALL | (configs or TIERED))
+        produce_values(self.bootstrap, topic, VALUES)
+        if configs is None:
+            until_local_from(self.broker, topic, COUNT // 2)
+
+
+VALUES = [random.Random(number).randbytes(1022) for number in range(COUNT)]  # a restore compresses
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredBroker]:
+    with tiered_broker(tmp_path_factory, KAFKA_41) as started:
+        yield started
+
+
+@contextmanager
+def tiered_broker(tmp_path_factory: pytest.TempPathFactory, version: str) -> Iterator[TieredBroker]:
+    folder, jars = tmp_path_factory.mktemp("tiered"), fetch_kafka(version, CACHE)
+    tier = RemoteTier(folder / "tier", jars)
+    with KafkaBroker(jars, folder / "broker", properties=tier.broker_properties()) as broker:
+        yield TieredBroker(broker, tier)
+
+
+@pytest.fixture
+def tiered(started: TieredBroker) -> Iterator[TieredBroker]:
+    """Its reads are quick before and after each test."""
+    started.tier.behave()
+    yield started
+    started.tier.behave()
+
+
+@contextmanager
+def mended_after(tiered: TieredBroker, topic: str, reads: int) -> Iterator[None]:
+    """No read ends until so many more have been begun."""
+    tiered.tier.behave(VERY_SLOW_MS)
+    begun, served = tiered.tier.reads(topic), tiered.tier.reads(topic, served=True)
+
+    def mend() -> None:
+        eventually(lambda: tiered.tier.reads(topic) >= begun + reads, f"{topic}: nobody reads the remote tier")
+        assert tiered.tier.reads(topic, served=True) == served
+        tiered.tier.behave()
+
+    with ThreadPoolExecutor(1) as pool:
+        mended = pool.submit(mend)
+        yield
+        mended.result()
+
+
+def test_until_end_waits_for_a_slow_tier(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    tiered.fill(topic)
+    site.write_config(tiered.bootstrap, topic)
+    with mended_after(tiered, topic, reads=6):
+        done = site.run("backup", "--until-end")
+    assert (done.returncode, done.stderr.count("defect")) == (0, 0), done.stderr
+    assert read_partitions(site.bucket, topic) == java_oracle.consume(tiered.bootstrap, topic).records
+    assert len(read_partitions(site.bucket, topic)[0]) == COUNT
+
+
+@pytest.mark.parametrize("order", [LONGER_THAN_BROKERS_WAIT_MS, VERY_SLOW_MS, FAIL])
+def test_until_end_passes_over_nothing_that_is_in_the_tier(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, order: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition ends with an error that names the tier, and its position is where the records are."""
+    tiered.fill(topic)
+    create_topic(tiered.bootstrap, f"{topic}.near", configs=KEEP_ALL)
+    produce_values(tiered.bootstrap, f"{topic}.near", VALUES[:10])
+    tiered.tier.behave(order)
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
+        reports = site.back_up(tiered.bootstrap, f"{topic}.*")
+    far, near = reports[topic, 0], reports[f"{topic}.near", 0]
+    assert far.error is not None
+    assert (far.error.exit_code, far.position) == (4, 0)
+    if order != FAIL:
+        assert f"nothing comes at offset 0, though the end is {COUNT}; it lies in the remote tier" in str(far.error)
+        assert "remote.fetch.max.wait.ms" in str(far.error)
+    assert (near.error, near.written.records) == (None, 10)
+    assert read_segments(site.bucket, topic) == []
+    assert site.verify(tiered.bootstrap, [topic, f"{topic}.near"]).is_whole
+
+    tiered.tier.behave()
+    assert site.back_up(tiered.bootstrap, topic)[topic, 0].written.records == COUNT
+
+
+@pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
+def test_what_is_in_the_tier_counts_as_bytes_that_nobody_knows(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, asked: dict[str, int]
+) -> None:
+    """Behind such records none go that could have the brokers delete the oldest; without a limit they do."""
+    archived(tiered.broker, topic, site, records_of(20))
+    tiered.fill(f"{topic}.back")
+    ask: dict[str, Any] = {"existing": Existing.APPEND, **asked}
+    assert earliest_local(tiered.broker, f"{topic}.back") > 0
+    set_configs(tiered.broker, f"{topic}.back", retention_bytes=str(COUNT * 1024 + 2_000_000))
+    with pytest.raises(
+        TargetError, match=r"how many bytes it has now is not known \(a part of it is in the remote tier"
+    ):
+        restored(site, tiered.broker, topic, **ask)
+    assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT)
+    set_configs(tiered.broker, f"{topic}.back", retention_bytes="-1")
+    assert restored(site, tiered.broker, topic, **ask).errors == ()
+    assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT + 20)
+
+
+def test_what_is_on_the_brokers_own_disk_too_waits_for_no_tier(
+    tiered: TieredBroker, topic: str, site: ArchiveSite
+) -> None:
+    tiered.fill(topic, TIERED_AND_LOCAL)
+    tiered.tier.behave(VERY_SLOW_MS)
+    assert site.back_up(tiered.bootstrap, topic)[topic, 0].written.records == COUNT
+    assert (earliest_local(tiered.broker, topic), tiered.tier.reads(topic)) == (0, 0)
+
+
+def test_a_tier_that_brokers_do_not_tell_of(
+    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They know no local start, as those with a tier of another make. Then configs tell; and where those may not be read, nothing."""
+    tier = RemoteTier(tmp_path / "tier", fetch_kafka(KAFKA_41, CACHE))
+    broker = SecureBroker(tier.jars, tmp_path / "broker", Certificates.make(tmp_path / "keys"))
+    broker._properties |= tier.broker_properties()
+    with broker:
+        TieredBroker(broker, tier).fill(topic)
+        tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
+        monkeypatch.setattr(ListOffsetsCall, "highest", 7)
+        monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
+        kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
+        config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})
+        for rights, told in (
+            ([Op.READ], f"grant this user DescribeConfigs on topic {topic}"),
+            ([Op.READ, Op.DESCRIBE_CONFIGS], "it may lie in a remote tier (remote.storage.enable)"),
+        ):
+            broker.grant(*((Kind.TOPIC, topic, right) for right in rights))
+            found, _ = run_backup(config, lambda _: None)
+            (report,) = found.partitions
+            assert (report.position, report.written.records) == (0, 0)
+            assert told in str(report.error)
+        tier.behave()
+        found, _ = run_backup(config, lambda _: None)
+        assert found.partitions[0].written.records == COUNT
+
+
+def test_a_continuous_backup_names_what_does_not_come_and_gets_on(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """And the other topics of the broker do not wait for it."""
+    tiered.fill(topic)
+    near = f"{topic}.near"
+    create_topic(tiered.bootstrap, near, configs=KEEP_ALL)
+    tiered.tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
+    with running(site, service_config(site, tiered.bootstrap, f"{topic}.*", group=topic)) as instance:
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1, "no gauge tells of it")
+        assert instance.value("archiver_lag_offsets", topic=topic) == COUNT
+        assert instance.value("archiver_retries_total", effect="fetch", cause="EMPTY") > 0
+        eventually(lambda: f"{topic}-0: nothing comes at offset 0, though the end is {COUNT}; it lies" in instance.log)
+        assert read_segments(site.bucket, topic) == []
+
+        produce_values(tiered.bootstrap, near, VALUES[:100])
+        until_archived(site, java_oracle, tiered.bootstrap, near, timeout_s=8)
+        assert instance.value("archiver_partitions_failing", topic=near) == 0
+
+        tiered.tier.behave()
+        until_archived(site, java_oracle, tiered.bootstrap, topic)
+        eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 0)
+        assert instance.stop() == 0
+
+
+def test_a_comparison_waits_for_a_slow_tier(
+    tiered: TieredBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiered.fill(topic)
+    site.back_up(tiered.bootstrap, topic)
+    with mended_after(tiered, topic, reads=5):
+        found = site.verify(tiered.bootstrap, [topic], against_kafka=True)
+    assert (found.compared, found.problems, found.errors) == (COUNT, [], [])
+
+    tiered.tier.behave(VERY_SLOW_MS)
+    monkeypatch.setattr(archiver.kafka.log_reader, "_PATIENCE_S", 4.0)
+    found = site.verify(tiered.bootstrap, [topic], against_kafka=True)
+    assert not found.problems
+    ((error, exit_code),) = [(one.error, one.exit_code) for one in found.errors]
+    assert exit_code == 4
+    assert f"{topic}-0 cannot be read at offset 0; it lies in the remote tier" in error
+
+
+def test_what_was_restored_is_read_back_from_a_slow_tier(tiered: TieredBroker, topic: str, site: ArchiveSite) -> None:
+    tiered.fill(topic)
+    site.back_up(tiered.bootstrap, topic)
+    back = f"{topic}.back"
+    create_topic(tiered.bootstrap, back, configs=KEEP_ALL | TIERED)
+    asked: dict[str, Any] = {
+        "topics": topic,
+        "rename": [f"{topic}={back}"],
+        "existing": Existing.APPEND,
+        "restore_id": "one",
+    }
+    (first,) = site.restore(tiered.bootstrap, **asked).topics
+    assert not first.errors
+    until_local_from(tiered.broker, back, COUNT // 2)
+    with mended_after(tiered, back, reads=5):
+        (again,) = site.restore(tiered.bootstrap, **asked, reads_again=True).topics
+    assert not again.errors
+
+
+def test_followers_that_read_from_a_slow_tier(
+    site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("cluster")
+    tier = RemoteTier(folder / "tier", fetch_kafka(KAFKA_41, CACHE))
+    racks = {node: {"broker.rack": f"rack-{node}"} for node in (1, 2)}
+    selector = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    with broker_cluster(folder, 2, of_node=racks, **dict[str, Any](tier.broker_properties(2) | selector)) as cluster:
+        cluster.create_topic(topic, [[1, 2]], TIERED)
+        produce_values(cluster.bootstrap, topic, VALUES)
+        for node in cluster.nodes.values():
+            until_local_from(node, topic, COUNT // 2)
+        config = site.config(cluster.bootstrap, [topic])
+        config["kafka"]["client.rack"] = "rack-2"
+        (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+        tiered = TieredBroker(cluster.nodes[1], tier)
+        with mended_after(tiered, topic, reads=6):
+            done = site.run("backup", "--until-end", "--verbose")
+        assert done.returncode == 0, done.stderr
+        assert read_partitions(site.bucket, topic) == java_oracle.consume(cluster.bootstrap, topic).records
+
+
+@pytest.mark.long
+def test_a_broker_that_waits_as_long_as_it_is_asked_to(
+    tmp_path_factory: pytest.TempPathFactory, topic: str, site: ArchiveSite
+) -> None:
+    """Before Kafka 3.8 the wait for a remote read is the request's: slow reads are no trouble, but take their time."""
+    with tiered_broker(tmp_path_factory, KAFKA_37) as tiered:
+        tiered.fill(topic)
+        tiered.tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
+        assert errors_of(site.back_up(tiered.bootstrap, topic)) == {}
+        assert len(read_partitions(site.bucket, topic)[0]) == COUNT
+        assert site.verify(tiered.bootstrap, [topic], against_kafka=True).compared == COUNT

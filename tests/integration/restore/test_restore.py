@@ -1,0 +1,811 @@
+"""Restore against real brokers and a real S3: what stands on the target, whatever comes between. Kills: tests/faults/test_restore_kills.py."""
+
+import asyncio
+import gc
+import random
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import archiver.kafka.admin
+import archiver.restore.partition_restore
+import archiver.restore.sending
+import archiver.spark.repartition
+import archiver.spark.restore_job
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.topics import record_topic
+from archiver.codec.selection import TopicSelection
+from archiver.config.model import StorageConfig
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
+from archiver.kafka.admin import KafkaAdmin, ToCreate
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal
+from archiver.kafka.configs import topic_configs
+from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
+from archiver.restore.partition_restore import run_task
+from archiver.restore.report import RestoreResult
+from archiver.restore.request import Retention
+from archiver.restore.task import RestoreTask, TaskReport
+from archiver.store.s3 import open_store
+from tests.support.brokers import Broker, StartBroker
+from tests.support.bucket_archive import put_false_entry
+from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import (
+    add_partitions,
+    create_topic,
+    delete_topic,
+    produce_values,
+    settings_of,
+    with_client,
+)
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
+from tests.support.raw_produce import produce_raw, produce_records
+from tests.support.records import NOW_MS, Rec, generate
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+Partitions = dict[int, list[Rec]]
+LONG_AGO_MS = NOW_MS - 400 * 86_400_000  # older than brokers remember producers
+
+
+def fill(
+    broker: Broker, topic: str, sizes: Sequence[int], configs: Mapping[str, str] = KEEP_ALL, first_ms: int = NOW_MS
+) -> Partitions:
+    """A topic with so many records in each partition; timestamps and values tell them apart."""
+    create_topic(broker.bootstrap, topic, len(sizes), configs)
+    written: Partitions = {}
+    for partition, size in enumerate(sizes):
+        rows = [Rec(at, first_ms + at, 0, b"k%d" % at, b"%d of %d" % (at, partition)) for at in range(size)]
+        produce_records(broker.bootstrap, topic, rows, size=50, partition=partition)
+        written[partition] = rows
+    return written
+
+
+def archived(
+    broker: Broker, topic: str, site: ArchiveSite, sizes: Sequence[int], records: int = 100, first_ms: int = NOW_MS
+) -> Partitions:
+    written = fill(broker, topic, sizes, first_ms=first_ms)
+    site.back_up(broker.bootstrap, topic, records=records)
+    return written
+
+
+def on_target(oracle: JavaOracle, broker: Broker, topic: str) -> Partitions:
+    return dict(oracle.consume(broker.bootstrap, topic).records)
+
+
+def configs_of(broker: Broker, topic: str, *, own: bool = False) -> dict[str, str]:
+    found = with_client(broker.bootstrap, lambda client: topic_configs(client, topic))
+    return dict(found.own if own else found.effective)
+
+
+# --- what is created
+
+
+def test_partitions_and_names_are_kept(broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle) -> None:
+    names = [f"{topic}.{name}" for name in ("one", "two", "other")]
+    written = [fill(broker, name, sizes) for name, sizes in zip(names, ([30, 0, 250, 0], [5], [5]), strict=True)]
+    site.back_up(broker.bootstrap, f"{topic}[.].*", records=100)
+    result = site.restore(
+        broker.bootstrap, topics=rf"{topic}\.(one|two)", rename=[f"{name}={name}.b" for name in names[:2]]
+    )
+    assert [(one.source, one.target, len(one.partitions)) for one in result.topics] == [
+        (names[0], f"{names[0]}.b", 4),
+        (names[1], f"{names[1]}.b", 1),
+    ]
+    assert on_target(java_oracle, broker, f"{names[0]}.b") == written[0]
+    assert on_target(java_oracle, broker, f"{names[1]}.b") == written[1]
+
+
+def test_configs_while_it_fills_and_afterwards(
+    broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, java_oracle: JavaOracle
+) -> None:
+    own = {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": "123456",
+        "retention.ms": "86400000",
+        "segment.ms": "3600000",
+    }
+    fill(broker, topic, [20], own)
+    source = on_target(java_oracle, broker, topic)[0]
+    site.back_up(broker.bootstrap, topic)
+    during: dict[str, str] = {}
+
+    def look_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        during.update(configs_of(broker, f"{topic}.back"))
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
+    (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert (during["cleanup.policy"], during["message.timestamp.type"]) == ("delete", "CreateTime")
+    assert (during["retention.ms"], during["retention.bytes"]) == ("-1", "-1")
+    after = configs_of(broker, f"{topic}.back", own=True)
+    assert after == own | {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert f"--entity-name {topic}.back --alter --add-config retention.ms=86400000" in restored.retention_command
+    assert restored.retention_command.endswith(" --delete-config retention.bytes")
+    assert restored.left_out_configs == ()
+    target = on_target(java_oracle, broker, f"{topic}.back")[0]
+    assert target == [replace(record, timestamp_type=0) for record in source]
+
+
+@pytest.mark.parametrize("where", ["key and value", "headers"])
+def test_large_records_pass_where_the_broker_allows_less(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, where: str
+) -> None:
+    """The source topic took them by its own limit, which is small again when the backup comes."""
+    content = random.Random(1).randbytes(5_000_000)
+    record = (
+        Rec(0, NOW_MS, 0, b"k", content)
+        if where == "key and value"
+        else Rec(0, NOW_MS, 0, b"", b"", ((b"h", content),))
+    )
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce_raw(broker.bootstrap, topic, [encode(batch_of([record]))])
+    alter = KafkaAdmin(settings_of(broker.bootstrap)).alter_topic_configs
+    asyncio.run(alter(topic, set_to={"max.message.bytes": "100000"}))
+    site.back_up(broker.bootstrap, topic)
+    (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert [one.error for one in restored.errors] == []
+    assert on_target(java_oracle, broker, f"{topic}.back") == {0: [record]}
+
+
+def test_a_recreated_topic_comes_back_as_it_was_last(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    archived(broker_41, topic, site, [40])
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(topic))
+    written = archived(broker_41, topic, site, [7, 3])
+    site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"])
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+
+
+# --- what is refused
+
+
+def test_a_target_with_records_is_refused(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker, topic, site, [10, 10])
+    with pytest.raises(KafkaError, match=f"{topic} is not empty.*--rename"):
+        site.restore(broker.bootstrap)
+    create_topic(broker.bootstrap, f"{topic}.narrow")
+    with pytest.raises(KafkaError, match="has 1 partition, the archive 2"):
+        site.restore(broker.bootstrap, rename=[f"{topic}={topic}.narrow"])
+
+
+def test_what_another_one_wrote_to_a_deleted_target_is_refused(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """The claims are of a topic of that name that is gone."""
+    archived(broker_41, topic, site, [20])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
+    fill(broker_41, f"{topic}.back", [5])
+    with pytest.raises(KafkaError, match=f"{topic}.back is not empty"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+
+
+def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, [1])
+    with pytest.raises(UsageError, match="no archived topic matches"):
+        site.restore(broker_41.bootstrap, topics="nothing")
+    with pytest.raises(UsageError, match="--rename of nothing"):
+        site.restore(broker_41.bootstrap, rename=["nothing=else"])
+
+
+def test_one_refused_target_keeps_all_from_being_touched(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    """Also one that would come late: more topics than are filled first."""
+    names = [f"{topic}.{number:02}" for number in range(18)]
+    for name in names:
+        fill(broker, name, [1, 1])
+    site.back_up(broker.bootstrap, f"{topic}[.].*")
+    renames = [f"{name}={name}.back" for name in names]
+    create_topic(broker.bootstrap, f"{names[16]}.back", 2)
+    fill(broker, f"{names[17]}.back", [0, 1])
+    before = configs_of(broker, f"{names[16]}.back", own=True)
+    with pytest.raises(KafkaError, match=rf"{names[17]}\.back is not empty \(partition 1\)"):
+        site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames)
+    there = with_client(broker.bootstrap, lambda client: client.describe_topics(f"{name}.back" for name in names))
+    assert sorted(there) == [f"{names[16]}.back", f"{names[17]}.back"]
+    assert configs_of(broker, f"{names[16]}.back", own=True) == before
+
+
+# --- again, and at the same time
+
+
+def test_many_topics_at_once_and_again(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them are created, two are there already, and one of those was restored before."""
+    monkeypatch.setattr(archiver.kafka.admin, "_MOST_CHANGES", 100)  # several requests for all
+    names = [f"{topic}.{number:02}" for number in range(30)]
+    created = dict.fromkeys(names, ToCreate(2, configs=KEEP_ALL))
+    assert asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).create_topics(created)) == {}
+    for name in names:
+        produce_values(broker.bootstrap, name, [name.encode(), b"more"], 1)
+    site.back_up(broker.bootstrap, f"{topic}[.].*")
+    create_topic(broker.bootstrap, f"{names[7]}.back", 2)
+    site.restore(broker.bootstrap, topics=names[3], rename=[f"{names[3]}={names[3]}.back"], restore_id="mine")
+    changed = {"retention.ms": "86400000"}
+    asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).alter_topic_configs(f"{names[3]}.back", set_to=changed))
+
+    renames = [f"{name}={name}.back" for name in names]
+    for already_there in ([names[3]], names):
+        result = site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames, restore_id="mine")
+        assert [(one.source, one.target, one.errors, one.is_finished) for one in result.topics] == [
+            (name, f"{name}.back", (), True) for name in names
+        ]
+        assert [one.source for one in result.topics if one.partitions[1].already_there] == already_there
+    for name in (names[0], names[3], names[7], names[29]):
+        assert on_target(java_oracle, broker, f"{name}.back") == on_target(java_oracle, broker, name)
+    for name in names:
+        kept = changed if name == names[3] else {"retention.ms": "-1"}
+        assert configs_of(broker, f"{name}.back", own=True) == KEEP_ALL | {"retention.bytes": "-1"} | kept
+
+
+def test_the_same_command_again_adds_nothing(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    written = archived(broker, topic, site, [300, 0, 20])
+    rename = [f"{topic}={topic}.back"]
+    first = site.restore(broker.bootstrap, rename=rename)
+    again = site.restore(broker.bootstrap, rename=rename)
+    assert first.restore_id == again.restore_id
+    assert [one.already_there for one in first.topics[0].partitions] == [0, 0, 0]
+    assert [one.already_there for one in again.topics[0].partitions] == [300, 0, 20]
+    assert [one.digest for one in first.topics[0].partitions] == [one.digest for one in again.topics[0].partitions]
+    assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+def test_a_target_is_compared_again_when_asked(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    archived(broker_41, topic, site, [120])
+    rename = [f"{topic}={topic}.back"]
+    (first,) = site.restore(broker_41.bootstrap, rename=rename).topics[0].partitions
+    assert first.target_digest == first.digest != 0
+    assert first.bytes == sum(
+        len(row.key or b"") + len(row.value or b"") for row in archive_rows(java_oracle, broker_41, topic)
+    )
+    produce_values(broker_41.bootstrap, f"{topic}.back", [b"lives on"])
+    (again,) = site.restore(broker_41.bootstrap, rename=rename, reads_again=True).topics[0].partitions
+    assert (again.error, again.target_digest, again.already_there) == ("", first.digest, 120)
+    (untouched,) = site.restore(broker_41.bootstrap, rename=rename).topics[0].partitions
+    assert (untouched.target_digest, untouched.bytes) == (None, first.bytes)
+    client = AdminClient({"bootstrap.servers": broker_41.bootstrap})
+    for deleted in client.delete_records([TopicPartition(f"{topic}.back", 0, 1)]).values():
+        deleted.result(30)
+    (told,) = site.restore(broker_41.bootstrap, rename=rename, reads_again=True).topics
+    (changed,) = told.partitions
+    deleted_below = "of offsets 0-119, which were restored, the brokers have deleted those below 1: for the topic's"
+    assert (changed.exit_code, deleted_below in changed.error, told.is_finished) == (3, True, True), changed.error
+
+
+def archive_rows(oracle: JavaOracle, broker: Broker, topic: str) -> list[Rec]:
+    return on_target(oracle, broker, topic)[0]
+
+
+def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    written = archived(broker_41, topic, site, [150, 0])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    later = [Rec(0, NOW_MS, 0, b"later", b"by a producer that is back", ())]
+    produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(later))], 0)
+    before = configs_of(broker_41, f"{topic}.back")
+    result = site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    assert [(one.error, one.records, one.already_there) for one in result.topics[0].partitions] == [
+        ("", 150, 150),
+        ("", 0, 0),
+    ]
+    assert configs_of(broker_41, f"{topic}.back") == before
+    assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
+
+
+def test_partitions_that_a_finished_target_got_since_are_the_users(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    for name in (topic, f"{topic}.other"):
+        archived(broker_41, name, site, [20])
+    request: dict[str, Any] = {"topics": f"{topic}.*", "patterns": ((r"(.*)", r"\1.back"),)}
+    site.restore(broker_41.bootstrap, **request)
+    add_partitions(broker_41.bootstrap, f"{topic}.back", 3)
+    produce_values(broker_41.bootstrap, f"{topic}.back", [b"new"], 2)
+    delete_topic(broker_41.bootstrap, f"{topic}.other.back")
+    done = [
+        (one.records, one.errors, one.is_finished)
+        for one in site.restore(broker_41.bootstrap, reads_again=True, **request).topics
+    ]
+    assert done == [(20, (), True)] * 2
+
+
+def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mapping[str, str]) -> None:
+    """Have the archive remember these configs of a topic."""
+    store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
+    record_topic(
+        Archive(store, layout),
+        topic=topic,
+        topic_id=found.topic_id,
+        cluster_id=with_client(broker.bootstrap, lambda client: client.cluster_id()),
+        partitions=1,
+        configs=configs,
+    )
+
+
+def test_configs_that_the_target_refuses_hide_nothing_else(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    other = f"{topic}.other"
+    for name in (topic, other):
+        archived(broker_41, name, site, [20])
+    # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
+    settle_configs(
+        broker_41,
+        topic,
+        site,
+        {"remote.storage.enable": "true", "segment.bytes": "1000", "cleanup.policy": "compact", "segment.ms": "5000"},
+    )
+    patterns = ((f"({topic}.*)", r"\1.back"),)
+    first, second = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (first.errors, second.errors, second.refusal) == ((), (), None)
+    assert [(one.source, one.is_finished) for one in (first, second)] == [(topic, True), (other, True)]
+    assert first.refusal is not None
+    assert (first.refusal.exit_code, str(first.refusal).count(f"{topic}.back could not be set")) == (1, 2)
+    assert "1000 for configuration segment.bytes" in str(first.refusal)
+    assert first.retention_command.endswith("--delete-config retention.ms,retention.bytes")
+    # What it does take it has, and nothing is left of the filling but retention.
+    kept = {"cleanup.policy": "compact", "segment.ms": "5000", "retention.ms": "-1", "retention.bytes": "-1"}
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept
+    # From then on they are the user's.
+    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
+    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to={"segment.ms": "7000"}))
+    again, _ = site.restore(broker_41.bootstrap, patterns=patterns).topics
+    assert (again.refusal, again.is_finished) == (None, True)
+    assert configs_of(broker_41, f"{topic}.back", own=True) == kept | {"segment.ms": "7000"}
+
+
+def test_configs_that_may_be_taken_later_are_set_by_the_same_command(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, [20])
+    settle_configs(broker_41, topic, site, {"segment.bytes": "1000", "segment.ms": "5000"})
+    alter = KafkaAdmin.alter_configs_of_topics
+
+    async def refuse_one(
+        admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]], **asked: bool
+    ) -> dict[str, Refusal]:
+        if {"segment.ms": "5000"} in changes.values():
+            return {name: KafkaTemporaryError("the controller moves") for name in changes}
+        return await alter(admin, changes, **asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaAdmin, "alter_configs_of_topics", refuse_one)
+        (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert report.refusal is not None
+    assert (report.is_finished, report.refusal.exit_code, str(report.refusal)) == (False, 4, "the controller moves")
+    (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert (report.is_finished, report.refusal is not None and report.refusal.exit_code) == (True, 1)
+    assert configs_of(broker_41, f"{topic}.back", own=True)["segment.ms"] == "5000"
+
+
+def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, [50])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    changed = {"cleanup.policy": "compact", "retention.ms": "86400000", "max.message.bytes": "5000000"}
+    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
+    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to=changed))
+    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
+    assert changed.items() <= configs_of(broker_41, f"{topic}.back", own=True).items()
+
+
+def test_a_record_written_before_the_fill_is_a_strangers(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the empty target and the first record of a partition there is time."""
+    archived(broker_41, topic, site, [50, 50])
+
+    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
+        produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", intrude_and_run)
+    partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
+    assert [one.exit_code for one in partitions] == [0, 3]
+    assert "someone else wrote" in partitions[1].error
+
+
+def test_a_restore_goes_on_where_it_was_cut(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every few batches it dies; before or after the broker took the last one."""
+    written = archived(broker, topic, site, [2000], records=300)
+    mortal = MortalProduce(seed=7)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    deaths = 0
+    for lifetime in (1, 2, 5, 9, 1, 10**6):
+        mortal.live(lifetime)
+        try:
+            site.restore(broker.bootstrap, batch_bytes=1000, rename=[f"{topic}={topic}.back"])
+        except Killed:  # while its traceback lives, nothing is collected: what reads has been ended by then
+            deaths += 1
+            assert [one.name for one in threading.enumerate() if one.name.startswith("read-ahead")] == []
+    assert deaths == 5
+    assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+def test_two_runs_at_once_restore_each_record_once(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = archived(broker, topic, site, [3000, 500], records=400)
+    meeting = MeetingProduce(2)
+    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
+
+    def run(_: int) -> list[str]:
+        result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
+        return [one.error for restored in result.topics for one in restored.errors]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [[], []]
+    assert len(meeting.senders) == 2
+    assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+@pytest.mark.parametrize("repartition", [None, 2])
+def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
+    new_broker: StartBroker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    repartition: int | None,
+) -> None:
+    """It goes by their timestamps. The answers to some batches are lost, each with the broker that had taken it."""
+    broker = new_broker()
+    written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
+    sent, lost = 0, {2} if repartition else {2, 4}  # there several batches are on their way at once
+
+    async def lose_answers(
+        client: KafkaClient, name: str, partition: int, batch: bytes | memoryview, timeout_ms: int
+    ) -> ProduceAnswer:
+        nonlocal sent
+        answer = await produce(client, name, partition, batch, timeout_ms)
+        sent += answer.outcome is ProduceOutcome.DONE
+        if sent in lost:
+            sent += 1
+            await asyncio.to_thread(broker.kill)
+            await asyncio.to_thread(broker.start)
+            raise KafkaTemporaryError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(archiver.restore.sending, "produce", lose_answers)
+    asked: dict[str, Any] = {"batch_bytes": 1000, "rename": [f"{topic}={topic}.back"], "repartition": repartition}
+    (restored,) = site.restore(broker.bootstrap, **asked).topics
+    if repartition is None:
+        assert restored.errors == ()
+    for _ in range(3):  # there a new run has to count
+        assert {one.exit_code for one in restored.errors} <= {4}, restored.errors
+        (restored,) = site.restore(broker.bootstrap, **asked).topics
+    assert restored.errors == ()
+    assert sent > max(lost) + 1
+    assert values_of(on_target(java_oracle, broker, f"{topic}.back")) == values_of(written)
+
+
+@pytest.mark.parametrize("starts_again", [True, False])
+def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
+    new_broker: StartBroker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    starts_again: bool,
+) -> None:
+    """While it sleeps before a batch, another run ends the restore, and the broker starts again, or lets ids expire."""
+    broker = new_broker(**{"producer.id.expiration.check.interval.ms": "600000" if starts_again else "200"})
+    written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
+    rename = [f"{topic}={topic}.back"]
+    waits = 0
+    wait_for = archiver.restore.sending.RateLimit.wait_for
+
+    async def sleep(pace: archiver.restore.sending.RateLimit, size: int) -> None:
+        nonlocal waits
+        await wait_for(pace, size)
+        waits += 1
+        if waits == 3:
+            await asyncio.to_thread(site.restore, broker.bootstrap, batch_bytes=1000, rename=rename)
+            if starts_again:
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+            await asyncio.sleep(1.5)
+
+    monkeypatch.setattr(archiver.restore.sending.RateLimit, "wait_for", sleep)
+    monkeypatch.setattr(archiver.restore.partition_restore, "_SILENT_S", 1.0)
+    (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
+    assert restored.errors == ()
+    assert waits > 3
+    assert on_target(java_oracle, broker, f"{topic}.back") == written
+
+
+@pytest.mark.parametrize("repartition", [None, 2])
+def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    repartition: int | None,
+) -> None:
+    """The other one claims, fills and ends between this one's look for a claim and its look at the target."""
+    written = archived(broker_41, topic, site, [300], records=100)
+    asked: dict[str, Any] = {"rename": [f"{topic}={topic}.back"], "repartition": repartition}
+    overtaken: list[RestoreResult] = []
+
+    async def slowly(client: KafkaClient) -> ProducerIdentity:
+        identity = await init_producer_id(client)
+        if not overtaken:
+            patch.undo()
+            overtaken.append(await asyncio.to_thread(site.restore, broker_41.bootstrap, **asked))
+        return identity
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (archiver.restore.partition_restore, archiver.spark.repartition):
+            patch.setattr(module, "init_producer_id", slowly)
+        result = site.restore(broker_41.bootstrap, **asked)
+    assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]
+    found = on_target(java_oracle, broker_41, f"{topic}.back")
+    assert values_of(found) == values_of(written)
+
+
+def values_of(partitions: Partitions) -> Counter[bytes | None]:
+    return Counter(record.value for records in partitions.values() for record in records)
+
+
+def test_a_deleted_target_is_filled_again_under_the_same_id(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    written = archived(broker, topic, site, [120, 30])
+    for _ in range(2):
+        result = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"], restore_id="mine")
+        assert [one.already_there for one in result.topics[0].partitions] == [0, 0]
+        assert on_target(java_oracle, broker, f"{topic}.back") == written
+        asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).delete_topic(f"{topic}.back"))
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("when", ["meanwhile", "at the end"])
+def test_a_stranger_in_the_target_is_noticed(
+    broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    archived(broker, topic, site, [500, 60])
+    sent = 0
+
+    async def with_company(
+        client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int
+    ) -> ProduceAnswer:
+        nonlocal sent
+        sent += partition == 0
+        answer = await produce(client, name, partition, batch, timeout_ms)
+        at_end = answer.base_offset + int.from_bytes(batch[57:61], "big") == 500
+        if partition == 0 and (sent == 2 if when == "meanwhile" else at_end):
+            await asyncio.to_thread(
+                produce_raw, broker.bootstrap, name, [encode(batch_of([Rec(0, NOW_MS, 0, b"s", b"")]))]
+            )
+        return answer
+
+    monkeypatch.setattr(archiver.restore.sending, "produce", with_company)
+    (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
+    (wrong,) = restored.errors
+    assert (wrong.partition, wrong.exit_code) == (0, 3)
+    assert f"{topic}.back-0" in wrong.error
+    assert "someone else wrote" in wrong.error
+
+    monkeypatch.setattr(archiver.restore.sending, "produce", produce)
+    (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
+    (wrong,) = again.errors
+    assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
+
+
+def test_damaged_objects_stop_only_their_partitions(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    written = archived(broker_41, topic, site, [300] * 6)
+    keys = {partition: keys_in(site.bucket, f"topics/{topic}/partition={partition}/") for partition in range(6)}
+    assert {len(some) for some in keys.values()} == {3}
+    client = s3_client(site.bucket)
+
+    def replace_object(key: str, change: int, metadata: Mapping[str, str] | None = None) -> None:
+        found = client.get_object(Bucket=site.bucket.name, Key=key)
+        content = bytearray(found["Body"].read())
+        if change:
+            content[change] ^= 0x10
+        else:
+            del content[len(content) // 2 :]
+        client.put_object(
+            Bucket=site.bucket.name, Key=key, Body=bytes(content), Metadata={**found["Metadata"], **(metadata or {})}
+        )
+
+    replace_object(keys[0][1], -200)  # a flipped bit in the last block
+    replace_object(keys[1][1], 0)  # cut
+    client.delete_object(Bucket=site.bucket.name, Key=keys[2][1])  # missing
+    replace_object(keys[3][2], -1, {"archiver-next": "five"})  # facts that cannot be
+    replace_object(keys[4][0], 20)  # a flipped bit in the Avro header
+
+    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    assert {one.partition: one.exit_code for one in restored.errors} == dict.fromkeys(range(5), 3)
+    errors = {one.partition: one.error for one in restored.errors}
+    for partition, index in ((0, 1), (1, 1), (3, 2), (4, 0)):
+        assert keys[partition][index] in errors[partition]
+    assert f"{topic}-2: offsets 100-199 are missing" in errors[2]
+    assert on_target(java_oracle, broker_41, f"{topic}.back")[5] == written[5]
+    assert configs_of(broker_41, f"{topic}.back")["retention.ms"] == "-1"
+
+
+def test_what_was_refused_comes_back_when_it_is_mended(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """By the same command. What an earlier run has planned otherwise stays, although the archive has grown."""
+    written = archived(broker_41, topic, site, [250, 120])
+    client, rename = s3_client(site.bucket), [f"{topic}={topic}.back"]
+    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[1]
+    whole = client.get_object(Bucket=site.bucket.name, Key=key)
+    content = whole["Body"].read()
+    client.delete_object(Bucket=site.bucket.name, Key=key)
+    for _ in range(2):
+        (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename).topics
+        assert [(one.exit_code, one.records) for one in restored.partitions] == [(3, 0), (0, 120)]
+    client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
+    for partition in (0, 1):
+        produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))], partition)
+    site.back_up(broker_41.bootstrap, topic)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename).topics
+    assert (restored.errors, restored.is_finished) == ((), True)
+    assert [(one.records, one.already_there) for one in restored.partitions] == [(280, 0), (120, 120)]
+    found = on_target(java_oracle, broker_41, f"{topic}.back")
+    assert (found[0][:250], len(found[0]), found[1]) == (written[0], 280, written[1])
+
+
+def test_an_index_that_lies_makes_no_restore_incomplete(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One PUT under control/index/: it took two of the three objects out of the plan. What only reading shows, ends it."""
+    written = archived(broker_41, topic, site, [250, 120])
+    store = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+    first = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
+    put_false_entry(store, first, next=250)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
+    assert restored.errors == ()
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+    assert f"the index of facts is false of 1 object, the first is {first} (next 100, not 250)" in caplog.text
+
+    put_false_entry(store, first, max_timestamp=2**62)
+    rename = [f"{topic}={topic}.more"]
+    (refused,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename, restore_id="r-1").topics
+    assert [(one.partition, one.exit_code) for one in refused.errors] == [(0, 3)]
+    assert f"{first}: max-timestamp is " in refused.errors[0].error
+    assert "delete control/index/" in refused.errors[0].error
+    store.delete([item.key for item in store.list("control/index/")])
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.whole"]).topics
+    assert restored.errors == ()
+    assert on_target(java_oracle, broker_41, f"{topic}.whole") == written
+
+
+def test_objects_that_are_gone_at_the_end_are_missed(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """No gap shows them: the last ones of a partition, and all of another."""
+    written = archived(broker_41, topic, site, [250, 120, 80])
+    client = s3_client(site.bucket)
+    for key in (
+        *keys_in(site.bucket, f"topics/{topic}/partition=0/")[2:],
+        *keys_in(site.bucket, f"topics/{topic}/partition=1/"),
+    ):
+        client.delete_object(Bucket=site.bucket.name, Key=key)
+    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
+    errors = {one.partition: one.error for one in restored.errors}
+    assert errors.keys() == {0, 1}
+    assert f"{topic}-0: offsets 200-249 are missing from the archive" in errors[0]
+    assert f"{topic}-1: offsets 0-119 are missing from the archive" in errors[1]
+    wanted = TopicSelection(offsets={0: (0, 199), 2: (0, 10**6)})  # all of that is there
+    requests: list[dict[str, Any]] = [{"skips_damage": True}, {"wanted": wanted}]
+    for number, asked in enumerate(requests):
+        target = f"{topic}.rest{number}"
+        (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], **asked).topics
+        assert restored.errors == ()
+        assert [bool(one.missing) for one in restored.partitions] == [not number, not number, False]
+        found = on_target(java_oracle, broker_41, target)
+        assert found == {0: written[0][:200], 1: [], 2: written[2]}
+
+
+def test_an_object_that_goes_during_the_restore_is_named(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, [300])
+    key = keys_in(site.bucket, f"topics/{topic}/")[2]
+
+    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
+    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
+    (wrong,) = restored.errors
+    assert (wrong.exit_code, key in wrong.error) == (3, True)
+    assert "another --id" in wrong.error  # this one goes on as it was planned
+
+
+def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What the reader met ahead of the batch that was sent is nobody's any more."""
+    archived(broker_41, topic, site, [3], records=1)
+    key = keys_in(site.bucket, f"topics/{topic}/")[2]
+
+    async def refuse(*_: object) -> ProduceAnswer:
+        return ProduceAnswer(outcome=ProduceOutcome.FATAL, base_offset=-1, error_code=87, message="not this one")
+
+    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
+    monkeypatch.setattr(archiver.restore.sending, "produce", refuse)
+    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
+    (wrong,) = restored.errors
+    assert "not this one" in wrong.error
+    gc.collect()  # asyncio tells of an error that nobody has looked at when it goes
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup beside it goes on archiving."""
+    written = archived(broker_41, topic, site, [100])
+    rename = [f"{topic}={topic}.back"]
+
+    async def dies(*_: object) -> ProduceAnswer:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.restore.sending, "produce", dies)
+        with pytest.raises(Killed):
+            site.restore(broker_41.bootstrap, rename=rename)
+    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])
+    site.back_up(broker_41.bootstrap, topic)
+    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
+    assert (restored.errors, restored.records) == ((), 100)
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
+    # Another target is planned again.
+    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
+    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
+    assert (restored.errors, restored.records) == ((), 130)
+
+
+def test_one_id_is_one_restore(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, [100])
+    rename = [f"{topic}={topic}.back"]
+    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
+    with pytest.raises(UsageError, match=r"restore mine into .* was begun with other options"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", wanted=TopicSelection(from_ms=5))
+    with pytest.raises(UsageError, match=r"restore mine into .* was begun with other options"):
+        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", retention=Retention.ARCHIVED)
+    archived(broker_41, f"{topic}.other", site, [7])
+    with pytest.raises(UsageError, match=rf"into {topic}.back was begun with topic {topic}, not with {topic}.other"):
+        site.restore(
+            broker_41.bootstrap, topics=f"{topic}.other", rename=[f"{topic}.other={topic}.back"], restore_id="mine"
+        )

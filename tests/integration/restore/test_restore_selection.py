@@ -1,0 +1,234 @@
+"""A restore of some records: windows of time and offsets against brute force, and past damage."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+import archiver.restore.partition_restore
+import archiver.restore.sending
+from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
+from archiver.errors import UsageError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.produce import ProduceAnswer, produce
+from tests.support.brokers import Broker
+from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.produce_doubles import Killed, MortalProduce
+from tests.support.raw_produce import produce_raw
+from tests.support.records import NOW_MS, Rec, generate
+from tests.support.reference_batch import batch_of, encode
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+Rows = dict[int, list[Rec]]
+
+
+@pytest.fixture
+def source(broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int) -> Rows:
+    """Three partitions archived in small objects; timestamps in any order, some without."""
+    rng = random.Random(seed)
+    create_topic(broker_41.bootstrap, topic, 3, KEEP_ALL)
+    for partition in range(3):
+        for batch in range(8):
+            rows = [
+                replace(row, offset=at, timestamp=rng.choice([NO_TIMESTAMP, 0, 5, NOW_MS + rng.randrange(1000)]))
+                for at, row in enumerate(generate(seed + 10 * partition + batch, 25))
+            ]
+            produce_raw(broker_41.bootstrap, topic, [encode(batch_of(rows))], partition)
+    site.back_up(broker_41.bootstrap, topic, records=30)
+    found = java_oracle.consume(broker_41.bootstrap, topic).records
+    assert {partition: len(rows) for partition, rows in found.items()} == dict.fromkeys(range(3), 200)
+    return dict(found)
+
+
+def brute_force(rows: Mapping[int, Iterable[Rec]], wanted: TopicSelection) -> Rows:
+    """What must be on the target: by looking at each record."""
+    found: Rows = {}
+    for partition, records in rows.items():
+        has_partition = wanted.partitions is None or partition in wanted.partitions
+        first, last = (wanted.offsets or {}).get(partition, (0, LAST_LONG) if wanted.offsets is None else (1, 0))
+        no_times = wanted.from_ms < -(2**62) and wanted.until_ms == LAST_LONG
+        chosen = [
+            row
+            for row in records
+            if has_partition
+            and first <= row.offset <= last
+            and (no_times or (row.timestamp != NO_TIMESTAMP and wanted.from_ms <= row.timestamp <= wanted.until_ms))
+        ]
+        found[partition] = [replace(row, offset=at) for at, row in enumerate(chosen)]
+    return found
+
+
+WINDOWS = [
+    TopicSelection(from_ms=NOW_MS),
+    TopicSelection(until_ms=5),
+    TopicSelection(from_ms=NOW_MS + 300, until_ms=NOW_MS + 310),
+    TopicSelection(from_ms=0, until_ms=0, partitions=frozenset({1})),
+    TopicSelection(offsets={0: (31, 59), 2: (199, LAST_LONG)}),
+    TopicSelection(offsets={0: (29, 61), 1: (0, 0)}, partitions=frozenset({0, 2}), from_ms=5),
+    TopicSelection(from_ms=NOW_MS + 10**9),
+]
+
+
+def test_windows_bring_back_what_brute_force_finds(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, source: Rows
+) -> None:
+    for number, wanted in enumerate(WINDOWS):
+        target = f"{topic}.{number}"
+        (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={target}"], wanted=wanted).topics
+        expected = brute_force(source, wanted)
+        assert restored.errors == ()
+        assert len(restored.partitions) == 3
+        assert restored.records == sum(map(len, expected.values()))
+        assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
+
+
+def test_a_window_is_gone_on_with(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    source: Rows,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The number of a record counts the wanted ones only."""
+    mortal = MortalProduce()
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    wanted = TopicSelection(from_ms=5, offsets={0: (7, 190), 1: (0, LAST_LONG)})
+    deaths = 0
+    for lifetime in (2, 4, 7, 10**6):
+        mortal.live(lifetime)
+        try:
+            site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, batch_bytes=500)
+        except Killed:
+            deaths += 1
+    assert deaths == 3
+    assert dict(java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records) == brute_force(source, wanted)
+
+
+def test_damage_is_skipped_only_when_asked_and_told_exactly(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    source: Rows,
+) -> None:
+    client = s3_client(site.bucket)
+    keys = {partition: keys_in(site.bucket, f"topics/{topic}/partition={partition}/") for partition in range(3)}
+    whole = client.get_object(Bucket=site.bucket.name, Key=keys[0][2])
+    content = whole["Body"].read()
+    client.put_object(
+        Bucket=site.bucket.name, Key=keys[0][2], Body=content[:-40] + b"?" + content[-39:], Metadata=whole["Metadata"]
+    )
+    client.delete_object(Bucket=site.bucket.name, Key=keys[1][3])  # offsets 90 to 119
+
+    (refused,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.all"]).topics
+    assert {one.partition: one.exit_code for one in refused.errors} == {0: 3, 1: 3}
+
+    target = f"{topic}.rest"
+    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={target}"], skips_damage=True).topics
+    assert restored.errors == ()
+    missing = {one.partition: one.missing for one in restored.partitions}
+    assert [len(missing[partition]) for partition in range(3)] == [1, 1, 0]
+    assert missing[0][0].startswith(f"offsets 60-89 in {keys[0][2]}: ")
+    assert missing[0][0].count(keys[0][2]) == 1
+    assert "offsets 90-119 are missing" in missing[1][0]
+    expected = {
+        0: [row for row in source[0] if not 60 <= row.offset <= 89],
+        1: [row for row in source[1] if not 90 <= row.offset <= 119],
+        2: source[2],
+    }
+    expected = {
+        partition: [replace(row, offset=at) for at, row in enumerate(rows)] for partition, rows in expected.items()
+    }
+    assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
+
+    # Mended since: the same restore still leaves it out, or its records would have other numbers.
+    client.put_object(Bucket=site.bucket.name, Key=keys[0][2], Body=content, Metadata=whole["Metadata"])
+    (again,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={target}"], skips_damage=True).topics
+    assert again.errors == ()
+    assert [one.records for one in again.partitions] == [170, 170, 200]
+    assert keys[0][2] in again.partitions[0].missing[0]
+    assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
+
+
+def test_an_object_that_is_mended_half_way_stays_left_out(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    source: Rows,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = s3_client(site.bucket)
+    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
+    whole = client.get_object(Bucket=site.bucket.name, Key=key)
+    content = whole["Body"].read()
+    client.put_object(Bucket=site.bucket.name, Key=key, Body=content[:-20], Metadata=whole["Metadata"])
+    sent = 0
+
+    async def mends(client_: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
+        nonlocal sent
+        sent += 1
+        if sent == 3:
+            client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
+            raise Killed
+        return await produce(client_, name, partition, batch, timeout_ms)
+
+    wanted = TopicSelection(partitions=frozenset({0}))
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.restore.sending, "produce", mends)
+        with pytest.raises(Killed):
+            site.restore(
+                broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
+            )
+    (restored,) = site.restore(
+        broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
+    ).topics
+    assert restored.errors == ()
+    expected = [replace(row, offset=at) for at, row in enumerate(source[0][30:])]
+    assert dict(java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records)[0] == expected
+
+
+def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """Many small partitions, each a single batch, keep to it as well as a large one."""
+    create_topic(broker_41.bootstrap, topic, 11, KEEP_ALL)
+    rng = random.Random(1)
+    rows = [Rec(at, NOW_MS, 0, None, rng.randbytes(1000)) for at in range(50)]
+    for partition in (*range(10), *[10] * 10):
+        produce_raw(broker_41.bootstrap, topic, [encode(batch_of(rows))], partition)
+    site.back_up(broker_41.bootstrap, topic)
+    slow = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.slow"], rate_bytes=500_000, batch_bytes=50_000)
+    *small, large = slow.topics[0].partitions
+    assert slow.topics[0].records == 1000
+    assert large.seconds > 0.9  # half a MB that no codec makes smaller
+    assert sum(one.seconds for one in small) > 0.9
+
+
+def test_what_cannot_be_asked_for_together_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 3)))], 0)
+    site.back_up(broker_41.bootstrap, topic)
+    site.write_config(broker_41.bootstrap, topic)
+    site.write_target(broker_41.bootstrap)
+    for options, message in (
+        (["--from", "200000000000", "--until", "100000000000"], "the range ends before it begins"),
+        (["--partitions", "a"], "--partitions: 'a' is not like 3 or 3-5"),
+        (["--offsets", "0:9-5"], "--offsets: '0:9-5': each partition once"),
+        (["--from", "2026-01-01T00:00:00"], "--from"),
+        (["--rate", "5xB"], "'5xB' is not like"),
+        (
+            ["--partitions", "0,7", "--dry-run"],
+            "--partitions: no topic that is restored has partition 7; they have 0 to 0",
+        ),
+    ):
+        done = site.run("restore", "--target", "target.yaml", *options)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    with pytest.raises(UsageError, match="no archived topic"):
+        site.restore(broker_41.bootstrap, topics="nothing")
+    with pytest.raises(UsageError, match="--offsets: no topic that is restored has partition 9"):
+        site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.x"], wanted=TopicSelection(offsets={9: (0, 5)}))

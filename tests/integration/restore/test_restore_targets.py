@@ -1,0 +1,588 @@
+"""Targets that a restore creates, goes behind, or replaces: what they are given, what is refused, and that nothing is lost in silence."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+import archiver.restore.partition_restore
+import archiver.restore.request
+import archiver.restore.sending
+import archiver.restore.target_creation
+import archiver.restore.targets
+import archiver.spark.restore_job
+from archiver.codec.selection import TopicSelection
+from archiver.demo.sandbox import KafkaBroker
+from archiver.errors import TargetError
+from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import DescribeConfigsCall
+from archiver.kafka.deletion import delete_topics_by_id
+from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.restore.claim_stream import ClaimStream
+from archiver.restore.claims import Contents, PartitionClaim
+from archiver.restore.notes import RestoreNotes
+from archiver.restore.partition_restore import run_task
+from archiver.restore.plan import FILL_CONFIGS
+from archiver.restore.report import TopicReport
+from archiver.restore.request import Existing, Retention
+from archiver.restore.target_limits import Count
+from archiver.restore.task import RestoreTask, TaskReport
+from tests.support.brokers import Broker, StartBroker
+from tests.support.cluster import broker_cluster
+from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
+from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
+from tests.support.records import NOW_MS, Rec
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
+from tests.support.target_topics import (
+    archived,
+    behind,
+    configs_of,
+    foreign_topic,
+    id_of,
+    log_of,
+    on_target,
+    records_of,
+    restored,
+    set_configs,
+    until,
+    write,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+
+# Whatever a broker does to records behind our back it does at once.
+EAGER = {
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def eager_broker(new_module_broker: StartBroker) -> Broker:
+    return new_module_broker(**EAGER)
+
+
+def appended(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
+    return restored(site, broker, topic, existing=Existing.APPEND, **asked)
+
+
+def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> list[str]:  # noqa: ANN401
+    """What is said about it, a line each; and nothing is written."""
+    before = keys_in(site.bucket, "control/restores/")
+    with pytest.raises(TargetError) as caught:
+        restored(site, broker, topic, **asked)
+    assert caught.value.exit_code == 2
+    assert keys_in(site.bucket, "control/restores/") == before
+    return str(caught.value).splitlines()
+
+
+# --- topics that the restore creates
+
+
+@pytest.mark.timeout(120)
+def test_replicas_and_configs_are_there_before_the_first_record(
+    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On each broker: it is the leader that refuses, changes or deletes."""
+    archived(broker_41, topic, site, *[records_of(5)] * 4)
+    told: dict[int, list[dict[str, str | None]]] = {}
+    with broker_cluster(tmp_path / "two", 2) as cluster:
+        broker = cluster.nodes[1]
+
+        def look_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+            async def ask(client: KafkaClient) -> None:
+                for node in (1, 2):
+                    call = DescribeConfigsCall([f"{topic}.back", f"{topic}.empty"], sorted(FILL_CONFIGS))
+                    told[node] = [{row.name: row.value for row in one.rows} for one in await client.send(node, call)]
+
+            with_client(broker.bootstrap, ask)
+            return run_here(spark, tasks, run_task)
+
+        monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", look_and_run)
+        create_topic(broker.bootstrap, f"{topic}.empty", 4, {"cleanup.policy": "compact", "segment.ms": "1000"})
+        (problem,) = refused(site, broker, topic, replication_factor=3)
+        assert problem.startswith("--replication-factor 3: only 2 brokers")
+        assert restored(site, broker, topic, replication_factor=2).errors == ()
+        site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.empty"])
+        held = {name: value for name, value in FILL_CONFIGS.items() if "difference" not in name}
+        assert held.items() <= told[1][-1].items()
+        assert told[1] == told[2]
+        described = cluster.nodes[1]
+        admin = KafkaAdmin(settings_of(described.bootstrap))
+        found = asyncio.run(admin._describe_all([f"{topic}.back", f"{topic}.empty"]))
+        assert {len(row.replicas) for row in found[f"{topic}.back"].partitions} == {2}
+        assert {len(row.replicas) for row in found[f"{topic}.empty"].partitions} == {1}
+
+
+def test_retention_comes_back_when_asked_for_and_what_it_costs_is_told(
+    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    old, new = records_of(40), records_of(30, first_ms=now_ms)
+    archived(broker_41, topic, site, old, new, retention_ms="3600000", retention_bytes="500")
+    kept = restored(site, eager_broker, topic)
+    assert (kept.expiring, kept.retention) == (None, "")
+    assert kept.retention_command.endswith("--add-config retention.bytes=500,retention.ms=3600000")
+    delete_topic(eager_broker.bootstrap, f"{topic}.back")
+
+    report = restored(site, eager_broker, topic, retention=Retention.ARCHIVED)
+    assert (report.expiring, report.retention) == (Count(40, 40), "retention.ms=3600000,retention.bytes=500")
+    assert (report.retention_command, report.errors, report.oversized) == ("", (), 2)
+    until(lambda: log_of(eager_broker, f"{topic}.back", 0) == (40, 40))  # as was told
+    assert log_of(eager_broker, f"{topic}.back", 1) == (0, 30)
+
+
+# --- behind the records of others
+
+
+def test_records_go_behind_those_of_others(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    ours = archived(broker, topic, site, records_of(120), [], records_of(30), compression_type="lz4")
+    there = foreign_topic(broker, f"{topic}.back", 70, 0, 10, compression_type="gzip")
+    before = configs_of(broker, f"{topic}.back")
+    report = appended(site, broker, topic)
+    assert [(one.error, one.records, one.already_there) for one in report.partitions] == [
+        ("", 120, 0),
+        ("", 0, 0),
+        ("", 30, 0),
+    ]
+    assert (report.appends, report.is_finished, report.retention_command) == (True, True, "")
+    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
+    assert configs_of(broker, f"{topic}.back") == before
+    again = appended(site, broker, topic)
+    assert [one.already_there for one in again.partitions] == [120, 0, 30]
+    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
+    assert configs_of(broker, f"{topic}.back") == before
+
+
+def test_what_goes_behind_goes_on_where_it_was_cut(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = archived(broker, topic, site, records_of(1500))
+    there = foreign_topic(broker, f"{topic}.back", 33)
+    mortal = MortalProduce(seed=3)
+    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    deaths = 0
+    for lifetime in (1, 2, 1, 9, 10**6):
+        mortal.live(lifetime)
+        try:
+            appended(site, broker, topic, batch_bytes=1000)
+        except Killed:
+            deaths += 1
+    assert deaths == 4
+    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
+
+
+def test_two_runs_at_once_go_behind_once(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = archived(broker_41, topic, site, records_of(2000))
+    there = foreign_topic(broker_41, f"{topic}.back", 33)
+    meeting = MeetingProduce(2)
+    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda _: appended(site, broker_41, topic, batch_bytes=2000), range(2)))
+    assert [report.errors for report in reports] == [(), ()]
+    assert len(meeting.senders) == 2
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == behind(there, ours)
+
+
+def test_a_topic_that_is_not_there_is_created_whatever_comes_between(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before its plan was noted, it is known for one of ours all the same, and gets its configs in the end."""
+    ours = archived(broker_41, topic, site, records_of(50), cleanup_policy="compact")
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RestoreNotes, "note_plans", die)
+        with pytest.raises(Killed):
+            appended(site, broker_41, topic)
+    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
+    report = appended(site, broker_41, topic)
+    assert (report.appends, report.errors) == (False, ())
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
+    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "compact"
+
+
+def test_another_number_of_partitions_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_41, topic, site, records_of(5), records_of(5))
+    foreign_topic(broker_41, f"{topic}.back", 3)
+    (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
+    assert f"{topic}.back has 1 partition, the archive 2" in problem
+
+
+def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    ours = archived(broker_41, topic, site, records_of(5))
+    foreign_topic(broker_41, f"{topic}.back", 3)
+    producer = producer_of(broker_41.bootstrap, transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(f"{topic}.back", b"undecided")
+    assert producer.flush(30) == 0
+    (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
+    assert f"{topic}.back has an open transaction in partition 0, from offset 3 on" in problem
+    producer.commit_transaction(30)
+    until(lambda: log_of(broker_41, f"{topic}.back") == (0, 5))  # with its marker
+    report = appended(site, broker_41, topic)
+    assert (report.errors, report.records) == ((), len(ours[0]))
+
+
+@pytest.mark.parametrize("when", ["before the first record", "meanwhile", "at the end"])
+def test_who_else_writes_behind_is_noticed(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    archived(broker_41, topic, site, records_of(300))
+    foreign_topic(broker_41, f"{topic}.back", 10)
+    foreign = [Rec(0, NOW_MS, 0, b"s", b"later")]
+    put, sent = ClaimStream.put, 0
+
+    def put_and_intrude(self: ClaimStream[PartitionClaim, Contents], claim: PartitionClaim) -> PartitionClaim:
+        found = put(self, claim)
+        write(broker_41, f"{topic}.back", foreign)
+        return found
+
+    async def with_company(
+        client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int
+    ) -> ProduceAnswer:
+        nonlocal sent
+        sent += 1
+        answer = await produce(client, name, partition, batch, timeout_ms)
+        at_end = answer.base_offset + int.from_bytes(batch[57:61], "big") == 310
+        if sent == 2 if when == "meanwhile" else at_end:
+            await asyncio.to_thread(write, broker_41, name, foreign)
+        return answer
+
+    with monkeypatch.context() as patch:
+        if when == "before the first record":
+            patch.setattr(ClaimStream, "put", put_and_intrude)
+        else:
+            patch.setattr(archiver.restore.sending, "produce", with_company)
+        reports = [appended(site, broker_41, topic, batch_bytes=2000)]
+    reports.append(appended(site, broker_41, topic, batch_bytes=2000))
+    for report in reports:
+        (wrong,) = report.errors
+        assert wrong.exit_code == 3
+        assert "someone else wrote" in wrong.error
+        assert "another --id" in wrong.error
+        assert not report.is_finished
+    if when == "before the first record":
+        assert log_of(broker_41, f"{topic}.back") == (0, 11)  # nothing of ours went there
+
+
+# --- what an existing topic would eat, change or refuse
+
+
+def test_each_config_that_would_do_harm_is_named(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    """And nothing is written; with the value that is named instead, it is restored."""
+    now_ms = time.time_ns() // 1_000_000
+    large = random.Random(5).randbytes(1_500_000)
+    first = [*records_of(39), Rec(39, NOW_MS + 39, 0, b"large", large)]
+    future = records_of(10, first_ms=now_ms + 7_200_000)
+    ours = archived(broker, topic, site, first, [*records_of(30, first_ms=now_ms), *future])
+    foreign_topic(broker, f"{topic}.back", 4, 4)
+    lenient = {"message_timestamp_after_max_ms": str(2**63 - 1), "max_message_bytes": "24000000"}
+    harmful = {
+        "cleanup_policy": "compact",
+        "retention_ms": "3600000",
+        "retention_bytes": "500",
+        "max_message_bytes": "1000000",
+        "segment_bytes": "1048576",
+        "message_timestamp_before_max_ms": "3600000",
+        "message_timestamp_after_max_ms": "3600000",
+        "message_timestamp_type": "LogAppendTime",
+    }
+    said = {
+        "cleanup.policy": "would drop those of the 80 records",
+        "retention.ms": "delete 40 of the 80 records, which are older",
+        "retention.bytes": "2 of 2 partitions get more, partition 0 up to 1,5",
+        "max.message.bytes": "is too small for the largest record, of 1,500,005 bytes",
+        "segment.bytes": "is too small for the largest record, of 1,500,005 bytes",
+        "message.timestamp.before.max.ms": "refuse 40 of the 80 records, which are older",
+        "message.timestamp.after.max.ms": "refuse 1 to 19 of the 80 records, which are further in the future",
+        "message.timestamp.type": "would replace the timestamps of all 80 records",
+    }
+    for name, value in harmful.items():
+        set_configs(broker, f"{topic}.back", **{name: value})
+        (problem,) = refused(site, broker, topic, existing=Existing.APPEND)
+        dotted = name.replace("_", ".")
+        assert problem.startswith(f"{topic}.back: {dotted}={value} ")
+        assert said[dotted] in problem
+        instead = problem.partition(f"--add-config {dotted}=")[2].partition("`")[0]
+        set_configs(broker, f"{topic}.back", **{name: lenient.get(name, instead)})
+    together = {name: harmful[name] for name in ("retention_ms", "max_message_bytes")}
+    set_configs(broker, f"{topic}.back", **together)
+    assert len(refused(site, broker, topic, existing=Existing.APPEND)) == 2
+    assert [log_of(broker, f"{topic}.back", number) for number in (0, 1)] == [(0, 4), (0, 4)]
+    set_configs(broker, f"{topic}.back", retention_ms="-1", **lenient)
+    report = appended(site, broker, topic)
+    assert (report.errors, report.records) == ((), sum(map(len, ours.values())))
+
+
+def test_the_older_limit_of_timestamps_is_named(broker_39: Broker, topic: str, site: ArchiveSite) -> None:
+    archived(broker_39, topic, site, records_of(40))
+    create_topic(
+        broker_39.bootstrap,
+        f"{topic}.back",
+        1,
+        {"message.timestamp.difference.max.ms": "3600000"} | {"retention.ms": "-1"},
+    )
+    (problem,) = refused(site, broker_39, topic, existing=Existing.APPEND)
+    assert "message.timestamp.difference.max.ms=3600000 would have the brokers refuse 40 of the 40" in problem
+
+
+@pytest.mark.parametrize("random_bytes", [5000, 50])
+def test_batches_are_as_small_as_the_topic_wants_them(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, random_bytes: int
+) -> None:
+    """Whatever a broker makes of them: this one unpacks them again, also those that were small when they were sent."""
+    rng = random.Random(6)
+    rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(random_bytes).ljust(5000)) for at in range(200)]
+    ours = archived(broker, topic, site, rows)
+    there = foreign_topic(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
+    assert appended(site, broker, topic).errors == ()
+    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
+
+
+# --- never a silent loss
+
+
+def test_a_compacted_target_with_an_eager_cleaner(
+    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    ours = archived(broker_41, topic, site, records_of(400, keys=3))
+    compacts = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "50"}
+    for name in ("back", "other"):
+        create_topic(eager_broker.bootstrap, f"{topic}.{name}", 1, KEEP_ALL | compacts)
+    write(eager_broker, f"{topic}.other", records_of(100, keys=3), size=10)
+    (problem,) = refused(site, eager_broker, topic, existing=Existing.APPEND)
+    assert "cleanup.policy=compact would drop" in problem
+    # Taken empty, it is filled as if it had been made for this.
+    report = restored(site, eager_broker, topic, batch_bytes=500)
+    assert (report.errors, report.records) == ((), 400)
+
+    def was_cleaned() -> bool:
+        write(eager_broker, f"{topic}.other", records_of(1))
+        return len(on_target(java_oracle, eager_broker, f"{topic}.other")[0]) < 100
+
+    until(was_cleaned)
+    assert on_target(java_oracle, eager_broker, f"{topic}.back") == ours
+
+
+def test_a_target_with_one_minute_of_retention(
+    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    ours = archived(broker_41, topic, site, records_of(400), retention_ms="60000")
+    for name in ("back", "other"):
+        create_topic(eager_broker.bootstrap, f"{topic}.{name}", 1, KEEP_ALL | {"retention.ms": "60000"})
+    (problem,) = refused(site, eager_broker, topic, existing=Existing.APPEND)
+    assert "retention.ms=60000 would have the brokers delete 400 of the 400 records, which are older" in problem
+    assert restored(site, eager_broker, topic, batch_bytes=500).errors == ()
+    write(eager_broker, f"{topic}.other", records_of(10))
+    until(lambda: log_of(eager_broker, f"{topic}.other") == (10, 10))  # they are looked for, and deleted
+    assert on_target(java_oracle, eager_broker, f"{topic}.back") == ours
+
+
+def test_retention_that_is_set_while_records_come_is_noticed(
+    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(broker_41, topic, site, records_of(400))
+    foreign_topic(eager_broker, f"{topic}.back", 3)
+    verify = archiver.restore.partition_restore._read_back
+
+    async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
+        await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
+        await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
+        return await verify(*arguments)
+
+    monkeypatch.setattr(archiver.restore.partition_restore, "_read_back", wait_and_verify)
+    report = appended(site, eager_broker, topic)
+    (wrong,) = report.errors
+    assert (wrong.exit_code, "the brokers have deleted those below 4" in wrong.error) == (3, True), wrong.error
+    assert "leave the records alone" in wrong.error
+    assert "another --id" in wrong.error
+
+
+# --- in the place of another one
+
+
+def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle) -> None:
+    """Whatever it had: records, other partitions, configs of its own. A rerun leaves it alone."""
+    ours = archived(broker, topic, site, records_of(120), records_of(10), cleanup_policy="compact")
+    foreign_topic(broker, f"{topic}.back", 20, 20, 20, max_message_bytes="1000", segment_ms="100000")
+    report = restored(site, broker, topic, existing=Existing.PURGE)
+    assert (report.errors, report.appends) == ((), False)
+    made = id_of(broker, f"{topic}.back")
+    for _ in range(2):
+        assert on_target(java_oracle, broker, f"{topic}.back") == ours
+        assert configs_of(broker, f"{topic}.back") == KEEP_ALL | {
+            "cleanup.policy": "compact", "retention.ms": "-1", "retention.bytes": "-1"
+        }  # fmt: skip
+        again = restored(site, broker, topic, existing=Existing.PURGE)
+        assert [one.already_there for one in again.partitions] == [120, 10]
+        assert id_of(broker, f"{topic}.back") == made
+    # What somebody else has put there since is not of this restore.
+    delete_topic(broker.bootstrap, f"{topic}.back")
+    foreign_topic(broker, f"{topic}.back", 5, 5)
+    assert restored(site, broker, topic, existing=Existing.PURGE).errors == ()
+    assert on_target(java_oracle, broker, f"{topic}.back") == ours
+
+
+# Each effect of a restore that purges, in their order, and where it is done.
+EFFECTS = [
+    (RestoreNotes, "note_replaced"),
+    (archiver.restore.target_creation, "delete_topics_by_id"),
+    (KafkaAdmin, "create_topics"),
+    (KafkaAdmin, "alter_configs_of_topics"),
+    (RestoreNotes, "note_plans"),
+    (ClaimStream, "put"),
+    (archiver.restore.sending, "produce"),
+    (ClaimStream, "note_verified"),
+    (RestoreNotes, "note_finished"),
+]
+
+
+def deadly(effect: Callable[..., Any]) -> Callable[..., Any]:
+    """The effect, which is the last one."""
+
+    def die(*arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        effect(*arguments, **named)
+        raise Killed
+
+    async def die_later(*arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        await effect(*arguments, **named)
+        raise Killed
+
+    return die_later if asyncio.iscoroutinefunction(effect) else die
+
+
+@pytest.mark.timeout(240)
+def test_what_this_restore_has_filled_is_never_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after each of its effects, and run again with the same command."""
+    ours = archived(broker_41, topic, site, records_of(60), records_of(10))
+    deleted: list[str] = []
+
+    async def watched(client: KafkaClient, topic_ids: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        deleted.extend(topic_ids.values())
+        await delete_topics_by_id(client, topic_ids, tell)
+
+    monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
+    for number, (place, effect) in enumerate(EFFECTS):
+        name = f"{topic}.{number}"
+        foreign_topic(broker_41, name, 7)
+        theirs = id_of(broker_41, name)
+        deleted.clear()
+        ask: dict[str, Any] = {"topics": topic, "rename": [f"{topic}={name}"], "existing": Existing.PURGE}
+        with monkeypatch.context() as patch:
+            patch.setattr(place, effect, deadly(getattr(place, effect)))
+            with pytest.raises(Killed):
+                site.restore(broker_41.bootstrap, batch_bytes=500, **ask)
+        (report,) = site.restore(broker_41.bootstrap, batch_bytes=500, **ask).topics
+        assert report.errors == (), effect
+        assert set(deleted) == {theirs}, effect
+        assert on_target(java_oracle, broker_41, name) == ours, effect
+
+
+def test_two_runs_at_once_purge_once(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen the other one's records there."""
+    ours = archived(broker_41, topic, site, records_of(300), records_of(10))
+    foreign_topic(broker_41, f"{topic}.back", 7, 7)
+    gate = threading.Barrier(2)
+    check: Callable[..., Awaitable[None]] = archiver.restore.targets.Targets.check
+
+    async def check_together(*arguments: Any) -> None:  # noqa: ANN401
+        await check(*arguments)
+        gate.wait(60)
+
+    monkeypatch.setattr(archiver.restore.targets.Targets, "check", check_together)
+    with ThreadPoolExecutor(2) as pool:
+        reports = list(
+            pool.map(lambda _: restored(site, broker_41, topic, existing=Existing.PURGE, batch_bytes=500), range(2))
+        )
+    assert [report.errors for report in reports] == [(), ()]
+    assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
+
+
+@pytest.mark.parametrize("first_topics", [16, 1], ids=["one wave", "later wave"])
+def test_what_cannot_be_created_is_known_before_anything_is_purged(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
+) -> None:
+    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", first_topics)
+    there, other = f"{topic}.there", f"{topic}.a_b"
+    for name in (topic, f"{topic}.1", f"{topic}.2"):
+        archived(broker_41, name, site, records_of(10))
+    foreign_topic(broker_41, there, 5)
+    create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
+    rename = [f"{topic}={there}", f"{topic}.1={topic}.new", f"{topic}.2={topic}.a.b"]
+    with pytest.raises(
+        TargetError, match=rf"a\.b could not be created.* existing topic: {other}; choose another name$"
+    ):
+        site.restore(broker_41.bootstrap, topics=f"{topic}.*", rename=rename, existing=Existing.PURGE)
+    assert log_of(broker_41, there) == (0, 5)
+    assert keys_in(site.bucket, "control/restores/") == []
+
+
+def test_a_default_that_cannot_be_had_stops_new_topics_alone(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    """A topic that is purged gets as many replicas as it had."""
+    broker = new_broker(**{"default.replication.factor": "3"})
+    archived(broker, topic, site, records_of(10))
+    (line,) = refused(site, broker, topic)
+    assert line.startswith(f"topic {topic}.back could not be created: INVALID_REPLICATION_FACTOR (38)")
+    assert line.endswith("fewer brokers are up than it needs; bring them back, or give --replication-factor")
+    foreign_topic(broker, f"{topic}.back", 5)
+    assert restored(site, broker, topic, existing=Existing.PURGE).records == 10
+    assert log_of(broker, f"{topic}.back") == (0, 10)
+
+
+def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
+    new_broker: StartBroker, topic: str, site: ArchiveSite
+) -> None:
+    fresh = new_broker()
+    archived(fresh, topic, site, records_of(10))
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        with pytest.raises(TargetError, match=f"^target topic {name} is Kafka's own; restore under another name"):
+            site.restore(fresh.bootstrap, rename=[f"{topic}={name}"])
+    assert with_client(fresh.bootstrap, lambda client: client.describe_topics(None)).keys() == {topic}
+
+
+def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """Kafka's own topics, and those that could not be made again, or not as whole as they were."""
+    archived(broker_41, topic, site, records_of(60))
+    foreign_topic(broker_41, f"{topic}.back", 7)
+    consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(TargetError, match="__consumer_offsets is Kafka's own"):
+        site.restore(broker_41.bootstrap, rename=[f"{topic}=__consumer_offsets"], existing=Existing.PURGE)
+    (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE, replication_factor=2)
+    assert "--replication-factor 2: only 1 broker of the target cluster is up" in problem
+    late = TopicSelection(from_ms=10**15)
+    (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE, wanted=late)
+    assert f"{topic}.back is not purged: nothing of what the archive has of {topic} is asked for" in problem
+    key = keys_in(site.bucket, f"topics/{topic}/")[1]
+    s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+    (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE)
+    assert "is not purged: the archive cannot replace it" in problem
+    assert "offsets 20-39 are missing" in problem
+    assert log_of(broker_41, f"{topic}.back") == (0, 7)

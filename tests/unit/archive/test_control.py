@@ -1,0 +1,665 @@
+"""docs/format.md §8: numbered facts that nobody overwrites, and the lives of a topic."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.archive.control import (
+    Fact,
+    append_fact,
+    append_first_fact,
+    decode_fact,
+    encode_fact,
+    latest_fact,
+    most_fact_bytes,
+    read_fact,
+    read_history,
+)
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.topics import (
+    Branch,
+    Judged,
+    Life,
+    Stretch,
+    TopicFact,
+    UnprovenError,
+    read_topic,
+    read_topic_history,
+    record_branch,
+    record_cluster,
+    record_topic,
+)
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    FormatTooNewError,
+    StoreTemporaryError,
+    StrangerError,
+    TemporaryError,
+)
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
+from tests.support.memory_store import MemoryStore
+
+LAYOUT = Layout("p")
+STREAM = "topics/t"
+
+
+def count_up(latest: Fact | None) -> Fact:
+    return {"format": 1, "count": 1 if latest is None else latest["count"] + 1}
+
+
+def test_facts_are_numbered_and_the_highest_holds() -> None:
+    store = MemoryStore()
+    assert latest_fact(Archive(store, LAYOUT), STREAM) is None
+    assert read_history(Archive(store, LAYOUT), STREAM) == []
+    for number in range(12):
+        assert append_fact(Archive(store, LAYOUT), STREAM, count_up) == {"format": 1, "count": number + 1}
+    assert list(store.objects) == [f"p/control/topics/t/{number:06}.json" for number in range(12)]
+    assert latest_fact(Archive(store, LAYOUT), STREAM) == {"format": 1, "count": 12}
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
+
+
+def test_nothing_to_add_adds_nothing() -> None:
+    store = MemoryStore()
+    assert append_fact(Archive(store, LAYOUT), STREAM, lambda _: None) is None
+    append_fact(Archive(store, LAYOUT), STREAM, count_up)
+    assert append_fact(Archive(store, LAYOUT), STREAM, lambda _: None) == {"format": 1, "count": 1}
+    assert len(store.objects) == 1
+
+
+def test_streams_are_kept_apart() -> None:
+    """Also one that lies below another, and what somebody else put there."""
+    store = MemoryStore()
+    append_fact(Archive(store, LAYOUT), "restores/x", count_up)
+    for _ in range(3):
+        append_fact(Archive(store, LAYOUT), "restores/x/t/0", count_up)
+    store.put_if_absent("p/control/restores/x/000009.json.bak", b"", {}, kind=ObjectKind.FACT)
+    store.put_if_absent("p/control/restores/x/9.json", b"", {}, kind=ObjectKind.FACT)
+    assert latest_fact(Archive(store, LAYOUT), "restores/x") == {"format": 1, "count": 1}
+    assert latest_fact(Archive(store, LAYOUT), "restores/x/t/0") == {"format": 1, "count": 3}
+
+
+def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:
+    store = MemoryStore()
+    seen: list[Fact | None] = []
+
+    def decide(latest: Fact | None) -> Fact:
+        seen.append(latest)
+        if len(seen) <= 2:
+            append_fact(Archive(store, LAYOUT), STREAM, count_up)  # another writer, between our reading and our put
+        return {"format": 1, "count": 100}
+
+    append_fact(Archive(store, LAYOUT), STREAM, decide)
+    assert seen == [None, {"format": 1, "count": 1}, {"format": 1, "count": 2}]
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
+
+
+def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
+    store = MemoryStore()
+    writers, each = 4, 10
+    start = threading.Barrier(writers)
+
+    def write(_: int) -> None:
+        start.wait()
+        for _ in range(each):
+            while True:
+                try:
+                    append_fact(Archive(store, LAYOUT), STREAM, count_up)
+                except TemporaryError:
+                    continue
+                break
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(write, range(writers)))
+    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(
+        range(1, writers * each + 1)
+    )
+
+
+def test_a_writer_that_is_always_slower_gives_up_for_now() -> None:
+    store = MemoryStore()
+
+    def decide(_: Fact | None) -> Fact:
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
+        return {"format": 1, "count": 0}
+
+    with pytest.raises(TemporaryError, match=r"p/control/topics/t/.*other writers were faster"):
+        append_fact(Archive(store, LAYOUT), STREAM, decide)
+
+
+class LossyStore(MemoryStore):
+    """Puts, and loses the answer: it raises, or (the client's own repeat) says that something is there."""
+
+    def __init__(self, *, raises: bool) -> None:
+        super().__init__()
+        self._raises = raises
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        super().put_if_absent(key, body, metadata, kind=kind)
+        if self._raises:
+            raise StoreTemporaryError("lost")
+        return None
+
+
+def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
+    mine: Fact = {"format": 1, "writer": "me"}
+
+    def decide(latest: Fact | None) -> Fact | None:
+        return None if latest == mine else mine
+
+    assert append_fact(Archive(LossyStore(raises=False), LAYOUT), STREAM, decide) == mine
+    store = LossyStore(raises=True)
+    with pytest.raises(StoreTemporaryError):
+        append_fact(Archive(store, LAYOUT), STREAM, decide)
+    assert append_fact(Archive(store, LAYOUT), STREAM, decide) == mine
+    assert read_history(Archive(store, LAYOUT), STREAM) == [mine]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
+def test_what_is_no_fact_is_named(body: bytes) -> None:
+    store = MemoryStore()
+    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), body, {}, kind=ObjectKind.FACT)
+    with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/t/000000\.json: not"):
+        latest_fact(Archive(store, LAYOUT), STREAM)
+    with pytest.raises(CorruptSegmentError):
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
+
+
+def test_a_newer_fact_is_refused_by_name() -> None:
+    store = MemoryStore()
+    store.put_if_absent(LAYOUT.fact_key(STREAM, 0), b'{"format": 2}', {}, kind=ObjectKind.FACT)
+    with pytest.raises(FormatTooNewError, match=r"^p/control/topics/t/000000\.json: format 2"):
+        append_fact(Archive(store, LAYOUT), STREAM, count_up)
+
+
+# --- topics
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Life, ...]:
+    """Lives as record_topic and record_branch begin them: recreated now and then, some partitions cut back in between."""
+    lives = [Life(life=0, topic_id=draw(st.sampled_from(["", "T0"])))]
+    for number in range(1, draw(st.integers(1, 6))):
+        if draw(st.integers(0, 3)) == 0:
+            lives.append(Life(life=number, topic_id=draw(st.sampled_from(["", f"T{number}"]))))
+            continue
+        topic_id = lives[-1].topic_id
+        known = TopicFact(topic="t", cluster_id="c", partitions=3, configs={}, lives=tuple(lives))
+        first = draw(st.integers(0, 2))
+        parent = known.life_of_partition(topic_id, first).life
+        beside = [nr for nr in range(3) if nr != first and known.life_of_partition(topic_id, nr).life == parent]
+        cut = [first, *(nr for nr in beside if draw(st.booleans()))]
+        branches = {nr: Branch(offset=draw(st.integers(0, 12)), leader_epoch=draw(st.integers(-1, 9))) for nr in cut}
+        lives.append(Life(life=number, topic_id=topic_id, parent=parent, branches=branches))
+    return tuple(lives)
+
+
+def fact_of(*lives: Life, partitions: int = 3, **configs: str) -> TopicFact:
+    return TopicFact(topic="t", cluster_id="c", partitions=partitions, configs=configs, lives=lives)
+
+
+@given(histories(), st.dictionaries(st.text(), st.text(), max_size=4))
+def test_a_topic_comes_back_from_json(lives: tuple[Life, ...], configs: dict[str, str]) -> None:
+    fact = TopicFact(topic="t", cluster_id="c", partitions=3, configs=configs, lives=lives)
+    assert TopicFact.from_fact(json.loads(json.dumps(fact.to_fact()))) == fact
+    assert fact.current == lives[-1]
+
+
+def test_the_json_of_a_topic_is_the_one_of_the_format() -> None:
+    cut = Life(life=1, topic_id="A", parent=0, branches={10: Branch(offset=95, leader_epoch=3), 2: Branch(offset=0)})
+    assert fact_of(Life(life=0, topic_id="A"), cut, k="v").to_fact() == {
+        "format": 1,
+        "topic": "t",
+        "cluster_id": "c",
+        "partitions": 3,
+        "configs": {"k": "v"},
+        "lives": [
+            {"life": 0, "topic_id": "A", "parent": None, "branches": {}},
+            {
+                "life": 1,
+                "topic_id": "A",
+                "parent": 0,
+                "branches": {"2": {"offset": 0, "leader_epoch": -1}, "10": {"offset": 95, "leader_epoch": 3}},
+            },
+        ],
+    }
+
+
+def test_a_fact_from_before_branches_is_read() -> None:
+    life = {"life": 0, "topic_id": "A", "leader_epoch": -1, "parent": None, "branch": None}
+    fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": [life]}
+    assert TopicFact.from_fact(fact).lives == (Life(life=0, topic_id="A"),)
+
+
+ROOT = {"life": 0, "topic_id": "A", "parent": None}
+CHILD = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": {"offset": 95, "leader_epoch": 3}}}
+GRANDCHILD = {**CHILD, "life": 2, "parent": 1}
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [
+        [],
+        None,
+        ["x"],
+        [{}],
+        [{"life": 0}],
+        [{**ROOT, "branches": CHILD["branches"]}],
+        [ROOT, {**CHILD, "branches": {}}],
+        [ROOT, {**CHILD, "branches": []}],
+        [ROOT, {**CHILD, "branches": {"x": {"offset": 95, "leader_epoch": 3}}}],
+        [ROOT, {**CHILD, "branches": {"0": {"offset": -1, "leader_epoch": 3}}}],
+        [ROOT, {**CHILD, "branches": {"0": {"offset": 95}}}],
+        [ROOT, {**CHILD, "topic_id": "B"}],
+        [ROOT, {**CHILD, "parent": 1}],
+        [ROOT, CHILD, {**GRANDCHILD, "parent": 0}],  # two children of one parent for one partition
+        [ROOT, CHILD, {**GRANDCHILD, "branches": {"1": {"offset": 5, "leader_epoch": 3}}}],
+    ],
+)
+def test_a_topic_that_cannot_be_is_corrupt(lives: object) -> None:
+    fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
+    with pytest.raises(CorruptSegmentError, match="a topic's control fact"):
+        TopicFact.from_fact(fact)
+
+
+def settle(
+    store: MemoryStore,
+    topic_id: str = "A",
+    cluster_id: str = "c",
+    partitions: int = 3,
+    judged: Judged | None = None,
+    **configs: str,
+) -> TopicFact:
+    return record_topic(
+        Archive(store, LAYOUT),
+        topic="t",
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        partitions=partitions,
+        configs=configs,
+        judged=judged,
+    )
+
+
+def life_in(store: MemoryStore, topic_id: str = "A", partitions: int = 3, partition: int = 0) -> int:
+    return settle(store, topic_id, partitions=partitions).life_of_partition(topic_id, partition).life
+
+
+def lives_in(store: MemoryStore) -> list[str]:
+    known = read_topic(Archive(store, LAYOUT), "t")
+    assert known is not None
+    return [life.topic_id for life in known.lives]
+
+
+def test_the_first_life_is_number_zero_and_is_written_once() -> None:
+    store = MemoryStore()
+    assert read_topic(Archive(store, LAYOUT), "t") is None
+    assert settle(store) == settle(store) == fact_of(Life(life=0, topic_id="A"))
+    assert len(store.objects) == 1
+
+
+def test_new_partitions_and_configs_are_news_of_the_same_life() -> None:
+    store = MemoryStore()
+    settle(store)
+    settle(store, partitions=4)
+    assert settle(store, partitions=4, k="v").current.life == 0
+    known = read_topic(Archive(store, LAYOUT), "t")
+    assert known is not None
+    assert (known.partitions, known.configs, len(store.objects)) == (4, {"k": "v"}, 3)
+
+
+def test_a_recreated_topic_begins_a_life_without_a_parent() -> None:
+    store = MemoryStore()
+    settle(store, "A")
+    assert settle(store, "B").current == Life(life=1, topic_id="B", parent=None)
+    assert lives_in(store) == ["A", "B"]
+
+
+def test_who_still_sees_the_earlier_topic_stays_in_its_life() -> None:
+    """Otherwise two writers, one with old metadata, would begin lives in turn, and archive everything each time."""
+    store = MemoryStore()
+    settle(store, "A")
+    settle(store, "B", partitions=9)
+    assert life_in(store, "A", partitions=1) == 0
+    assert life_in(store, "B", partitions=9) == 1
+    assert lives_in(store) == ["A", "B"]
+    assert len(store.objects) == 2
+
+
+def test_two_writers_of_a_recreated_topic_begin_one_life() -> None:
+    store = MemoryStore()
+    settle(store, "A")
+    start = threading.Barrier(4)
+
+    def write(_: int) -> int:
+        start.wait()
+        return life_in(store, "B")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(write, range(4))) == {1}
+    assert lives_in(store) == ["A", "B"]
+
+
+def test_another_cluster_is_refused() -> None:
+    store = MemoryStore()
+    settle(store)
+    with pytest.raises(StrangerError, match="belongs to cluster c, and this is d; give each cluster its own prefix"):
+        settle(store, cluster_id="d")
+    assert len(store.objects) == 1
+
+
+def test_a_prefix_belongs_to_one_cluster() -> None:
+    store = MemoryStore()
+    record_cluster(Archive(store, LAYOUT), "c")
+    record_cluster(Archive(store, LAYOUT), "c")
+    with pytest.raises(
+        StrangerError, match=r"control/cluster/000000.json: this archive belongs to cluster c, and this is d"
+    ):
+        record_cluster(Archive(store, LAYOUT), "d")
+    assert len(store.objects) == 1
+
+
+def test_a_settled_topic_survives_a_lost_answer() -> None:
+    store = LossyStore(raises=False)
+    assert settle(store) == fact_of(Life(life=0, topic_id="A"))
+    assert len(store.objects) == 1
+
+
+def roots_in(fact: TopicFact) -> list[tuple[str, int]]:
+    return [(life.topic_id, fact.root(life.life)) for life in fact.lives]
+
+
+def test_an_upgrade_to_topic_ids_names_the_lives_of_what_is_the_same() -> None:
+    store = MemoryStore()
+    settle(store, "")
+    with pytest.raises(UnprovenError):
+        settle(store, "")
+    settle(store, "", judged=Judged(0, is_same=False))
+    cut(store, 0, 1, 95)
+    with pytest.raises(UnprovenError):
+        settle(store, "A")
+    with pytest.raises(UnprovenError) as told:
+        settle(store, "A", judged=Judged(0, is_same=True))  # another instance has begun a life meanwhile
+    assert told.value.known == read_topic(Archive(store, LAYOUT), "t")
+    assert roots_in(settle(store, "A", judged=Judged(1, is_same=True))) == [("", 0), ("A", 1), ("A", 1)]
+    assert life_in(store, "A") == 2
+
+
+def test_an_upgrade_to_topic_ids_of_another_topic_begins_a_life() -> None:
+    store = MemoryStore()
+    settle(store, "")
+    assert roots_in(settle(store, "A", judged=Judged(0, is_same=False))) == [("", 0), ("A", 1)]
+    assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
+
+
+def test_a_topic_id_that_is_missing_is_no_other_one() -> None:
+    store = MemoryStore()
+    settle(store, "A")
+    cut(store, 0, 0, 95)
+    with pytest.raises(UnprovenError):
+        settle(store, "")
+    same = settle(store, "", judged=Judged(0, is_same=True))
+    assert roots_in(same) == [("A", 0), ("A", 0)]
+    assert same.life_of_partition("", 0).life == 1
+    other = settle(store, "", judged=Judged(0, is_same=False))
+    assert roots_in(other) == [("A", 0), ("A", 0), ("", 2)]
+    assert other.life_of_partition("", 0).life == 2
+    assert other.lineage(1, 0) == [(0, 0, 95), (1, 95, None)]
+    assert life_in(store, "A") == 1  # who still sees the earlier one finds its lives
+    assert lives_in(store) == ["A", "A", ""]
+
+
+# --- logs that were cut back
+
+
+def cut(store: MemoryStore, partition: int, parent: int, offset: int, epoch: int = 3) -> int:
+    """Branch off, and return the life; the branch that was asked for is the one that holds."""
+    asked = Branch(offset=offset, leader_epoch=epoch)
+    life, held = record_branch(Archive(store, LAYOUT), topic="t", partition=partition, parent=parent, branch=asked)
+    assert held == asked
+    return life
+
+
+def test_one_election_that_cuts_many_logs_makes_one_life() -> None:
+    store = MemoryStore()
+    settle(store, partitions=50)
+    assert {cut(store, partition, 0, 95 + partition) for partition in range(49)} == {1}
+    known = read_topic(Archive(store, LAYOUT), "t")
+    assert known is not None
+    assert known.life_of_partition("A", 7) == known.current
+    assert known.lineage(1, 7) == [(0, 0, 102), (1, 102, None)]
+    assert known.life_of_partition("A", 49).life == 0
+    assert known.lineage(1, 49) == [Stretch(0, 0, None)]
+    assert known.lineage(0, 7) == [(0, 0, None)]
+    assert life_in(store, partitions=50, partition=7) == 1
+
+
+def test_a_life_takes_in_a_partition_once_and_only_from_its_own_parent() -> None:
+    store = MemoryStore()
+    settle(store)
+    assert [cut(store, 0, 0, 95), cut(store, 0, 1, 99), cut(store, 1, 0, 50)] == [1, 2, 3]
+    assert cut(store, 2, 0, 40) == 3
+    assert cut(store, 0, 2, 120) == 4
+    known = read_topic(Archive(store, LAYOUT), "t")
+    assert known is not None
+    assert known.lineage(4, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, 120), (4, 120, None)]
+    assert known.lineage(3, 0) == [(0, 0, 95), (1, 95, 99), (2, 99, None)]  # it lived on beside life 3
+    assert known.lineage(4, 2) == [(0, 0, 40), (3, 40, None)]
+
+
+def test_a_life_that_was_cut_back_to_below_its_beginning_contributes_nothing() -> None:
+    store = MemoryStore()
+    settle(store)
+    cut(store, 0, 0, 95)
+    cut(store, 0, 1, 60)
+    cut(store, 1, 0, 95)
+    cut(store, 1, 3, 0)
+    known = read_topic(Archive(store, LAYOUT), "t")
+    assert known is not None
+    assert known.lineage(2, 0) == [(0, 0, 60), (2, 60, None)]
+    assert known.lineage(4, 1) == [(4, 0, None)]
+
+
+@given(histories())
+def test_every_offset_is_held_by_the_newest_life_that_reaches_it(lives: tuple[Life, ...]) -> None:
+    fact = fact_of(*lives)
+    for newest in lives:
+        for partition in range(3):
+            stretches = fact.lineage(newest.life, partition)
+            beginnings = [life.life for life in lives[: newest.life + 1] if life.parent is None]
+            family = lives[beginnings[-1] : newest.life + 1]  # a topic that is gone gets no more branches
+            for offset in range(20):
+                holders = [
+                    life.life
+                    for life in family
+                    if life.holds(partition) and (life.parent is None or life.branches[partition].offset <= offset)
+                ]
+                found = [
+                    life for life, start, until in stretches if start <= offset and (until is None or offset < until)
+                ]
+                assert found == holders[-1:]
+            assert [life for life, _, _ in stretches] == sorted(life for life, _, _ in stretches)
+    assert fact.lineage(len(lives) - 1, 0)[-1].life == fact.life_of_partition(lives[-1].topic_id, 0).life
+
+
+def test_who_comes_second_gets_the_branch_that_holds() -> None:
+    store = MemoryStore()
+    settle(store)
+    start = threading.Barrier(4)
+
+    def write(number: int) -> tuple[int, Branch]:
+        start.wait()
+        mine = Branch(offset=90 + number, leader_epoch=number)
+        return record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=mine)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(write, range(4)))
+    assert len(set(found)) == 1
+    assert (found[0][0], len(store.objects)) == (1, 2)
+    cut(store, 0, 1, 100)  # one that slept through the next cut is sent through the lives one by one
+    assert write_late(store) == found[0]
+    assert len(store.objects) == 3
+
+
+def write_late(store: MemoryStore) -> tuple[int, Branch]:
+    return record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=Branch(offset=5))
+
+
+def test_a_branch_survives_a_lost_answer() -> None:
+    store = LossyStore(raises=False)
+    settle(store)
+    assert cut(store, 0, 0, 95) == 1
+    raising = LossyStore(raises=True)
+    raising.objects.update(store.objects)
+    with pytest.raises(StoreTemporaryError):
+        cut(raising, 1, 0, 96)
+    assert cut(raising, 1, 0, 96) == 1
+    assert len(raising.objects) == 3
+
+
+def test_a_branch_of_what_is_not_there_is_refused() -> None:
+    store = MemoryStore()
+    with pytest.raises(StrangerError, match="t: life 0 is not of the topic that is there now"):
+        cut(store, 0, 0, 95)
+    settle(store, "A")
+    settle(store, "B")
+    with pytest.raises(StrangerError, match="t: life 0 is not of the topic that is there now; it was created again"):
+        cut(store, 0, 0, 95)
+    assert cut(store, 0, 1, 95) == 2
+    with pytest.raises(ValueError, match="t-1 lives in life 1, and never did in life 2"):
+        cut(store, 1, 2, 95)
+    with pytest.raises(KeyError):
+        fact_of(Life(life=0, topic_id="A")).life_of_partition("B", 0)
+
+
+BRANCH = {"offset": 5, "leader_epoch": 1}
+FIRST_LIFE: Fact = {"life": 0, "topic_id": "A", "parent": None}
+CUT_BACK: Fact = {"life": 1, "topic_id": "A", "parent": 0, "branches": {"0": BRANCH}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"partitions": 10**9}, "cannot be: 1000000000 where a number of at most 1000000 was to come"),
+        ({"partitions": True}, "cannot be: True where a number"),
+        ({"topic": ["t"]}, "cannot be: \\['t'\\] where a text"),
+        ({"configs": {"retention.ms": 5}}, "cannot be: 5 where a text"),
+        ({"configs": []}, "cannot be: \\[\\] where an object"),
+        ({"lives": {}}, "cannot be: {} where a list"),
+        ({"lives": [[0]]}, "cannot be: \\[0\\] where an object"),
+        ({"lives": [{"life": 0, "topic_id": ["A"], "parent": None}]}, r"cannot be: \['A'\] where a text"),
+        ({"lives": [{"life": 0, "topic_id": None, "parent": None}]}, "cannot be: None where a text"),
+        ({"lives": [{"life": False, "topic_id": "A", "parent": None}]}, "cannot be: False where a number"),
+        ({"lives": [FIRST_LIFE, {**CUT_BACK, "parent": 0.0}]}, "cannot be: 0.0 where a number"),
+        ({"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"\u0661": BRANCH}}]}, "cannot be: not a number"),
+        (
+            {"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"0": {**BRANCH, "offset": 10**40}}}]},
+            "cannot be: 1000000000",
+        ),
+        (
+            {"lives": [FIRST_LIFE, {**CUT_BACK, "branches": {"0": {**BRANCH, "offset": 0.5}}}]},
+            "cannot be: 0.5 where a number",
+        ),
+    ],
+)
+def test_a_fact_that_would_cost_or_break_its_readers_is_damage(change: Fact, message: str) -> None:
+    store = MemoryStore()
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    append_fact(Archive(store, LAYOUT), STREAM, lambda latest: {**(latest or {}), **change})
+    with pytest.raises(CorruptSegmentError, match=message):
+        read_topic(Archive(store, LAYOUT), "t")
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 990, 2000, 100_000])
+def test_json_that_is_nested_without_end_is_damage(depth: int) -> None:
+    deep = b'{"format": 1, "sha256": "x", "deep": ' + b"[" * depth + b"]" * depth + b"}"
+    with pytest.raises(CorruptSegmentError, match=r"^the/key: "):
+        decode_fact(deep, "the/key")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"NaN", b"-Infinity", b"9" * 5000, b'"\\ud800"', b"[" * 40 + b"]" * 40],
+    ids=["nan", "inf", "long", "half", "deep"],
+)
+def test_json_that_nobody_could_write_again_is_damage(said: bytes) -> None:
+    with pytest.raises(CorruptSegmentError, match=r"^the/key: not JSON"):
+        decode_fact(b'{"format": 1, "said": ' + said + b"}", "the/key")
+
+
+def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
+    """By its row of a listing; and where that lies, no byte of it is read."""
+    store = Weighed()
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    for listed in (1 << 40, 0):
+        store.listed, store.real, store.asked = listed, 1 << 40, 0
+        with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
+            read_topic(Archive(store, LAYOUT), "t")
+        assert (store.asked, store.read_bytes) == (0 if listed else 1, 0)
+    with pytest.raises(CorruptSegmentError, match=r"000000.json: has"):
+        read_fact(Archive(store, LAYOUT), STREAM, 0)
+    store.listed, store.real = 200 << 20, None
+    store.objects[LAYOUT.fact_key(STREAM, 1)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
+    with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/: has 419,430,400 bytes"):
+        read_topic_history(Archive(store, LAYOUT), "t")
+
+
+class Weighed(MemoryStore):
+    """Its objects have other sizes, in a listing and when they are asked for, than what is in them."""
+
+    listed: int | None = None
+    real: int | None = None
+    asked = read_bytes = 0
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for item in super().list(prefix, start_after):
+            yield item if self.listed is None else replace(item, size=self.listed)
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        self.asked += 1
+        refuse_larger(key, self.real or 0, most_bytes)
+        self.read_bytes += self.real or 0
+        return super().get(key, most_bytes)
+
+
+def test_the_largest_facts_are_within_their_bounds() -> None:
+    """Of a hundredth of what a bound is made for, each takes less than a hundredth of it."""
+    branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1) for nr in range(100)}
+    first = Life(life=0, topic_id="t" * 22)
+    cut_back = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
+    topic = fact_of(first, *cut_back).to_fact()
+    assert 100 * len(encode_fact(topic)) < most_fact_bytes(STREAM)
+    ends = {
+        "format": 1,
+        "at_ms": 2**41,
+        "topics": {"t": {"topic_id": "", "ends": {str(nr): [2**40, 99] for nr in range(10_000)}}},
+    }
+    assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
+    with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
+        append_first_fact(Archive(MemoryStore(), LAYOUT), "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+
+
+def test_a_stream_whose_last_number_is_taken_is_told() -> None:
+    store = MemoryStore()
+    record_topic(Archive(store, LAYOUT), topic="t", topic_id="A", cluster_id="c", partitions=2, configs={})
+    store.objects[LAYOUT.fact_key(STREAM, 999_999)] = store.objects[LAYOUT.fact_key(STREAM, 0)]
+    with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/999999.json: is the last number"):
+        record_topic(Archive(store, LAYOUT), topic="t", topic_id="B", cluster_id="c", partitions=2, configs={})
+
+
+def test_a_topic_of_thousands_of_lives_is_read_at_once() -> None:
+    """Each is a branch of the one before it: to look at each from each took the cube of their number."""
+    lives = [FIRST_LIFE, *({**CUT_BACK, "life": nr, "parent": nr - 1} for nr in range(1, 3000))]
+    fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
+    begun = time.process_time()
+    found = TopicFact.from_fact(fact)
+    assert [found.root(2999), len(found.lineage(2999, 0))] == [0, 2]
+    assert time.process_time() - begun < 1

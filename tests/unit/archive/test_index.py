@@ -1,0 +1,546 @@
+"""The index of facts (docs/format.md §9): what it says of an object holds only for exactly that object."""
+
+import json
+import random
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import cast
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.archive.entries import NUMBERS, Entry, Traits
+from archiver.archive.fresh_entries import FreshEntries
+from archiver.archive.handle import Archive
+from archiver.archive.holdings import summarize
+from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenBeside, group_entries, split_file
+from archiver.archive.index_file import encode_index as encode_grouped
+from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
+from archiver.archive.index_member import SmallMember, cut_member, decode_member, entries_of
+from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
+from archiver.archive.listing import ListedPartition
+from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
+from archiver.store.port import Body, ListedObject, ObjectKind
+from archiver.upkeep.verify import check_listing
+from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
+from tests.support.segments import facts_of as plain_facts
+from tests.support.segments import known_facts
+
+LAYOUT = Layout("p")
+ENOUGH = 40  # segments: fewer are asked for without a look at the index
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def key_of(base: int, topic: str = "t", partition: int = 0, **more: int) -> SegmentKey:
+    return SegmentKey(topic=topic, partition=partition, base=base, **more)
+
+
+def fill(store: MemoryStore, topic: str = "t", count: int = ENOUGH) -> list[IndexEntry]:
+    """Segments of one offset each, and the entries that their writer would note."""
+    entries = []
+    for base in range(count):
+        key, facts = key_of(base, topic), plain_facts(base, base + 1)
+        body = f"{topic} {base:06}".encode()
+        etag = store.put_if_absent(LAYOUT.segment_key(key), body, facts.to_metadata(), kind=ObjectKind.SEGMENT)
+        assert etag is not None
+        entries.append(IndexEntry(key, len(body), etag, facts))
+    return entries
+
+
+def write(store: MemoryStore, entry: IndexEntry, body: bytes, facts: SegmentFacts) -> None:
+    """Another object under a key that an entry has."""
+    store.objects[LAYOUT.segment_key(entry.key)] = StoredObject(body, facts.to_metadata(), MOMENT)
+
+
+def segments_of(inventory: Inventory) -> list[Segment]:
+    return [
+        segment
+        for partitions in inventory.partitions.values()
+        for found in partitions.values()
+        for segment in found.segments
+    ]
+
+
+def read_counting(store: CountingStore) -> tuple[Inventory, int]:
+    before = store.heads
+    return read_inventory(Archive(store, LAYOUT), share=share_learned), store.heads - before
+
+
+# --- a file
+
+counts = st.integers(1, 2**40)
+texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> IndexEntry:
+    base, first, records, rest = draw(counts), draw(counts), draw(counts), draw(counts)
+    first += base
+    last = first + records
+    facts = SegmentFacts(
+        writer=draw(texts),
+        cluster_id=draw(texts),
+        topic_id=draw(texts),
+        leader_epoch=draw(st.integers(-1, 2**31 - 1)),
+        base=base,
+        first=first,
+        last=last,
+        next=last + rest,
+        records=records,
+        tombstones=draw(st.integers(0, records)),
+        min_timestamp=draw(st.integers(-(2**63), 0)),
+        max_timestamp=draw(st.integers(0, 2**63 - 1)),
+        timestamp_types=draw(st.sampled_from([(0,), (-1, 0, 1), (1,)])),
+        bytes=draw(counts),
+        largest_record=draw(counts),
+        source_bytes=draw(counts),
+        holes=tuple(
+            Hole(first_offset=at, last_offset=at + 1, cause=HoleCause.EXPIRED)
+            for at in draw(st.lists(counts, max_size=2))
+        ),
+        sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
+        digest=draw(st.integers(0, 2**61 - 2)),
+    )
+    key = SegmentKey(
+        topic=draw(st.sampled_from(["a", "b.c"])),
+        life=draw(st.integers(0, 2)),
+        partition=draw(st.integers(0, 3)),
+        base=base,
+        next=draw(st.sampled_from([None, facts.next])),
+    )
+    return IndexEntry(key, draw(counts), draw(texts), facts)
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
+@given(st.lists(entries(), max_size=12, unique_by=lambda entry: entry.key))
+def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) -> None:
+    with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
+        found = [
+            one
+            for directory, member in split_file(encode_index(written), "k").members.items()
+            for one in entries_in(directory, member)
+        ]
+    assert sorted(found, key=str) == sorted(written, key=str)
+
+
+def encode_index(entries: Iterable[IndexEntry], beside: SeenBeside = NOTHING_SEEN) -> bytes:
+    return encode_grouped(group_entries(entries), beside)
+
+
+def entries_in(directory: tuple[str, int], member: bytes) -> list[IndexEntry]:
+    """What a member says, one by one."""
+    decoded = decode_member(cut_member(member), "k")
+    found = entries_of([decoded]) if isinstance(decoded, SmallMember) else decoded
+    return [entry_of(directory, found.entry(place)) for place in range(len(found))]
+
+
+def entry_of(directory: tuple[str, int], found: Entry) -> IndexEntry:
+    assert isinstance(found.facts, SegmentFacts)
+    topic, life = directory
+    named_next = found.facts.next if found.is_merged else None
+    key = SegmentKey(topic=topic, life=life, partition=found.partition, base=found.facts.base, next=named_next)
+    return IndexEntry(key, found.size, found.etag, found.facts)
+
+
+def test_anybody_reads_a_file_as_gzip_and_json_lines() -> None:
+    content = encode_index(fill(MemoryStore(), count=2) + fill(MemoryStore(), "u", 1))
+    lines = []
+    while content:
+        unpacker = zlib.decompressobj(wbits=31)
+        lines.append(json.loads(unpacker.decompress(content)))
+        content = unpacker.unused_data
+    assert [(one[0], one[1]) for one in lines[0]["directories"]] == [("t", 0), ("u", 0)]
+    assert (lines[1]["count"], lines[1]["base"], lines[1]["records"]) == (2, [0, 1], 1)
+
+
+def test_every_byte_that_is_changed_or_cut_is_noticed_or_harmless() -> None:
+    entries = fill(MemoryStore(), count=3)
+    content = encode_index(entries)
+    broken = [content[:at] for at in range(len(content))]
+    broken += [content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :] for at in range(len(content))]
+    noticed = 0
+    for one in broken:
+        try:
+            for directory, member in split_file(one, "k").members.items():
+                assert entries_in(directory, member) == entries
+        except CorruptSegmentError:
+            noticed += 1
+    assert noticed > len(broken) * 0.95  # a gzip header has bytes that mean nothing
+
+
+# --- reading an archive with it
+
+
+def test_what_the_index_knows_is_not_asked_for() -> None:
+    store = CountingStore()
+    written = fill(store)
+    plain = read_inventory(Archive(CountingStoreOf(store), LAYOUT))
+    append_to_index(Archive(store, LAYOUT), written[:-1])
+    inventory, heads = read_counting(store)
+    assert heads == 1
+    assert inventory == plain
+
+
+class CountingStoreOf(MemoryStore):
+    """The same objects, without the index."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self.objects = {key: found for key, found in store.objects.items() if "/index/" not in key}
+
+
+def test_an_entry_of_another_object_is_not_believed() -> None:
+    """Same key and size, other bytes; same key and bytes that are longer: the object tells, not the index."""
+    store = CountingStore()
+    written = fill(store)
+    append_to_index(Archive(store, LAYOUT), written)
+    first, second = written[:2]
+    write(store, first, b"T 000000", replace(first.facts, records=1, bytes=777))
+    write(store, second, b"t 000001, and more", replace(second.facts, bytes=888))
+    inventory, heads = read_counting(store)
+    assert heads == 2
+    assert [known_facts(one).bytes for one in segments_of(inventory)[:3]] == [777, 888, 1]
+
+
+def test_an_object_that_is_gone_is_gone() -> None:
+    store = CountingStore()
+    written = fill(store)
+    append_to_index(Archive(store, LAYOUT), written)
+    swept = written[3]
+    store.delete([LAYOUT.segment_key(swept.key)])
+    inventory, heads = read_counting(store)
+    assert (
+        heads == 1
+    )  # of what lies before it: that the entry does not end where the next object begins, might be a lie
+    assert swept.facts not in [one.facts for one in segments_of(inventory)]
+    assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["3-3"]
+    merge_index(Archive(store, LAYOUT))
+    assert found_in(store, swept) is None
+    assert found_in(store, written[4]) == written[4].facts
+
+
+def found_in(store: MemoryStore, entry: IndexEntry) -> SegmentFacts | None:
+    """What the index says of an object that would be listed as the entry has it."""
+    key = entry.key
+    item = ListedObject(key=LAYOUT.segment_key(key), size=entry.size, etag=entry.etag, last_modified=datetime.now(UTC))
+    listed = ListedPartition.of((key.topic, key.life, key.partition), [(key.base, key.next or 0, item)])
+    known = read_index(Archive(store, LAYOUT), key.topic.__eq__).of((key.topic, key.life))
+    (row,) = known.find(listed).tolist()
+    return None if row < 0 else cast("SegmentFacts", known.entries.facts(row))
+
+
+def test_a_later_file_wins_and_no_etag_is_no_proof() -> None:
+    store = CountingStore()
+    written = fill(store)
+    stale = [one._replace(etag="stale") for one in written]
+    append_to_index(Archive(store, LAYOUT), stale)
+    assert read_counting(store)[1] == ENOUGH
+    append_to_index(Archive(store, LAYOUT), written)
+    assert read_counting(store)[1] == 0
+    nameless = written[0]._replace(etag="")
+    append_to_index(Archive(store, LAYOUT), [nameless])
+    assert found_in(store, nameless) is None
+
+
+@pytest.mark.parametrize("topic", ["t", "t@1"])
+def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
+    name, _, life = topic.partition("@")
+    store = CountingStore()
+    append_to_index(Archive(store, LAYOUT), fill(store))
+    key = SegmentKey(topic=name, life=int(life or 0), partition=0, base=0, next=3)
+    facts = replace(plain_facts(0, 3), bytes=99)
+    store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+    inventory, heads = read_counting(store)
+    assert heads == 1
+    assert known_facts(inventory.partitions[name, key.life][0].segments[0]).bytes == 99
+
+
+HALF = "\ud800"  # of a surrogate pair: JSON spells it, and nothing encodes it
+COLUMN_NAMES = (*NUMBERS, *Traits._fields, "partition", "merged", "size", "etag", "sha256")
+
+BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda content: content[:-5],
+    "garbage": lambda _: b"garbage",
+    "no index": lambda _: gzip_line([]),
+    "no format": lambda _: gzip_line({"directories": []}),
+    "later": lambda _: gzip_line({"format": 2, "directories": []}),
+    "strange directories": lambda _: gzip_line({"format": 1, "directories": [1]}),
+    "wrong column": lambda content: gzip_wrong(content, base="x"),
+    "short column": lambda content: gzip_wrong(content, base=[1]),
+    "many": lambda content: gzip_wrong(content, count=10**12),
+    "facts that cannot be": lambda content: gzip_wrong(content, records=0),
+    "later facts": lambda content: gzip_wrong(content, format=3),
+    "no entries": lambda content: gzip_wrong(content, count=0, **{name: [] for name in COLUMN_NAMES}),
+    "no text in a digest": lambda content: gzip_wrong(content, sha256=[HALF] * ENOUGH),
+    "no text in an ETag": lambda content: gzip_wrong(content, etag=HALF),
+    "a text without end": lambda content: gzip_wrong(content, etag="e" * 2_000_000),
+    "no partition": lambda content: gzip_wrong(content, partition=-1),
+    "no topic": lambda _: gzip_line({"format": 1, "directories": [[["t"], 0, 0]]}),
+    "a topic that none has": lambda _: gzip_line({"format": 1, "directories": [[HALF, 0, 0]]}),
+    "no life": lambda _: gzip_line({"format": 1, "directories": [["t", "x", 0]]}),
+}
+
+
+def gzip_line(value: object) -> bytes:
+    return zlib_line(json.dumps(value).encode())
+
+
+def zlib_line(text: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=31)
+    return packer.compress(text) + packer.flush()
+
+
+def gzip_wrong(content: bytes, **changes: object) -> bytes:
+    """The same file with other columns."""
+    ((_, member),) = split_file(content, "k").members.items()
+    columns = json.loads(zlib.decompress(member, wbits=31)) | changes
+    changed = gzip_line(columns)
+    return gzip_line({"format": 1, "directories": [["t", 0, len(changed)]]}) + changed
+
+
+@pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN.keys())
+def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], bytes]) -> None:
+    store = CountingStore()
+    written = fill(store)
+    append_to_index(Archive(store, LAYOUT), [])
+    store.delete([LAYOUT.index_key(0, 0)])
+    store.put_if_absent(LAYOUT.index_key(0, 0), damage(encode_index(written)), {}, kind=ObjectKind.FACT)
+    plain = read_inventory(Archive(CountingStoreOf(store), LAYOUT))
+    inventory, heads = read_counting(store)
+    assert (inventory, heads) == (plain, ENOUGH)
+    append_to_index(Archive(store, LAYOUT), written)
+    merge_index(Archive(store, LAYOUT))
+    assert read_counting(store) == (plain, 0)
+
+
+ODD: Sequence[object] = (
+    None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**40, 0.5, float("nan"), "", "x", "-5", "f" * 40, "\0", HALF,
+    "e" * 100_000, "5-1:expired", "1-2:expired;", ",", [], [[]], {}, {"a": 1},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
+def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) -> None:
+    """What any of its columns and its first line may hold: it is read late, when several files are put together."""
+    chance, store = random.Random(seed), MemoryStore()
+    written = fill(store, count=3)
+    good = encode_index(written)
+    ((_, member),) = split_file(good, "k").members.items()
+    columns = json.loads(zlib.decompress(member, wbits=31))
+
+    def odd() -> object:
+        value = chance.choice(ODD)
+        return [chance.choice([value, chance.choice(ODD)]) for _ in range(3)] if chance.random() < 0.5 else value
+
+    for _ in range(150):
+        names = chance.sample(sorted(columns), chance.choice((1, 1, 1, 2, 5)))
+        changed = gzip_line(columns | {name: odd() for name in names})
+        place = ["t", 0, len(changed)] if chance.random() < 0.8 else [odd(), odd(), len(changed)]
+        beside = {} if chance.random() < 0.8 else {"facts": odd(), "beside": {"x": odd()}}
+        files = [good, gzip_line({"format": 1, "directories": [place], **beside}) + changed]
+        chance.shuffle(files)
+        for number, content in enumerate(files):
+            store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
+        with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
+            assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
+            assert summarize(Archive(store, LAYOUT), None).holdings
+            assert check_listing(Archive(store, LAYOUT)).segments
+            index = read_index(Archive(store, LAYOUT))
+            assert index.sizes().keys() <= {"t", "x"}
+            index.remembered(written[0].key)
+            merge_index(Archive(store, LAYOUT))
+        store.delete([key for key in store.objects if "/index/" in key])
+
+
+def test_a_later_format_is_told_as_such() -> None:
+    with pytest.raises(FormatTooNewError, match="k: format 2 is newer"):
+        split_file(gzip_line({"format": 2, "directories": []}), "k")
+
+
+@pytest.mark.parametrize("name", ["facts", "beside"])
+@pytest.mark.parametrize("numbers", [[], {"t": "1"}, {"t": -1}, {"t": 10**9}, {"t": True}])
+def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object) -> None:
+    with pytest.raises(CorruptSegmentError, match="not an index"):
+        split_file(gzip_line({"format": 1, "directories": [], name: numbers}), "k")
+    assert split_file(gzip_line({"format": 1, "directories": []}), "k").beside == SeenBeside()  # of earlier programs
+
+
+def test_the_index_tells_how_large_topics_are() -> None:
+    store = MemoryStore()
+    entries = [*fill(store, "small", 3), *fill(store, "large", 7)]
+    other_life = key_of(0, "small", life=1)
+    entries.append(IndexEntry(other_life, 1000, "etag", plain_facts(0, 1)))
+    append_to_index(Archive(store, LAYOUT), entries[:4])
+    append_to_index(Archive(store, LAYOUT), [*entries[2:]])
+    small = sum(entry.size for entry in entries[:3]) + 1000
+    assert read_index(Archive(store, LAYOUT)).sizes() == {
+        "small": small,
+        "large": sum(entry.size for entry in entries[3:10]),
+    }
+
+
+def test_a_topic_alone_needs_nothing_of_the_others() -> None:
+    store = CountingStore()
+    append_to_index(Archive(store, LAYOUT), fill(store) + fill(store, "u"))
+    (content,) = [found.body for key, found in store.objects.items() if "/index/" in key]
+    members = split_file(content, "k").members
+    assert members.keys() == {("t", 0), ("u", 0)}
+    damaged = content.replace(members["u", 0], b"x" * len(members["u", 0]))
+    store.objects[LAYOUT.index_key(0, 0)] = StoredObject(damaged, {}, MOMENT)
+    before = store.heads
+    read_inventory(Archive(store, LAYOUT), lambda topic: topic == "t")
+    assert store.heads == before
+
+
+# --- writing it
+
+
+def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
+    store = CountingStore()
+    fill(store, count=250)
+    assert read_counting(store)[1] == 250
+    assert read_counting(store)[1] == 0
+    few = CountingStore()
+    fill(few, count=150)
+    for _ in range(2):
+        before = few.heads
+        read_inventory(Archive(few, LAYOUT), share=partial(share_learned, now=lambda: MOMENT))  # they were put just now
+        assert few.heads - before == 150
+
+
+class ReadOnlyStore(CountingStore):
+    is_read_only = False
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        if self.is_read_only:
+            raise StoreError("PutObject was denied")
+        return super().put_if_absent(key, body, metadata, kind=kind)
+
+
+def test_a_reader_without_the_right_to_put_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = ReadOnlyStore()
+    fill(store, count=250)
+    store.is_read_only = True
+    inventory, heads = read_counting(store)
+    assert (len(segments_of(inventory)), heads) == (250, 250)
+    assert [record for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+def test_readers_do_not_write_without_end() -> None:
+    store = CountingStore()
+    written = fill(store, count=250)
+    for _ in range(MOST_FILES):
+        append_to_index(Archive(store, LAYOUT), [written[0]])
+    assert read_counting(store)[1] == 249
+    assert read_counting(store)[1] == 249
+    merge_index(Archive(store, LAYOUT))
+    assert read_counting(store)[1] == 249
+    assert read_counting(store)[1] == 0
+
+
+def test_a_merge_loses_nothing_and_its_loser_does_no_harm() -> None:
+    store = CountingStore()
+    written = fill(store) + fill(store, "u")
+    for entry in written:
+        append_to_index(Archive(store, LAYOUT), [entry])
+    merge_index(Archive(store, LAYOUT))
+    assert [key for key in store.objects if "/index/000001/" in key] == [LAYOUT.index_key(1, 0)]
+    assert read_counting(store)[1] == 0
+    before = dict(store.objects)
+    racing = RacingStore(store)
+    merge_index(Archive(racing, LAYOUT))
+    assert racing.was_late
+    assert {key: found for key, found in store.objects.items() if key in before} == before
+    assert read_counting(store)[1] == 0
+
+
+class RacingStore(MemoryStore):
+    """Before a put, another one merges."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self.objects = store.objects
+        self._other = store
+        self.was_late = False
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        merge_index(Archive(self._other, LAYOUT))
+        etag = super().put_if_absent(key, body, metadata, kind=kind)
+        self.was_late = etag is None
+        return etag
+
+
+def test_writers_at_once_take_the_next_number() -> None:
+    """Also one that is always overtaken between its listing and its put."""
+    store = MemoryStore()
+    entries = fill(store, count=5)
+    first, last, *others = entries
+
+    class Overtaken(MemoryStore):
+        def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+            listed = list(store.list(prefix, start_after))
+            if prefix == LAYOUT.index_generation_prefix(0):
+                for entry in others:
+                    append_to_index(Archive(store, LAYOUT), [entry])
+            yield from listed
+
+    other = Overtaken()
+    other.objects = store.objects
+    assert append_to_index(Archive(other, LAYOUT), [first]) == 4
+    assert append_to_index(Archive(store, LAYOUT), [last]) == 5
+    assert [found_in(store, one) for one in entries] == [one.facts for one in entries]
+
+
+def test_strange_names_in_the_index_harm_nobody() -> None:
+    store = CountingStore()
+    append_to_index(Archive(store, LAYOUT), fill(store))
+    for name in ("x", "000009", "00000a/000000.jsonl.gz", "000000/9.jsonl.gz", "000000/000009.jsonl.gz.bak"):
+        store.put_if_absent(f"{LAYOUT.index_prefix}{name}", b"", {}, kind=ObjectKind.FACT)
+    assert read_counting(store)[1] == 0
+    assert append_to_index(Archive(store, LAYOUT), []) == 2
+
+
+def test_what_is_not_written_yet_is_bounded_and_keeps_its_order() -> None:
+    fresh = FreshEntries()
+    one, two, three = fill(MemoryStore(), count=3)
+    fresh.note(one)
+    fresh.note(two)
+    taken = fresh.take()
+    assert (taken, len(fresh)) == ([one, two], 0)
+    fresh.note(three)
+    fresh.give_back(taken)
+    assert fresh.take() == [one, two, three]
+    for _ in range(6000):
+        fresh.note(one)
+    assert len(fresh) == 5000
+
+
+def test_a_file_that_expands_without_end_is_stopped() -> None:
+    """16 MB of blanks in 16 KB, as the first line and as a topic directory's."""
+    bomb = zlib_line(b'{"format": 1, "directories": []' + b" " * (16 << 20) + b"}")
+    assert len(bomb) < 20_000
+    entry = fill(MemoryStore(), count=1)[0]
+    header = gzip_line({"format": 1, "directories": [["t", 0, len(bomb)]]})
+    for broken in (lambda: split_file(bomb, "k"), lambda: decode_member(cut_member(bomb), "k")):
+        with pytest.raises(CorruptSegmentError, match=r"^k: not an index"):
+            broken()
+    assert split_file(header + bomb, "k").members == {("t", 0): bomb}
+    assert split_file(encode_index([entry]), "k").members
+
+
+def test_json_that_is_nested_without_end_is_no_index() -> None:
+    store = MemoryStore()
+    content = zlib_line(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    key = LAYOUT.index_key(0, 0)
+    store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+    assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {key}

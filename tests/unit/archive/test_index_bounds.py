@@ -1,0 +1,224 @@
+"""What the index may cost whoever reads it: bytes, memory and time, whatever stands in its files (docs/format.md §9)."""
+
+import json
+import time
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from archiver.archive.handle import Archive
+from archiver.archive.index_file import MOST_FILE_BYTES, IndexEntry, encode_index, group_entries, split_file
+from archiver.archive.index_generations import (
+    _MOST_FILES_READ,
+    MOST_FILES,
+    MOST_GENERATION_BYTES,
+    append_to_index,
+    merge_index,
+    read_index,
+)
+from archiver.archive.index_member import cut_member, decode_member
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.errors import CorruptSegmentError
+from archiver.store.port import ObjectKind
+from tests.support.case_limits import WatchedStore, Weight
+from tests.support.generated_store import LAYOUT as GENERATED
+from tests.support.generated_store import GeneratedStore, Shape
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout("p")
+FIRST = LAYOUT.index_key(0, 0)
+
+
+def fill(store: MemoryStore, topic: str) -> None:
+    """Put a segment, and a file of the index that knows it."""
+    key, facts = SegmentKey(topic=topic, partition=0, base=0), facts_of(0, 10)
+    etag = (
+        store.put_if_absent(LAYOUT.segment_key(key), topic.encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT) or ""
+    )
+    append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(topic), etag, facts)])
+
+
+def overwrite(store: MemoryStore, content: bytes) -> None:
+    store.objects[FIRST] = replace(store.objects[FIRST], body=content, metadata={})
+
+
+def packed(text: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=31)
+    return packer.compress(text) + packer.flush()
+
+
+def columns_of(store: MemoryStore) -> dict[str, object]:
+    ((_, member),) = split_file(store.objects[FIRST].body, "k").members.items()
+    found: dict[str, object] = json.loads(zlib.decompress(member, wbits=31))
+    return found
+
+
+@contextmanager
+def within(most_bytes: int, most_cpu_s: float) -> Iterator[None]:
+    tracemalloc.start()
+    begun = time.process_time()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most_bytes, f"{peak:,} bytes"
+    assert time.process_time() - begun < most_cpu_s
+
+
+@pytest.mark.parametrize(
+    "directories",
+    [
+        [["t", 0, 400], ["t", 0, -300], ["t", 0, 400]],
+        [[1, 0, 5]],
+        [["t", 0, True]],
+        [["t", 0]],
+        ["t05"],
+        [["t", 0, 10**4000]],
+        [["t", 0, 0]] * 5000,
+        {"t": 1},
+        None,
+    ],
+    ids=str,
+)
+def test_a_first_line_that_lies_costs_its_file_and_nothing_else(directories: object) -> None:
+    store = MemoryStore()
+    fill(store, "t")
+    fill(store, "kept")
+    content = store.objects[FIRST].body
+    member = next(iter(split_file(content, "k").members.values()))
+    overwrite(store, packed(json.dumps({"format": 1, "directories": directories}).encode()) + member)
+    with within(20 << 20, 2):
+        assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {FIRST}
+        merge_index(Archive(store, LAYOUT))
+    merged = read_index(Archive(store, LAYOUT))
+    assert (merged.directories, merged.unreadable) == ({("kept", 0)}, {})
+
+
+def test_files_are_refused_by_what_a_listing_says_and_by_what_comes() -> None:
+    store = WatchedStore()
+    for topic in ("a", "b", "c"):
+        fill(store, topic)
+    second, third = LAYOUT.index_key(0, 1), LAYOUT.index_key(0, 2)
+    store.weights = {FIRST: Weight(MOST_FILE_BYTES + 1, 1), second: Weight(100, 1 << 40)}
+    store.read_bytes = 0
+    index = read_index(Archive(store, LAYOUT))
+    assert index.directories == {("c", 0)}
+    assert index.unreadable[FIRST].startswith(f"{FIRST}: has 2,147,483,649 bytes")
+    assert index.unreadable[second].startswith(f"{second}: has 1,099,511,627,776 bytes")
+    assert store.read_bytes == len(store.objects[third].body)
+
+
+def test_a_generation_is_read_up_to_a_bound() -> None:
+    store = WatchedStore()
+    for topic in ("a", "b", "c"):
+        fill(store, topic)
+    half = MOST_GENERATION_BYTES // 2
+    keys = [LAYOUT.index_key(0, number) for number in range(3)]
+    real = [len(store.objects[key].body) for key in keys]
+    store.weights = {key: Weight(half, size) for key, size in zip(keys, real, strict=True)}
+    assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {keys[2]}
+    assert _MOST_FILES_READ > 10 * MOST_FILES
+
+
+def test_thousands_of_files_are_not_all_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    fill(store, "t")
+    for number in range(1, 1_200):
+        store.objects[LAYOUT.index_key(0, number)] = store.objects[FIRST]
+    index = read_index(Archive(store, LAYOUT))
+    assert (index.directories, len(index.unreadable)) == ({("t", 0)}, 200)
+    merge_index(Archive(store, LAYOUT))
+    assert "is left behind, as it cannot be read: p/control/index/000000/001000.jsonl.gz: is behind" in caplog.text
+    assert not read_index(Archive(store, LAYOUT)).unreadable
+
+
+def test_the_last_number_of_a_file_is_told() -> None:
+    store = MemoryStore()
+    fill(store, "t")
+    store.objects[LAYOUT.index_key(0, 999_999)] = store.objects[FIRST]
+    with pytest.raises(
+        CorruptSegmentError, match=r"999999.jsonl.gz: has the last number, and nothing can be put behind it"
+    ):
+        append_to_index(Archive(store, LAYOUT), [])
+    store.objects[LAYOUT.index_key(999_999, 0)] = store.objects[FIRST]
+    with pytest.raises(CorruptSegmentError, match=r"p/control/index/999999/: has the last number"):
+        merge_index(Archive(store, LAYOUT))
+
+
+BOMBS = {
+    "one ETag gives each of many room": ("etag", '["' + "e" * 2000 + '"' + ',""' * 1_000_000 + "]"),
+    "an ETag of four bytes a character": ("etag", '["' + "\U0001f600" * 200 + '"' + ',""' * 1_000_000 + "]"),
+    "many of one number": ("base", "[" + "0," * 3_000_000 + "0]"),
+    "lists of nothing": ("base", "[" + "[]," * 2_000_000 + "0]"),
+    "lists where nobody looks": ("strange", "[" + "[]," * 2_000_000 + "0]"),
+    "blanks": ("base", " " * 30_000_000 + "0"),
+    "a long text": ("writer", '"' + "e" * 10_000_000 + '"'),
+}
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["large", "small"])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_member_cannot_become_much_more_than_it_is(bomb: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some kilobytes each, that were hundreds of megabytes, or minutes."""
+    monkeypatch.setattr("archiver.archive.index_member._SMALL_BYTES", 1 << 20 if small else 0)
+    store = MemoryStore()
+    fill(store, "t")
+    name, text = BOMBS[bomb]
+    columns = columns_of(store)
+    content = packed(json.dumps({"count": 1_000_001} | columns | {name: "@"}).replace('"@"', text, 1).encode())
+    del text
+    assert len(content) < 50_000
+    with within(48 << 20, 3), pytest.raises(CorruptSegmentError, match=r"^k: not an index: "):
+        decode_member(cut_member(content), "k")
+
+
+def test_a_member_of_names_alone_is_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name costs a copy of what is in sight."""
+    monkeypatch.setattr("archiver.archive.index_member._SMALL_BYTES", 0)
+    content = packed(b"{" + b'"a":1,' * 150_000 + b'"count":0}')
+    with within(16 << 20, 1), pytest.raises(CorruptSegmentError, match="more names than there are columns"):
+        decode_member(cut_member(content), "k")
+
+
+def test_an_index_of_ten_million_objects_is_within_its_bounds(tmp_path: Path) -> None:
+    """Bytes of an entry that no formula makes shorter, by the most for whom an index is made: half of what one may have."""
+    shape = Shape(topics=20, partitions=10, per_partition=20)
+    store = GeneratedStore(shape, tmp_path)
+    store.write_index([1.0])
+    (item,) = store.list(GENERATED.index_prefix)
+    assert 10_000_000 * item.size / shape.objects < MOST_FILE_BYTES / 1.5 < MOST_GENERATION_BYTES / 2
+
+
+def test_entries_that_are_all_alike_are_read() -> None:
+    """As a test, or a store without ETags, has them: they get small, and are no bomb."""
+    facts = facts_of(0, 10)
+    entries = [
+        IndexEntry(SegmentKey(topic="t", partition=nr, base=0), 5, "e" * 32, replace(facts, sha256="f" * 64))
+        for nr in range(5_000)
+    ]
+    ((_, member),) = split_file(encode_index(group_entries(entries)), "k").members.items()
+    decode_member(cut_member(member), "k")
+
+
+def test_the_first_line_of_many_topics_is_read() -> None:
+    """Of names as long as they get, that differ in a few digits."""
+    found = {("a" * 244 + f"{number:05}", 0): None for number in range(20_000)}
+    empty = packed(b"{}")
+    names = [[topic, life, len(empty)] for topic, life in found]
+    seen = {topic: 3 for topic, _ in found}
+    line = packed(json.dumps({"format": 1, "directories": names, "facts": seen}).encode())
+    assert split_file(line + empty * len(names), "k").members.keys() == found.keys()
+
+
+def test_a_first_line_of_lists_is_stopped() -> None:
+    content = packed(b'{"format": 1, "directories": [' + b"[]," * 1_300_000 + b"0]}")
+    assert len(content) < 20_000
+    with within(24 << 20, 3), pytest.raises(CorruptSegmentError, match="more lists than it could have"):
+        split_file(content, "k")

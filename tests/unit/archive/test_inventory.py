@@ -1,0 +1,534 @@
+"""docs/format.md §7: the read rule, against what single offsets say; and where a writer goes on."""
+
+import json
+import random
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from operator import add
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.archive import learned_facts
+from archiver.archive.handle import Archive
+from archiver.archive.index_file import split_file
+from archiver.archive.inventory import (
+    EMPTY_PARTITION,
+    ArchivedEnd,
+    Gap,
+    Inventory,
+    PartitionInventory,
+    arrange,
+    position_of,
+    problems_of,
+    read_inventory,
+)
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.learned_facts import share_learned
+from archiver.archive.lookup import DamagedSegment
+from archiver.archive.segment_facts import Bounds, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.errors import CorruptSegmentError
+from archiver.store.port import ObjectInfo, ObjectKind
+from tests.support.memory_store import CountingStore, MemoryStore
+from tests.support.old_archive import old_file, old_key
+from tests.support.records import Rec
+from tests.support.segments import facts_of, known_facts
+
+LAYOUT = Layout("p")
+OFFSETS = 60  # histories end below; every offset is asked about
+
+
+def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
+    key = SegmentKey(topic="t", partition=0, base=base, next=next_offset if merged else None)
+    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, facts=facts_of(base, next_offset))
+
+
+def put(store: MemoryStore, segments: list[Segment], **key: object) -> None:
+    for one in segments:
+        name = LAYOUT.segment_key(replace(one.key, **key))  # type: ignore[arg-type]
+        assert store.put_if_absent(name, b"x", known_facts(one).to_metadata(), kind=ObjectKind.SEGMENT)
+
+
+# --- any set of objects
+
+ranges = st.tuples(st.integers(0, OFFSETS - 1), st.integers(1, OFFSETS)).map(lambda two: (two[0], two[0] + two[1]))
+piles = st.lists(st.tuples(ranges, st.booleans()), unique_by=lambda row: (row[0] if row[1] else row[0][0], row[1])).map(
+    lambda rows: [segment(base, next_offset, merged=merged) for (base, next_offset), merged in rows]
+)
+
+
+def reader_of(inventory: PartitionInventory, offset: int) -> list[Segment]:
+    """Who gives the record at an offset, if it has one: readings, cut below their start."""
+    return [
+        reading.segment
+        for reading in inventory.readable
+        if max(reading.from_offset, reading.segment.facts.base) <= offset < reading.next
+    ]
+
+
+def covers(one: Segment, offset: int) -> bool:
+    return one.facts.base <= offset < one.facts.next
+
+
+@given(piles)
+def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> None:
+    inventory = arrange(pile)
+    end = max((one.facts.next for one in pile), default=0)
+    for offset in range(2 * OFFSETS + 1):
+        holders = [one for one in pile if covers(one, offset)]
+        missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if offset < end and not holders else 0)
+        # The oracle: of those that hold it, the one that begins first, and of these the longest, is read.
+        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        assert [one.facts for one in reader_of(inventory, offset)] == ([] if wanted is None else [wanted.facts])
+
+
+@given(piles, st.randoms(use_true_random=False))
+def test_every_object_is_read_or_shadowed_whatever_the_order(pile: list[Segment], chance: random.Random) -> None:
+    inventory = arrange(pile)
+    read = [reading.segment for reading in inventory.readable]
+    assert sorted(one.object_key for one in [*read, *inventory.shadowed]) == sorted(one.object_key for one in pile)
+    assert list(inventory.segments) == read
+    for one in inventory.shadowed:
+        assert all(reader_of(inventory, offset) for offset in range(one.facts.base, one.facts.next))
+    shuffled = list(pile)
+    chance.shuffle(shuffled)
+    again = arrange(shuffled)
+    assert (again.gaps, again.position) == (inventory.gaps, inventory.position)
+    assert [r.from_offset for r in again.readable] == [r.from_offset for r in inventory.readable]
+
+
+@given(piles)
+def test_the_position_is_the_end_of_what_hangs_together(pile: list[Segment]) -> None:
+    position = 0
+    while any(covers(one, position) for one in pile):
+        position += 1
+    assert arrange(pile).position == position
+
+
+# --- objects of v1.0 among them
+
+
+def old_segment(base: int, next_offset: int) -> Segment:
+    key = SegmentKey(topic="t", partition=0, base=base)
+    bounds = Bounds(base=base, first=base, last=next_offset - 1)
+    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, etag="e", facts=bounds)
+
+
+mixed_piles = st.lists(st.tuples(ranges, st.booleans()), unique_by=lambda row: row[0][0]).map(
+    lambda rows: [(old_segment if old else segment)(base, next_offset) for (base, next_offset), old in rows]
+)
+
+
+@given(mixed_piles)
+def test_what_v1_does_not_tell_is_said(pile: list[Segment]) -> None:
+    inventory = arrange(pile)
+    ordered = sorted(pile, key=lambda one: one.facts.base)
+    end = max((one.facts.next for one in pile), default=0)
+    # Its writers begin where a log begins, and say nothing of what was below.
+    start = ordered[0].facts.base if ordered and isinstance(ordered[0].facts, Bounds) else 0
+    for offset in range(2 * OFFSETS + 1):
+        holders = [one for one in ordered if covers(one, offset)]
+        missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if start <= offset < end and not holders else 0)
+        for gap in missing:
+            beside = [*reader_of(inventory, gap.first_offset - 1), *reader_of(inventory, gap.last_offset + 1)]
+            assert gap.is_certain == all(isinstance(one.facts, SegmentFacts) for one in beside)
+        assert [one.facts for one in reader_of(inventory, offset)] == [one.facts for one in holders[:1]]
+        doubtful = len(holders) > 1 and any(isinstance(one.facts, Bounds) for one in holders)
+        told = [lap for lap in inventory.overlaps if lap.first_offset <= offset <= lap.last_offset]
+        assert not doubtful or told
+        assert not told or len(holders) > 1
+
+
+def test_gaps_and_overlaps_of_v1_are_problems() -> None:
+    pile = [old_segment(7, 10), old_segment(9, 12), old_segment(14, 16), segment(16, 20), segment(22, 25)]
+    first, second = (one.object_key for one in pile[:2])
+    gap, doubtful_gap, overlap = problems_of("t", 0, arrange(pile), ())
+    assert gap.startswith("t-0: offsets 20-21 are missing from the archive; bring ")
+    assert doubtful_gap == "t-0: offsets 12-13 are in no object, and v1.0 does not tell whether they ever were records"
+    assert overlap.startswith(f"t-0: offsets 9-9 are in {first} and in {second}, and v1.0 does not tell")
+
+
+def test_a_v1_object_is_known_by_its_ends_and_never_enters_the_index() -> None:
+    store = MemoryStore()
+    records = [Rec(at, at, -1, None, b"v") for at in range(100)]
+    for base in range(0, 100, 10):
+        content = old_file(records[base : base + 10], "t", 0)
+        store.put_if_absent("p/" + old_key("t", 0, base), content, {"by": "somebody"}, kind=ObjectKind.SEGMENT)
+    for _ in range(2):
+        found = read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0]
+        assert [one.facts for one in found.segments] == [
+            Bounds(base=base, first=base, last=base + 9) for base in range(0, 100, 10)
+        ]
+        assert found.gaps == ()
+    assert all(key.startswith("p/topics/") for key in store.objects)
+
+
+# --- lives that go on from each other
+
+
+@st.composite
+def lineages(draw: st.DrawFn) -> list[tuple[int, int, int | None]]:
+    bounds = sorted(draw(st.sets(st.integers(1, OFFSETS), max_size=3)))
+    starts = [draw(st.sampled_from([0, *bounds[:1]])), *bounds]
+    return [
+        (life, start, until)
+        for life, (start, until) in enumerate(zip(starts, [*bounds, None], strict=True))
+        if until is None or start < until
+    ]
+
+
+@given(lineages(), st.lists(piles, min_size=4, max_size=4))
+def test_of_each_offset_the_life_that_holds_it_is_read(
+    lineage: list[tuple[int, int, int | None]], by_life: list[list[Segment]]
+) -> None:
+    pile_of = dict(enumerate(by_life))
+    inventory = Inventory(
+        partitions={("t", life): {0: arrange(pile)} for life, pile in pile_of.items()}, strangers=(), damaged=()
+    )
+    joined, damaged = inventory.join("t", 0, lineage)
+    assert damaged == []
+    assert [gap.first_offset for gap in joined.gaps] == sorted(gap.first_offset for gap in joined.gaps)
+    for offset in range(2 * OFFSETS + 1):
+        life = next(
+            (life for life, start, until in lineage if start <= offset and (until is None or offset < until)), None
+        )
+        pile = [] if life is None else pile_of[life]
+        holders = [one for one in pile if covers(one, offset)]
+        is_below_end = life is not None and (
+            life < lineage[-1][0] or offset < max((one.facts.next for one in pile), default=0)
+        )
+        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        assert reader_of(joined, offset) == ([] if wanted is None else [wanted])
+        missing = [gap for gap in joined.gaps if gap.first_offset <= offset <= gap.last_offset]
+        assert len(missing) == (1 if is_below_end and not holders else 0)
+
+
+def test_a_child_begins_at_its_branch_and_the_parent_ends_there() -> None:
+    parent, child = arrange([segment(0, 60), segment(60, 100)]), arrange([segment(95, 120), segment(130, 140)])
+    inventory = Inventory(partitions={("t", 0): {0: parent}, ("t", 1): {0: child}}, strangers=(), damaged=())
+    joined, _ = inventory.join("t", 0, [(0, 0, 95), (1, 95, None)])
+    assert [(one.from_offset, one.until_offset) for one in joined.readable] == [
+        (0, None),
+        (60, 95),
+        (95, None),
+        (130, None),
+    ]
+    assert [str(gap) for gap in joined.gaps] == ["120-129"]
+    assert [str(gap) for gap in child.from_offset(90).gaps] == ["90-94", "120-129"]
+    assert [one.segment.facts.base for one in joined.from_offset(96).readable] == [95, 130]
+    short, _ = inventory.join("t", 0, [(0, 0, 110), (1, 110, None)])
+    assert [str(gap) for gap in short.gaps] == ["100-109", "120-129"]
+
+
+def test_damage_counts_where_the_life_is_read() -> None:
+    def damage(life: int, base: int) -> DamagedSegment:
+        return DamagedSegment(key=SegmentKey(topic="t", life=life, partition=0, base=base), message=f"{life}:{base}")
+
+    damaged = (damage(0, 60), damage(0, 95), damage(1, 95), damage(2, 0))
+    inventory = Inventory(partitions={}, strangers=(), damaged=damaged)
+    assert inventory.join("t", 0, [(0, 0, 95), (1, 95, None)])[1] == ["0:60", "1:95"]
+    assert inventory.join("t", 1, [(0, 0, 95), (1, 95, None)])[1] == []
+    assert inventory.numbers_of("t", [0, 1]) == {0}
+    assert inventory.numbers_of("t", [3]) == set()
+
+
+# --- histories: what writers, merges, sweeps and late writers can leave behind
+
+
+@dataclass
+class History:
+    """The objects of a partition. Every step is one that the format allows."""
+
+    objects: dict[str, Segment] = field(default_factory=dict)
+    boundaries: list[int] = field(default_factory=lambda: [0])  # the end is the last one
+
+    def create(self, one: Segment) -> None:
+        self.objects.setdefault(one.object_key, one)  # If-None-Match: *
+
+    def append(self, length: int) -> None:
+        base = self.boundaries[-1]
+        self.create(segment(base, base + length))
+        self.boundaries.append(base + length)
+
+    def merge(self, first: int, last: int) -> None:
+        """Only what is readable and hangs together is merged."""
+        read = arrange(self.objects.values()).segments
+        run = read[min(first, last) : max(first, last) + 1]
+        if len(run) > 1:
+            self.create(segment(run[0].facts.base, run[-1].facts.next, merged=True))
+
+    def sweep(self, number: int) -> None:
+        shadowed = arrange(self.objects.values()).shadowed
+        if shadowed:
+            del self.objects[shadowed[number % len(shadowed)].object_key]
+
+    def write_late(self, number: int, length: int) -> None:
+        """A writer that was paused wakes at an old position, and cuts where it likes; not beyond what it had fetched."""
+        base = self.boundaries[number % len(self.boundaries)]
+        if base < self.boundaries[-1]:
+            self.create(segment(base, min(base + length, self.boundaries[-1])))
+
+
+small = st.integers(0, 5)
+steps = st.lists(
+    st.tuples(st.just("append"), st.integers(1, 5))
+    | st.tuples(st.just("merge"), small, small)
+    | st.tuples(st.just("sweep"), small)
+    | st.tuples(st.just("write_late"), small, st.integers(1, 8)),
+    max_size=25,
+)
+
+
+@given(steps)
+def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[str, int]]) -> None:
+    history = History()
+    history.append(3)
+    for name, *arguments in drawn:
+        getattr(history, name)(*arguments)
+        inventory = arrange(history.objects.values())
+        assert inventory.gaps == ()
+        assert inventory.position == history.boundaries[-1]
+        store = CountingStore()
+        put(store, list(history.objects.values()))
+        assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == inventory.position
+        assert store.heads <= 2
+
+
+# --- examples that tell the rule
+
+
+def test_a_merged_segment_shadows_its_parts_until_they_are_swept() -> None:
+    inventory = arrange([segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)])
+    assert [(one.facts.base, one.facts.next) for one in inventory.segments] == [(0, 9), (9, 12)]
+    assert [(one.facts.base, one.facts.next) for one in inventory.shadowed] == [(0, 5), (5, 9)]
+
+
+def test_of_an_overlap_only_the_rest_is_read() -> None:
+    inventory = arrange([segment(0, 5), segment(3, 9)])
+    assert [(reading.segment.facts.base, reading.from_offset) for reading in inventory.readable] == [(0, 0), (3, 5)]
+
+
+def test_what_is_missing_is_reported_with_both_ends() -> None:
+    inventory = arrange([segment(4, 5), segment(7, 9), segment(9, 10), segment(20, 21)])
+    assert [str(gap) for gap in inventory.gaps] == ["0-3", "5-6", "10-19"]
+    assert inventory.gaps[0] == Gap(first_offset=0, last_offset=3)
+    assert inventory.position == 0
+    (missing,) = problems_of("t", 7, inventory, [])
+    assert missing.startswith("t-7: offsets 0-3, 5-6, 10-19 are missing from the archive; bring ")
+    assert problems_of("t", 7, inventory, ["x.data: damaged"]) == [f"x.data: damaged; {missing}"]
+    assert problems_of("t", 7, inventory, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too", missing]
+    assert problems_of("t", 7, EMPTY_PARTITION, ["x.data: damaged", "y: too"]) == ["x.data: damaged", "y: too"]
+
+
+def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
+    inventory = arrange([segment(4, 5), segment(7, 9), segment(12, 15)]).from_offset(8)
+    assert [(one.segment.facts.base, one.from_offset) for one in inventory.readable] == [(7, 8), (12, 12)]
+    assert [str(gap) for gap in inventory.gaps] == ["9-11"]
+
+
+def test_an_empty_partition_begins_at_zero() -> None:
+    inventory = arrange([])
+    assert (inventory.readable, inventory.shadowed, inventory.gaps, inventory.position) == ((), (), (), 0)
+    assert position_of(Archive(MemoryStore(), LAYOUT), "t", 0, 0) == ArchivedEnd()
+
+
+@pytest.mark.parametrize(("base", "next_offset"), [(1, 5), (0, 6)])
+def test_a_name_and_facts_that_differ_are_refused(base: int, next_offset: int) -> None:
+    one = segment(0, 5, merged=True)
+    with pytest.raises(CorruptSegmentError, match=r"0{20}-0{19}5\.data: its facts cover"):
+        replace(one, facts=facts_of(base, next_offset))
+
+
+# --- reading a store
+
+
+def test_lives_and_partitions_are_kept_apart() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5), segment(5, 7)])
+    put(store, [segment(0, 3)], partition=10)
+    put(store, [segment(0, 2)], life=1)
+    put(store, [segment(0, 9)], topic="t.x")
+    inventory = read_inventory(Archive(store, LAYOUT))
+    positions = {
+        (*topic_life, number): found.position
+        for topic_life, by_partition in inventory.partitions.items()
+        for number, found in by_partition.items()
+    }
+    assert positions == {("t", 0, 0): 7, ("t", 0, 10): 3, ("t", 1, 0): 2, ("t.x", 0, 0): 9}
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 7
+    assert position_of(Archive(store, LAYOUT), "t", 0, 1).next == 0  # not that of partition 10
+    assert position_of(Archive(store, LAYOUT), "t", 1, 0).next == 2
+
+
+def test_only_what_is_wanted_is_asked_for() -> None:
+    store = CountingStore()
+    put(store, [segment(0, 5), segment(5, 7)])
+    put(store, [segment(0, 9)], topic="other")
+    inventory = read_inventory(Archive(store, LAYOUT), lambda topic: topic == "other")
+    assert list(inventory.partitions) == [("other", 0)]
+    assert store.heads == 1
+
+
+def test_an_inventory_that_shares_nothing_writes_nothing() -> None:
+    store = MemoryStore()
+    put(store, [segment(at, at + 1) for at in range(250)])
+    before = set(store.objects)
+    read_inventory(Archive(store, LAYOUT))
+    assert set(store.objects) == before
+
+
+def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -> None:
+    """A backup that was killed had put it. What was put just now, the one that runs adds itself."""
+    store = MemoryStore()
+    put(store, [segment(0, 10), segment(10, 20)])
+    newest = max(one.last_modified for one in store.objects.values())
+    for minutes, files in ((5, 0), (40, 1), (50, 1)):
+        now = partial(add, newest, timedelta(minutes=minutes))
+        read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=now))
+        assert len([key for key in store.objects if "/index/" in key]) == files
+
+
+def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 7)
+    store = CountingStore()
+    for topic in ("a", "b", "c"):
+        put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
+    found = read_inventory(Archive(store, LAYOUT), share=share_learned)
+    files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
+    counts = [
+        {
+            topic: json.loads(zlib.decompress(member, wbits=31))["count"]
+            for (topic, _), member in split_file(one, "k").members.items()
+        }
+        for one in files
+    ]
+    assert counts == [{"a": 7}, {"a": 3, "b": 4}, {"b": 6, "c": 1}, {"c": 7}, {"c": 2}]
+    assert store.heads == 30
+    assert read_inventory(Archive(store, LAYOUT)) == found
+    assert store.heads == 30
+    monkeypatch.setattr(learned_facts, "_MOST_SHARED", 2)
+    store.delete([key for key in store.objects if "/index/" in key])
+    read_inventory(Archive(store, LAYOUT), share=share_learned)
+    assert len([key for key in store.objects if "/index/" in key]) == 2
+
+
+def test_strangers_are_listed_and_harm_nobody_but_a_segment_without_facts_is_damage() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    strange = ["p/topics/README", "p/topics/t/_SUCCESS", "p/topics/t/partition=0/t+0-7.data", "p/topics/no topic!/x"]
+    without_facts = LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5))
+    for key in [*strange, without_facts]:
+        store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
+    inventory = read_inventory(Archive(store, LAYOUT))
+    assert inventory.strangers == tuple(sorted(strange))
+    assert [damage.message.split(":")[0] for damage in inventory.damaged] == [without_facts]
+    assert inventory.partitions["t", 0][0].position == 5
+
+
+def test_a_damaged_object_is_named_and_the_others_are_read() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5), segment(9, 12)])
+    put(store, [segment(0, 7)], partition=1)
+    broken: Mapping[str, Mapping[str, str]] = {
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)): {"archiver-format": "1"},
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=2, base=0)): {"archiver-format": "2"},
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=3, base=1)): facts_of(0, 5).to_metadata(),
+    }
+    for key, metadata in broken.items():
+        store.put_if_absent(key, b"", metadata, kind=ObjectKind.FACT)
+    inventory = read_inventory(Archive(store, LAYOUT))
+    assert [LAYOUT.segment_key(damage.key) for damage in inventory.damaged] == sorted(broken)
+    assert [damage.message.partition(":")[0] for damage in inventory.damaged] == sorted(broken)
+    assert inventory.partitions["t", 0][0].gaps == (Gap(first_offset=5, last_offset=8),)
+    assert inventory.partitions["t", 0][1].position == 7
+
+
+def test_the_order_of_answers_changes_nothing() -> None:
+    class BackwardsStore(MemoryStore):
+        """Answers the first HEAD only after the last one was asked."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last_was_asked = threading.Event()
+
+        def head(self, key: str) -> ObjectInfo | None:
+            if key == min(self.objects):
+                assert self.last_was_asked.wait(30), "HEADs are not made at once"
+            if key == max(self.objects):
+                self.last_was_asked.set()
+            return super().head(key)
+
+    pile = [segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)]
+    found: list[Inventory] = []
+    for store in (MemoryStore(), BackwardsStore()):
+        put(store, pile)
+        found.append(read_inventory(Archive(store, LAYOUT)))
+    assert found[0] == found[1]
+
+
+def test_a_newest_segment_without_facts_stops_a_writer() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent(
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", {}, kind=ObjectKind.SEGMENT
+    )
+    with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
+        position_of(Archive(store, LAYOUT), "t", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (
+            known_facts(segment(5, 7)).to_metadata() | {"archiver-next": "9999"},
+            "its facts are not those that were written",
+        ),
+        (known_facts(segment(4, 7)).to_metadata(), "its facts cover 4..7, its name says otherwise"),
+    ],
+    ids=["changed", "of another object"],
+)
+def test_a_writer_does_not_go_on_where_changed_metadata_says(metadata: Mapping[str, str], message: str) -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent(
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=5)), b"", metadata, kind=ObjectKind.SEGMENT
+    )
+    with pytest.raises(CorruptSegmentError, match=message):
+        position_of(Archive(store, LAYOUT), "t", 0, 0)
+
+
+def test_the_widest_merged_segment_tells_the_position() -> None:
+    """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
+    store = MemoryStore()
+    put(store, [segment(0, 20, merged=True), segment(5, 10, merged=True), segment(5, 7)])
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 20
+
+
+def test_strangers_do_not_move_the_position() -> None:
+    store = MemoryStore()
+    put(store, [segment(0, 5)])
+    store.put_if_absent("p/topics/t/partition=0/zzz", b"", {}, kind=ObjectKind.FACT)
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 5
+
+
+def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
+    store = MemoryStore()
+    plain, merged = segment(5, 7), segment(0, 20, merged=True)
+    store.put_if_absent(
+        plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata(), kind=ObjectKind.SEGMENT
+    )
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0) == ArchivedEnd(
+        next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
+    )
+    store.put_if_absent(
+        merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata(), kind=ObjectKind.SEGMENT
+    )
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).leader_epoch == 8

@@ -1,0 +1,53 @@
+"""What a plan takes of the driver's memory grows by 200 bytes at most with each object, for every command that looks at all of them.
+
+`python -m benchmarks.planning --objects 10000000` shows the same of ten million; the figures are in docs/growth.md.
+"""
+
+import gc
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from archiver.archive import learned_facts
+from benchmarks.planning import SHARES, TASKS
+from tests.support.generated_store import GeneratedStore, Shape
+
+MOST_BYTES = 200
+LARGE = Shape(2, 2, 5_000), Shape(2, 2, 12_000)  # what is held for a moment does not grow any more
+ASKED = Shape(1, 2, 3_000), Shape(1, 2, 7_000)  # each object is asked, which takes long
+SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
+CASES = [
+    *((task, ASKED if task == "verify" else LARGE, SHARES) for task in TASKS),
+    ("plan", ASKED, ()),  # no index, or it is lost
+    *(pytest.param(task, SMALL, SHARES, marks=pytest.mark.long) for task in ("plan", "ls")),
+    pytest.param("plan", ASKED, (0.5,), marks=pytest.mark.long),  # the index lacks what came since
+]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("task", "shapes", "shares"), CASES)
+def test_memory_grows_by_little_with_each_object(
+    task: str, shapes: tuple[Shape, Shape], shares: Sequence[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 500)  # what a file of the index takes does not grow either
+    most_bytes(task, Shape(1, 1, 10), shares, tmp_path / "first")  # it loads code
+    few, many = shapes
+    grown = most_bytes(task, many, shares, tmp_path / "many") - most_bytes(task, few, shares, tmp_path / "few")
+    assert grown / (many.objects - few.objects) <= MOST_BYTES
+
+
+def most_bytes(task: str, shape: Shape, shares: Sequence[float], folder: Path) -> int:
+    """Return how much Python had allocated at once, of which the archive itself is no part."""
+    folder.mkdir()
+    store = GeneratedStore(shape, folder)
+    store.write_index(shares)
+    store.warm_up()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        TASKS[task][1](store)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,79 @@
+"""Since when something waits: what RPO is made of while no record's own time is known."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from archiver.backup.feed import Feed
+from archiver.backup.partition_writer import PartitionWriter
+from archiver.kafka.fetch import Fetched, FetchProblem
+
+
+def answer(end: int, stable: int | None = None, error: FetchProblem | None = None, records: bytes = b"") -> Fetched:
+    return Fetched(
+        topic="t",
+        partition=0,
+        records=memoryview(records),
+        aborted=(),
+        high_watermark=end,
+        last_stable_offset=end if stable is None else stable,
+        log_start_offset=0,
+        by_topic_id=True,
+        error=error,
+    )
+
+
+def pending(feed: Feed) -> float | None:
+    return feed.pending_since_s
+
+
+@pytest.fixture
+def writer() -> SimpleNamespace:
+    return SimpleNamespace(position=10, durable_position=10, leader_epoch=0, newest_base=None)
+
+
+@pytest.fixture
+def feed(writer: SimpleNamespace) -> Feed:
+    return Feed(writer=cast("PartitionWriter", writer))
+
+
+def test_pending_begins_when_the_end_is_ahead_and_ends_when_it_is_durable(feed: Feed, writer: SimpleNamespace) -> None:
+    feed.note_answer(answer(10), 1.0)
+    assert pending(feed) is None
+    feed.note_answer(answer(15), 2.0)
+    feed.note_answer(answer(16), 3.0)
+    assert pending(feed) == 2.0
+    writer.durable_position = 16
+    feed.note_pending(4.0)
+    assert pending(feed) is None
+
+
+def test_under_steady_load_it_is_not_the_whole_uptime(feed: Feed, writer: SimpleNamespace) -> None:
+    for second in range(100):
+        feed.note_answer(answer(20 + second), float(second))
+        writer.durable_position = 15 + second
+        feed.note_pending(float(second))
+    assert feed.pending_since_s == 99.0
+
+
+def test_what_an_open_transaction_holds_back_is_pending(feed: Feed) -> None:
+    feed.note_answer(answer(20, stable=10), 5.0)
+    assert (feed.pending_since_s, feed.held_back_since_s) == (5.0, 5.0)
+    feed.note_answer(answer(30, stable=10), 9.0)
+    assert (feed.pending_since_s, feed.held_back_since_s) == (5.0, 5.0)
+    feed.note_answer(answer(30, stable=25), 12.0)  # another one holds it back now
+    assert feed.held_back_since_s == 12.0
+    feed.note_answer(answer(30), 13.0)
+    assert feed.held_back_since_s is None
+
+
+def test_an_answer_without_an_error_ends_trouble_unless_an_end_was_promised(writer: SimpleNamespace) -> None:
+    for_ever = Feed(writer=cast("PartitionWriter", writer))
+    until_end = Feed(writer=cast("PartitionWriter", writer), end_offset=50)
+    for feed in (for_ever, until_end):
+        feed.trouble_since_s = 1.0
+        feed.note_answer(answer(10), 2.0)
+    assert (for_ever.trouble_since_s, until_end.trouble_since_s) == (None, 1.0)
+    until_end.note_answer(answer(50, records=b"some"), 3.0)
+    assert until_end.trouble_since_s is None
