@@ -8,7 +8,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.codes import Code, broker_error, code_text
 from archiver.kafka.group_positions import Positions
-from archiver.kafka.wire import Call, Reader, Writer
+from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 Codes = Mapping[TopicPartition, int]
 
@@ -91,12 +91,12 @@ class FindCoordinatorCall(Call[tuple[int, int]]):
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.int8(0)  # a group, not a transaction
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> tuple[int, int]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, int]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         code = answer.int16()
         answer.text()  # what the code means
@@ -114,7 +114,7 @@ class OffsetCommitCall(Call[Codes]):
         self._group = group
         self._positions = positions
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.int32(_NO_GENERATION)
         out.text("")  # no member
@@ -134,7 +134,7 @@ class OffsetCommitCall(Call[Codes]):
             out.tags()
         out.tags()
 
-    def read(self, answer: Reader, version: int) -> Codes:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> Codes:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return _read_codes(answer)
 
@@ -150,7 +150,7 @@ class OffsetDeleteCall(Call[Codes]):
         self._group = group
         self._partitions = partitions
 
-    def write(self, out: Writer, version: int) -> None:  # noqa: ARG002 one version
+    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         by_topic = _by_topic(self._partitions)
         out.count(len(by_topic))
@@ -160,7 +160,7 @@ class OffsetDeleteCall(Call[Codes]):
             for partition in partitions:
                 out.int32(partition)
 
-    def read(self, answer: Reader, version: int) -> Codes:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> Codes:  # noqa: ARG002 one version
         code = answer.int16()
         self.throttle_ms = answer.int32()
         codes = _read_codes(answer)
@@ -174,7 +174,7 @@ def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
     return by_topic
 
 
-def _read_codes(answer: Reader) -> Codes:
+def _read_codes(answer: AnswerReader) -> Codes:
     codes: dict[TopicPartition, int] = {}
     for _ in range(answer.count()):
         topic = answer.text()
