@@ -5,7 +5,7 @@
 - catalog: the archive's topics, each as one of its lives has it
 - chosen_records: which of an object's records a restore takes, as it is written down beside its plan
 - cluster_topics: the topics of a cluster as a backup finds them
-- control: small facts beside the records
+- control: small JSON objects about topics, restores and groups; numbered, put if absent, never changed; the highest number holds
 - control_census: what lies beside the records: how much of it there is, and what of it is gone
 - copies: copies of compacted topics: a log as an instance has read it, once from its beginning on
 - entries: what is known of many objects, as columns
@@ -24,14 +24,14 @@
 - lookup: the facts of listed segments: as the index knows them, or as the objects themselves say
 - message_format: topics in a message format of before Kafka 0.11
 - offset_map: an offset map: where a restore has put the records of a partition
-- parts: which records of objects are to be read, and what facts say of them: for millions of objects as columns, or one by one
+- parts: parts of objects that a plan reads, without the segments: keys, offsets and facts, small enough to keep millions of them
 - plain_records: records of the archive as plain values (`cat`)
 - probe: may an archive lie in this store? A writer asks that at each start
 - reader: a partition's records out of the archive, in order, by the read rule
 - segment: a finished segment, read back into frames, and compared with its facts
 - segment_facts: the facts of a segment, as values and as the text that metadata and Avro header carry
 - segment_writer: an open segment of one partition: takes frames, and becomes one object
-- segments: the segments of a partition, and the readings of them: as columns, or one by one
+- segments: the segments (objects) of a partition, and the readings: which offsets of which segment a reader takes
 - spool: local files that hold the blocks of open segments
 - topics: topics as the archive knows them: their shape, their lives, where logs were cut back
 - v1_bounds: both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read

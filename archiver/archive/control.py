@@ -1,4 +1,4 @@
-"""Small facts beside the records: numbered objects, put if absent, never changed; the highest number holds (docs/format.md §8)."""
+"""Control facts: small JSON objects about topics, restores and groups; numbered, put if absent, never changed; the highest number holds (docs/format.md §8)."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Which records of objects are to be read, and what facts say of them: for millions of objects as columns, or one by one."""
+"""Parts of objects that a plan reads, without the segments: keys, offsets and facts, small enough to keep millions of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""The segments of a partition, and the readings of them: as columns, or one by one."""
+"""The segments (objects) of a partition, and the readings: which offsets of which segment a reader takes."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

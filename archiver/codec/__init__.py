@@ -2,7 +2,7 @@
 
 - arrow_scan: archived objects -> Arrow record batches of chosen columns and rows, without a frame between
 - avro: Avro container files of AvroKafkaRecord <-> Frame, and header and blocks of any container
-- batch: record batches v2, as a broker sends them -> Frame
+- batch: record batches v2, as a broker sends them -> Frame; control batches and records of aborted transactions are dropped here
 - batch_encoder: frame -> record batches v2 of one idempotent producer
 - compression: compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's)
 - frame: frame: n records of one partition as columns over byte buffers

@@ -1,4 +1,4 @@
-"""Record batches v2, as a broker sends them -> Frame."""
+"""Record batches v2, as a broker sends them -> Frame; control batches and records of aborted transactions are dropped here."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence

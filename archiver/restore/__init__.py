@@ -6,7 +6,7 @@
 - claim_check: whether a claim can be one of this restore
 - claim_stream: where a claim on a target stands in the archive: put once, and what is noted in it later
 - claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back
-- config_agreement: what a restore and a cluster have agreed on
+- config_agreement: with which configs each target topic is filled: those that the cluster accepts, and what they would do to the records
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
 - fill_terms: with which configs topics can be filled on a cluster: asked for before anything is changed
 - final_terms: which of the archived configs a cluster will refuse targets in the end
@@ -21,7 +21,7 @@
 - plan_check: what of a restore's noted plan is believed: what the request asks for, and what the archive bears out
 - plan_comparison: whether what a plan has noted of a partition is what the archive gives now
 - preview: what a restore would do, and why it could not
-- purge: what stands in the way of a purge
+- purge: why a topic must not be purged: it is deleted only when the archive can give back what is to be in its place
 - purge_notes: what goes with topics that are purged, besides what the archive puts in their place: told beforehand
 - repartition_source: one source partition of a restore into another number of partitions: dealt out by key to all of them
 - repartition_target: one target partition that several sources were dealt into
@@ -30,13 +30,13 @@
 - request: what a restore was asked for: which topics and records, into which, and under which id
 - sending: batches to a broker: how fast, how often again, and what an answer means
 - stranger_topics: topics that have the name of a target, and are somebody else's
-- strangers: whether what a target holds is of this restore
+- strangers: whether somebody else wrote to a target, or brokers have deleted or compacted some of what this restore wrote
 - target_configs: the configs of target topics: while they are filled, and in the end those that were archived
 - target_creation: targets are purged and created, by notes and topic ids
 - target_limits: what an existing topic would delete, change or refuse of the records that are to go behind its own
 - target_rights: whether this user may purge, fill and read back the targets of a restore
 - target_shape: whether a topic that is there can take what is planned for it, by its shape and its records
-- target_survey: what stands where targets are wanted, and what it means for this restore
+- target_survey: what topics have the targets' names already, and whether this restore may use them. Changes nothing
 - targets: the target topics of a restore
 - task: what the task of one partition's restore is given, and what it reports
 - topic_reports: what a restore reports of each topic: its partitions, its configs, and what is left to do by hand

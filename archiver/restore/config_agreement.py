@@ -1,4 +1,4 @@
-"""What a restore and a cluster have agreed on: with which configs each target is filled, and what that would cost."""
+"""With which configs each target topic is filled: those that the cluster accepts, and what they would do to the records."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""What stands in the way of a purge: a topic is deleted only when the archive can give back what is to be in its place."""
+"""Why a topic must not be purged: it is deleted only when the archive can give back what is to be in its place."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

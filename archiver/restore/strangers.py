@@ -1,4 +1,4 @@
-"""Whether what a target holds is of this restore: else somebody else wrote to it, or the brokers have deleted or compacted some."""
+"""Whether somebody else wrote to a target, or brokers have deleted or compacted some of what this restore wrote."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""What stands where targets are wanted, and what it means for this restore. Changes nothing.
+"""What topics have the targets' names already, and whether this restore may use them. Changes nothing.
 
 1. Ask where the topics end, then for the claims and the plans that this restore has noted: in this order, see `survey`.
 2. Each topic is filled as it is, or behind its own records, or purged, or it is a problem.

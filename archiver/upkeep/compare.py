@@ -1,4 +1,4 @@
-"""Compares the archive with the cluster, a partition in each task."""
+"""Plans and runs the comparison of the archive with the cluster (`verify --against-kafka`), a partition in each task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Compares what Kafka still has of a partition with the archive, object by object, by count and digest."""
+"""Compares one partition's objects with what Kafka still has of them, by count and digest."""
 
 from collections.abc import Sequence
 

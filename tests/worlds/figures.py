@@ -47,13 +47,13 @@ def readme_table(figures: Figures) -> str:
     kafkas = {str(one["kafka"]) for one in whole.values()}
     stores = {str(one["store"]) for one in whole.values()}
     rows = {
-        "Kafka": ", ".join(sorted(kafkas, key=lambda text: [int(part) for part in text.split(".")])),
-        "stores": ", ".join(sorted(stores, key=str.lower)),
-        "and with": "; ".join(name for name, one in whole.items() if name not in f"{one['kafka']} {one['store']}"),
-        **{name: str(one["result"]) for name, one in figures.items() if name not in whole},
+        "equal on Kafka": ", ".join(sorted(kafkas, key=lambda text: [int(part) for part in text.split(".")])),
+        "equal on stores": ", ".join(sorted(stores, key=str.lower)),
+        "equal with": "; ".join(name for name, one in whole.items() if name not in f"{one['kafka']} {one['store']}"),
+        **{f"refused: {name}": str(one["result"]) for name, one in figures.items() if name not in whole},
     }
     since = min(str(one["date"]) for one in figures.values())
-    lines = [f"| | the full cycle, in runs since {since} |", "| --- | --- |"]
+    lines = [f"| | what the full cycle gave; the oldest run is of {since} |", "| --- | --- |"]
     return "\n".join([*lines, *(f"| {name} | {text} |" for name, text in rows.items() if text)])
 
 

@@ -46,7 +46,7 @@ WORLDS: Final = (
             Step.UNTIL_END,
             4,
             r"nothing comes at offset 0, though the end is \d+; it lies in the remote tier.* remote.fetch.max.wait.ms",
-            "brokers hand out nothing that they do not wait for",
+            "its reads never end within the time that brokers give them (remote.fetch.max.wait.ms)",
         ),
     ),
     World(name="three racks, followers read from", kafka=clusters.racks, store=stores.minio),
