@@ -46,6 +46,8 @@ class Episodes:
     at_ms: Longs
     removed_at: Longs  # the offset of the record that removed it; NO_ROW: it stands
     removed_ms: Longs
+    ends_at: Longs  # the same, whether the record is of before the time that was asked for or of after it
+    ends_ms: Longs
     is_readable: npt.NDArray[np.bool_]  # what was committed is known
 
     def __len__(self) -> int:
@@ -63,6 +65,7 @@ class Episodes:
 def episodes_of(rows: CommitRows, *, later: bool = False) -> Episodes:
     """Read the episodes up to the time that was asked for, or those after it."""
     frame, told = rows.frame, rows.fields
+    endings = _endings(rows)
     is_position = (told[kernels.KIND] == kernels.POSITION) & (rows.is_later == int(later))
     places = np.flatnonzero(is_position)
     places = places[np.argsort(rows.keys[places], kind="stable")]  # position by position, each in the order of the log
@@ -89,8 +92,23 @@ def episodes_of(rows: CommitRows, *, later: bool = False) -> Episodes:
         at_ms=times[commits],
         removed_at=np.where(ends == NO_ROW, NO_ROW, offsets[ends]),
         removed_ms=np.where(ends == NO_ROW, NO_ROW, times[ends]),
+        ends_at=np.where(endings[commits] == NO_ROW, NO_ROW, offsets[endings[commits]]),
+        ends_ms=np.where(endings[commits] == NO_ROW, NO_ROW, times[endings[commits]]),
         is_readable=found[kernels.IS_READABLE] == 1,
     )
+
+
+def _endings(rows: CommitRows) -> Longs:
+    """Return for each row the next one that removes its position, in the order of the log; NO_ROW: there is none."""
+    count = len(rows)
+    order = np.argsort(rows.keys, kind="stable")
+    removes = rows.frame.table[Column.VALUE_LENGTH][order] < 0
+    following = np.minimum.accumulate(np.where(removes, np.arange(count), count)[::-1])[::-1]
+    padded = np.append(order, NO_ROW)
+    is_same = np.append(rows.keys[order], NO_ROW)[following] == rows.keys[order]
+    found = np.empty(count, np.int64)
+    found[order] = np.where(is_same, padded[following], NO_ROW)
+    return found
 
 
 def _texts(body: Bytes, starts: Longs, lengths: Longs) -> Texts:

@@ -114,7 +114,7 @@ def _rows_of(episodes: Episodes, topic: str) -> Longs:
 
 def _spans(episodes: Episodes, rows: Longs) -> Iterable[CommitSpan]:
     ids, numbers = episodes.topic_id.texts, episodes.topic_id.numbers[rows].tolist()
-    columns = (episodes.at_offset, episodes.at_ms, episodes.removed_at, episodes.removed_ms)
+    columns = (episodes.at_offset, episodes.at_ms, episodes.ends_at, episodes.ends_ms)
     spans = zip(*(column[rows].tolist() for column in columns), strict=True)
     for (at_offset, at_ms, removed_at, removed_ms), number in zip(spans, numbers, strict=True):
         yield CommitSpan(at_offset, at_ms, removed_at, removed_ms, ids[number])
@@ -152,8 +152,9 @@ def _positions(told: _Told, last_commits: LastCommits) -> Iterator[ArchivedPosit
     has_later = is_ended | np.isin(some.key, told.later.key)
     last_known = np.where(is_ended, some.at_offset, np.maximum(some.at_offset, some.removed_at))
     is_unknown = (log.doubts.reach(until, has_later) > last_known) | ~some.is_readable
+    is_ambiguous = _is_ambiguous(some, lives)
     for place in range(len(some)):
-        yield _position(some, place, int(lives[place]), _state(some, place, lives, is_ended, is_unknown))
+        yield _position(some, place, int(lives[place]), _state(some, place, is_ambiguous, is_ended, is_unknown))
     yield from _without_commit(told)
 
 
@@ -162,6 +163,14 @@ def _newest_of_each(episodes: Episodes, lives: Longs) -> Longs:
     of_key = enumerate(zip(episodes.key.tolist(), lives.tolist(), strict=True))
     newest = {key: place for place, key in of_key}  # of several the last one stays
     return np.array(sorted(newest.values()), np.int64)
+
+
+def _is_ambiguous(some: Episodes, lives: Longs) -> Flags:
+    """Tell of each position whether it may be of another life, or whether a later commit may be of its life."""
+    unsure = dict(zip(some.key[lives == AMBIGUOUS].tolist(), some.at_offset[lives == AMBIGUOUS].tolist(), strict=True))
+    latest = np.array([unsure.get(key, NO_ROW) for key in some.key.tolist()], np.int64)
+    found: Flags = some.at_offset <= latest
+    return found
 
 
 def _ended_with_topic(
@@ -175,10 +184,10 @@ def _ended_with_topic(
     )
 
 
-def _state(some: Episodes, place: int, lives: Longs, is_ended: Flags, is_unknown: Flags) -> State:
+def _state(some: Episodes, place: int, is_ambiguous: Flags, is_ended: Flags, is_unknown: Flags) -> State:
     if is_unknown[place]:
         return State.UNKNOWN
-    if lives[place] == AMBIGUOUS:
+    if is_ambiguous[place]:
         return State.AMBIGUOUS
     if is_ended[place]:
         return State.TOPIC_DELETED

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -27,11 +28,7 @@ class SnapshotPosition:
     metadata: Text = ""
 
 
-def _partition(name: object) -> int:
-    return spelled_number(name, most=MOST_PARTITIONS)
-
-
-_Partition = Annotated[int, BeforeValidator(_partition)]
+_Partition = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS))]
 _Topics = Mapping[Item[Text], Mapping[Item[_Partition], Item[SnapshotPosition]]]
 
 
