@@ -3,6 +3,7 @@
 A position that was removed and committed again has several episodes. A commit log keeps of each just what is here.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -13,9 +14,9 @@ import numpy.typing as npt
 from archiver.codec.frame import Bytes, Column, Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.groups.commit_log import CommitRows, number_texts
-from archiver.groups.offset_commits import TOPIC_ID_BYTES, spell_topic_id
 
 NO_ROW: Final = -1
+_TOPIC_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,8 @@ def _texts(body: Bytes, starts: Longs, lengths: Longs) -> Texts:
 
 
 def _topic_ids(body: Bytes, starts: Longs) -> Texts:
-    numbers, samples = _distinct(body, np.maximum(starts, 0), np.where(starts < 0, 0, TOPIC_ID_BYTES))
-    return Texts(texts=[spell_topic_id(sample) for sample in samples], numbers=numbers)
+    numbers, samples = _distinct(body, np.maximum(starts, 0), np.where(starts < 0, 0, _TOPIC_ID_BYTES))
+    return Texts(texts=[_spell_topic_id(sample) for sample in samples], numbers=numbers)
 
 
 def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[bytes]]:
@@ -127,3 +128,8 @@ def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[b
     numbers = number_texts(body, starts, lengths)
     firsts = np.unique(numbers, return_index=True)[1]
     return numbers, [body[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts.tolist()]
+
+
+def _spell_topic_id(raw: bytes) -> str:
+    """Spell an id as Kafka prints it; empty for none, and for the zero id, which means that it is not known."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from archiver.codec.frame import Longs
+from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.episodes import NO_ROW, Episodes, episodes_of
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, CommitSpan, Root, lives_of
@@ -70,6 +71,7 @@ class _LastCommit(NamedTuple):
     at_ms: int
 
 
+_STANDS: Final = _LastCommit(LAST_LONG, LAST_LONG)
 LastCommits = Mapping[tuple[str, int], Mapping[int, _LastCommit]]  # (topic, life) -> partition of the offsets topic
 
 
@@ -128,6 +130,8 @@ def _last_commits(told: Iterable[_Told]) -> LastCommits:
             for topic, life in np.unique(keys, axis=1).T.tolist():
                 rows = np.flatnonzero((episodes.topic.numbers == topic) & (lives == life))
                 at = _LastCommit(int(episodes.at_offset[rows].max()), int(episodes.at_ms[rows].max()))
+                if episodes is one.episodes and (episodes.removed_at[rows] == NO_ROW).any():
+                    at = _STANDS  # so its topic was not deleted
                 of_life = found[episodes.topic.texts[topic], life]
                 of_life[one.log.partition] = max(at, of_life.get(one.log.partition, at))
     return found

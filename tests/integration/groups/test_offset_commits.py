@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from archiver.demo.sandbox import JAVA_OPTIONS, fetch_kafka
-from archiver.groups.offset_commits import Commit, GroupKey, GroupKind, PositionKey, decode_commit, decode_key
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
+from tests.support.offset_commits import Commit, GroupKey, GroupKind, PositionKey, decode_commit, decode_key
 
 LARGEST = 2**63 - 1
 TEXTS = ("", "a", "ü", "🐢 " * 40, "zero\0byte", "x" * 300)

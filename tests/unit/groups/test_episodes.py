@@ -14,7 +14,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.groups import commit_log
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.episodes import Episodes, episodes_of
-from archiver.groups.offset_commits import Commit, PositionKey, decode_commit, decode_key
+from tests.support.offset_commits import Commit, PositionKey, decode_commit, decode_key
 
 Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.groups.offset_commits import Commit, GroupKey, GroupKind, OtherKey, PositionKey, decode_commit, decode_key
+from tests.support.offset_commits import Commit, GroupKey, GroupKind, OtherKey, PositionKey, decode_commit, decode_key
 
 KEY = bytes.fromhex("000100016700017400000003")
 VALUE = bytes.fromhex("0003000000000000002a0000000700016d00000000000003e8")

@@ -13,8 +13,8 @@ from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import Doubt, Doubts
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root
-from archiver.groups.offset_commits import spell_topic_id
 from archiver.groups.positions import ArchivedPosition, PositionsAsOf, State
+from tests.support.offset_commits import spell_topic_id
 from tests.unit.groups.test_episodes import Row, commit_value, frame_of, position_key
 
 GROUPS, TOPICS, PARTITIONS = "abcd", "xy", 2
