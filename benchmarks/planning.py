@@ -84,7 +84,7 @@ def choose_all(store: GeneratedStore) -> object:
 
     storage, request = StorageConfig(url="s3://nowhere"), RestoreRequest()
     with patch("archiver.spark.record_choice.open_sql", lambda found: found):
-        chosen = choose_records(spark, plan.topics, request, storage=storage, restore_id="r-1")
+        chosen = choose_records(spark, plan.topics, request, storage=storage, layout=Layout(), restore_id="r-1")
     assert all(topic.is_chosen for topic in chosen)
     assert sum(len(one.parts) for topic in chosen for one in topic.partitions) == store.shape.objects
     return plan, chosen

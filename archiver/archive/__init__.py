@@ -1,38 +1,38 @@
 """What lies in the bucket, written and read.
 
-- archived_topic: what the archive has of a topic in one of its lives, and what of that is wanted
+- archived_topic: one topic of the archive as one of its lives has it, and which of its offsets are wanted or missing
 - block_budget: memory that is shared: by all open segments, and by all threads that decode what was fetched
-- catalog: the archive's topics, each as one of its lives has it
-- chosen_records: which of an object's records a restore takes, as it is written down beside its plan
-- cluster_topics: the topics of a cluster as a backup finds them
+- catalog: finds topics in the archive, each in one life: all of them, or one by its name
+- chosen_records: lists of chosen records: which records of an object a restore takes, where it does not take all
+- cluster_topics: the topics that a cluster has now, and which of them a backup archives
 - control: small JSON objects about topics, restores and groups; numbered, put if absent, never changed; the highest number holds
-- control_census: what lies beside the records: how much of it there is, and what of it is gone
-- copies: copies of compacted topics: a log as an instance has read it, once from its beginning on
-- entries: what is known of many objects, as columns
+- control_census: control objects, counted: how many of them there are, and which are gone
+- copies: copies of compacted topics: each is what one instance has read of a log, from the log's beginning to its end
+- entries: entries of the index, in memory: what is known of many objects, as columns
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
-- fresh_entries: what this process has put, and no file of the index names yet
+- fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
 - handle: the archive as a value: a store, and where in that store everything lies
-- holdings: what the archive holds, summed up (`ls`): from facts alone, without a body or a kernel
-- index: an index of segment facts, so that a reader need not ask for each segment
-- index_file: one file of the index of segment facts
-- index_generations: the files of the index of segment facts, in generations: read, appended to, merged into the next one
-- index_member: a member of an index file: the entries of one topic directory, column by column
-- inventory: a listing -> segments per partition: what is readable, shadowed, missing, strange
+- holdings: totals for `ls`: how many records and bytes the archive holds of each topic and partition
+- index: the index of segment facts as a reader has it in memory: saves asking each segment for its facts
+- index_file: one file of the index: how it is divided by topic directory
+- index_generations: all files of the index, in generations: read, appended to, merged into the next generation
+- index_member: one member of an index file: the entries of one topic directory, encoded column by column
+- inventory: applies the read rule to a listing: what of each partition is readable, shadowed, missing or damaged
 - layout: every object key is spelled and parsed here, and nowhere else
 - learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them
-- listing: the segments under `topics/`, and the strangers
-- lookup: the facts of listed segments: as the index knows them, or as the objects themselves say
-- message_format: topics in a message format of before Kafka 0.11
+- listing: lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's
+- lookup: finds the facts of listed segments: in the index, or by asking the objects themselves
+- message_format: tells topics in a message format of before Kafka 0.11
 - offset_map: an offset map: where a restore has put the records of a partition
-- parts: parts of objects that a plan reads, without the segments: keys, offsets and facts, small enough to keep millions of them
-- plain_records: records of the archive as plain values (`cat`)
-- probe: may an archive lie in this store? A writer asks that at each start
-- reader: a partition's records out of the archive, in order, by the read rule
-- segment: a finished segment, read back into frames, and compared with its facts
-- segment_facts: the facts of a segment, as values and as the text that metadata and Avro header carry
-- segment_writer: an open segment of one partition: takes frames, and becomes one object
-- segments: the segments (objects) of a partition, and the readings: which offsets of which segment a reader takes
+- parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
+- plain_records: reads records of the archive as plain values, for people (`cat`)
+- probe: tests at each start of a writer whether an archive may lie in this store
+- reader: reads a partition's records out of the archive, in order, by the read rule
+- segment: reads one finished segment back into frames, and compares it with its facts
+- segment_facts: the facts of one segment, as values and as the text that metadata and Avro header carry
+- segment_writer: makes one segment: takes rows of a partition until it is full, and becomes one object
+- segments: all segments of a partition, as columns; and the readings: which offsets of which segment a reader takes
 - spool: local files that hold the blocks of open segments
-- topics: topics as the archive knows them: their shape, their lives, where logs were cut back
-- v1_bounds: both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read
+- topics: what control facts say of topics: their shape, their lives, where their logs were cut back
+- v1_bounds: the bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much
 """

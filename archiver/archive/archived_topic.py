@@ -1,4 +1,4 @@
-"""What the archive has of a topic in one of its lives, and what of that is wanted."""
+"""One topic of the archive as one of its lives has it, and which of its offsets are wanted or missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequen
 
 
 def _wanted(readings: Readings, selection: Selection) -> Readings:
-    """Do the same with columns; the times of a v1.0 object are not known, so it stays.
+    """Leave out the same objects, by columns. An object of v1.0 stays, because its times are not known.
 
     Covered offsets are believed, because names of objects confirm them. Where the first and the last record lie within is
     not: an index could say that falsely, and nobody would find out about an object that is not read.

@@ -12,9 +12,9 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
-# What a thread takes beside the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
+# What a thread takes besides the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
 # compression.
-_BESIDE_BYTES: Final = 10 * 1024 * 1024
+_OVERHEAD_BYTES: Final = 10 * 1024 * 1024
 _LEAST_STEP_BYTES: Final = 1024 * 1024
 _STEP_SHARE: Final = 16  # a usual step takes one part in so many of the budget
 _GROWTH: Final = 4  # from one try to the next: all tries together take a third more time than the last
@@ -34,7 +34,7 @@ class BlockBudget:
             self._open += 1
 
     def leave(self) -> None:
-        """Count a segment out: it no longer holds records in memory."""
+        """Count a segment no longer as open: it holds no more records in memory."""
         with self._lock:
             self._open -= 1
 
@@ -65,13 +65,13 @@ class DecodingBudget:
     @contextmanager
     def lend(self, size: int) -> Iterator[Scratch]:
         """Wait until so many bytes are free, or nobody else holds any. Nothing decoded in them may outlive the block."""
-        scratch = self._take(size + _BESIDE_BYTES, is_usual=size <= self._usual_bytes)
+        scratch = self._take(size + _OVERHEAD_BYTES, is_usual=size <= self._usual_bytes)
         try:
             yield scratch
         finally:
             scratch.trim(self._usual_bytes)
             with self._changed:
-                self._used_bytes -= size + _BESIDE_BYTES
+                self._used_bytes -= size + _OVERHEAD_BYTES
                 self._spare.append(scratch)
                 self._changed.notify()
 

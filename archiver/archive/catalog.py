@@ -1,4 +1,4 @@
-"""The archive's topics, each as one of its lives has it."""
+"""Finds topics in the archive, each in one life: all of them, or one by its name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -61,8 +61,8 @@ def read_archive(
     That is the given life, or the newest one that has records. Nothing is read of other topics. `known`: control facts that
     were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as beside:
-        reading = beside.submit(_newest_facts, archive, wanted) if known is None else None
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
+        reading = background.submit(_newest_facts, archive, wanted) if known is None else None
         inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()

@@ -1,4 +1,4 @@
-"""Which of an object's records a restore takes, as it is written down beside its plan (docs/format.md §8)."""
+"""Lists of chosen records: which records of an object a restore takes, where it does not take all, put next to the restore's plan (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def decode_chosen(content: bytes, digest: str | None, key: str, most: int = MOST
 
 
 def check_chosen(content: bytes, digest: str | None, key: str) -> None:
-    """Check a whole list piece by piece, because a few bytes may expand to millions of offsets. Raises CorruptSegmentError."""
+    """Check a whole list of chosen records piece by piece, because a few bytes may expand to millions of offsets. Raises CorruptSegmentError."""
     for _ in _read_pieces(content, digest, key, MOST_OFFSETS):
         pass
 
@@ -79,7 +79,7 @@ def _steps(content: bytes) -> Iterator[Longs]:
 
 
 def put_chosen(store: ObjectStore, key: str, content: bytes) -> None:
-    """Put a list, unless it is there already: its key names its content, so what is there is the same."""
+    """Put a list of chosen records, unless an object has its key already: the key names the content, so that object is the same."""
     store.put_if_absent(key, content, {CHOSEN_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
 
 

@@ -1,4 +1,4 @@
-"""The topics of a cluster as a backup finds them: also those that brokers leave out of the list of all topics."""
+"""The topics that a cluster has now, and which of them a backup archives: also those that brokers leave out of the list of all topics."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

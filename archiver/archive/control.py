@@ -46,7 +46,7 @@ def most_fact_bytes(stream: str) -> int:
 
 
 def latest_fact(archive: Archive, stream: str) -> Fact | None:
-    """Return the fact that holds; None when the stream has none."""
+    """Return the fact of a stream that holds, the newest; None when the stream has no fact."""
     newest = _newest(archive, stream)
     return None if newest is None else _read(archive, stream, newest)
 

@@ -1,4 +1,7 @@
-"""What lies beside the records: how much of it there is, and what of it is gone."""
+"""Control objects, counted: how many of them there are, and which are gone.
+
+A control object is any object without records: facts, offset maps, lists of chosen records, the index, the probe.
+"""
 
 import logging
 import re
@@ -24,8 +27,10 @@ _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
 
 
-def count_beside(archive: Archive, below: str = "", *, goes_on: Callable[[], bool] = lambda: True) -> Mapping[str, int]:
-    """Count the objects beside the records, by what they belong to: `restores/<id>`, `group-positions`, `probe` and others.
+def count_control_objects(
+    archive: Archive, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
+) -> Mapping[str, int]:
+    """Count the control objects, by what they belong to: `restores/<id>`, `group-positions`, `probe` and others.
 
     The index and the facts of topics are left out: the index knows their numbers. `below`: only streams that begin with
     that. When `goes_on` stops the counting early, counts are too small: each means "at least so many".
@@ -35,7 +40,7 @@ def count_beside(archive: Archive, below: str = "", *, goes_on: Callable[[], boo
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
-    """Return what an object that is never deleted belongs to; empty for anything else."""
+    """Return what a control object that is never deleted belongs to; empty for any other object."""
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
@@ -49,7 +54,7 @@ def _root_of(stream: str) -> str:
 
 
 class Gone(NamedTuple):
-    """A finding: so many `objects` of a stream are missing; `text` says which."""
+    """Objects of a stream that are missing: how many, and in `text`, for the user, which."""
 
     stream: str
     objects: int
@@ -78,15 +83,15 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
         start = number + 1
 
 
-def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
-    """Find what is missing beside the records: other objects prove it, or the index has counted more. Returns problems and notes."""
-    there = _Beside(archive)
+def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
+    """Find which control objects are missing: others prove it, or the index has counted more. Returns problems and notes."""
+    there = _ControlListing(archive)
     lost = [*_lost_facts(archive.layout, there), *_lost_of_restores(archive, there), *_lost_choices(archive, there)]
     named: Counter[str] = Counter()
     for one in lost:
         named[_root_of(one.stream)] += one.objects
     problems, notes = [one.text for one in lost], list[str]()
-    seen = index.beside.counts
+    seen = index.seen_control.counts
     for root, count in sorted(seen.items()):
         place, left, is_restore = (
             archive.layout.control_prefix(root),
@@ -114,8 +119,8 @@ def lost_beside(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
     return problems, notes
 
 
-class _Beside:
-    """What one listing of the objects beside the records shows."""
+class _ControlListing:
+    """What one listing of the control objects shows."""
 
     def __init__(self, archive: Archive) -> None:
         self.numbers: dict[str, set[int]] = {}  # of facts, by stream
@@ -136,15 +141,15 @@ class _Beside:
         return sorted(stream for stream in self.numbers if stream.startswith(f"{RESTORES}/"))
 
 
-def _lost_facts(layout: Layout, there: _Beside) -> Iterator[Gone]:
+def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
     """Yield the facts that are missing before the newest of each stream. Topics are left to the index, which knows more."""
     for stream, numbers in sorted(there.numbers.items()):
         if not stream.startswith(f"{TOPICS}/"):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 
-def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
-    """Yield what is missing of the targets of restores: what must have been written before something that is there."""
+def _lost_of_restores(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
+    """Yield what is missing of restores: facts and offset maps that must have been put before other objects that are there."""
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:
@@ -157,7 +162,7 @@ def _lost_of_restores(archive: Archive, there: _Beside) -> Iterator[Gone]:
             yield Gone(stream, 1, f"{place}: the offset map is gone; run that restore again, which makes it")
 
 
-def _lost_choices(archive: Archive, there: _Beside) -> Iterator[Gone]:
+def _lost_choices(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
     """Yield the missing pieces of plans, and the missing lists of chosen records. Plans name both."""
 
     def lost_of(stream: str) -> tuple[list[str], list[str]]:

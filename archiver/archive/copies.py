@@ -1,4 +1,4 @@
-"""Copies of compacted topics: a log as an instance has read it, once from its beginning on (docs/format.md §11)."""
+"""Copies of compacted topics: each is what one instance has read of a log, from the log's beginning to its end (docs/format.md §11)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class CompleteCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Complete:
-    """What the fact of a copy says besides its place."""
+    """What a copy's fact says about the copy, besides the place where the copy lies."""
 
     generation: Number
     next: Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
@@ -95,7 +95,7 @@ def find_copy(
 
 
 def _streams_of(archive: Archive, instance: str, name: str) -> dict[int, dict[int, int]]:
-    """List with one request which fact holds: life -> partition -> number."""
+    """List which fact about copies of a topic is the newest, in one listing: life -> partition -> number of the fact."""
     found: dict[int, dict[int, int]] = {}
     for stream, number in newest_numbers(archive, f"{COPIES}/{instance}/{name}").items():
         life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")

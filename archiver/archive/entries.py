@@ -1,4 +1,4 @@
-"""What is known of many objects, as columns: which objects they are, and their facts, or their bounds where they have no facts."""
+"""Entries of the index, in memory: what is known of many objects, as columns: which objects they are, and their facts, or their bounds where they have no facts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast

@@ -34,7 +34,7 @@ def _read_item(value: object, read: Callable[[object], Any]) -> Any:  # noqa: AN
 Item = Annotated[Value, WrapValidator(_read_item)]  # of a list or an object, of which there may be many
 Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
-Text = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
+BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
 Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
 
 
@@ -59,7 +59,7 @@ class FactModel(Generic[Value]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Value]:
-        """Made when it is needed first: that takes milliseconds, which a command that reads no such fact need not wait for."""
+        """The reader of this kind that pydantic makes. It is made at its first use, for making one takes milliseconds."""
         return TypeAdapter(self._kind)
 
     def read(self, fact: Fact, refusal: Callable[[str], ArchiverError]) -> Value:

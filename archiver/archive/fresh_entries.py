@@ -1,4 +1,4 @@
-"""What this process has put, and no file of the index names yet."""
+"""Entries for the index about what this process has put, kept until it writes them into a file."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ _MOST_FRESH = 5_000  # they take 4 MB; a forgotten entry costs each reader a HEA
 
 
 class FreshEntries:
-    """What this process has put and no file of the index names yet, and where partitions ended before. Safe for many threads."""
+    """Keeps entries of objects that this process has put, until they are in a file of the index, and where partitions ended before. Safe for many threads."""
 
     def __init__(self) -> None:
         self._entries: deque[IndexEntry] = deque(maxlen=_MOST_FRESH)

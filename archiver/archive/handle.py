@@ -6,7 +6,7 @@ from archiver.archive.layout import Layout
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectStore
 from archiver.store.s3 import open_store
-from archiver.store.shared import store_of
+from archiver.store.shared import patient_store_of, store_of
 
 
 class Archive(NamedTuple):
@@ -24,3 +24,8 @@ def open_archive(storage: StorageConfig) -> Archive:
 def archive_of(storage: StorageConfig) -> Archive:
     """Return the archive in a Python worker, whose store is kept open for all its tasks."""
     return Archive(store_of(storage), Layout(storage.prefix))
+
+
+def patient_archive_of(storage: StorageConfig) -> Archive:
+    """Return the archive in a Python worker, for a task that reads many objects: its store repeats requests that failed."""
+    return Archive(patient_store_of(storage), Layout(storage.prefix))

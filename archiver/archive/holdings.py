@@ -1,4 +1,4 @@
-"""What the archive holds, summed up (`ls`): from facts alone, without a body or a kernel."""
+"""Totals for `ls`: how many records and bytes the archive holds of each topic and partition, from facts alone, without a body or a kernel."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy

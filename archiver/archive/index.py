@@ -1,4 +1,4 @@
-"""An index of segment facts, so that a reader need not ask for each segment: a cache, never believed over the listing (docs/format.md §9)."""
+"""The index of segment facts as a reader has it in memory: saves asking each segment for its facts. It is a cache, never believed over the listing (docs/format.md §9)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -47,7 +47,7 @@ class KnownDirectory:
         return slice(0, 0) if found is None else as_slice(found)
 
     def ends(self) -> dict[int, int]:
-        """Return up to which offset objects of each partition were put, whether they are still there or not."""
+        """Return of each partition the offset up to which objects were put, whether these objects are still there or not."""
         return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
 
     def disbelieve(self, row: int) -> None:
@@ -55,7 +55,7 @@ class KnownDirectory:
         self._false.add(row)
 
     def end(self, partition: int) -> int:
-        """Return the same for one partition, by entries that no later entry replaces and no object contradicts."""
+        """Return up to which offset objects of one partition were put, by entries that no later entry replaces and no object contradicts."""
         rows = self.latest(partition)
         rows = rows[~np.isin(rows, list(self._false))] if self._false else rows
         return int(self.entries.numbers("next")[rows].max()) if len(rows) else 0
@@ -100,7 +100,7 @@ class Index:
     """The entries of some topic directories."""
 
     def __init__(self) -> None:
-        self.beside = NOTHING_SEEN  # what any writer ever saw beside the records
+        self.seen_control = NOTHING_SEEN  # what any writer ever saw of control objects
         self.files = 0  # in the newest generation
         self.lost_files = 0  # missing before the last file: what they remembered is lost
         self.unreadable: dict[

@@ -1,4 +1,4 @@
-"""One file of the index of segment facts: gzip members, a line that names the topic directories, then one for each (docs/format.md §9)."""
+"""One file of the index: how it is divided by topic directory, into gzip members, behind a line that names them (docs/format.md §9)."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -22,8 +22,8 @@ _MOST_HEADER_TIMES = 64
 _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
 _MOST_NAME: Final = 1024  # characters, as of keys in S3
-# The names of what SeenBeside has, and how much of each there can be: numbers of facts, and objects.
-_BESIDE: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
+# How the header names the fields of SeenControl, and the largest value in each: a fact's number, and a number of objects.
+_SEEN_FIELDS: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
 _MOST_LIFE: Final = 2**31 - 1
 
 Directory = tuple[str, int]  # topic and life
@@ -41,20 +41,20 @@ class IndexEntry(NamedTuple):
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class SeenBeside(NamedTuple):
-    """What writers saw beside the records: nothing else shows later that the last such objects are gone."""
+class SeenControl(NamedTuple):
+    """What writers saw of control objects: nothing else shows later that the last of them are gone."""
 
     newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
     counts: Mapping[str, int] = (
-        _NONE  # of objects, by what they belong to (archiver.archive.control_census.count_beside)
+        _NONE  # of objects, by what they belong to (archiver.archive.control_census.count_control_objects)
     )
 
-    def joined(self, other: "SeenBeside") -> "SeenBeside":
+    def joined(self, other: "SeenControl") -> "SeenControl":
         """Return the larger of each two numbers: numbers only grow."""
-        return SeenBeside(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
+        return SeenControl(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
 
 
-NOTHING_SEEN: Final = SeenBeside()
+NOTHING_SEEN: Final = SeenControl()
 
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
@@ -62,15 +62,15 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, in
 
 
 class IndexFile(NamedTuple):
-    """A file, split into its members: one for each topic directory, still packed; and what its writer saw beside the records."""
+    """A file, split into its members: one for each topic directory, still packed; and what its writer saw of control objects."""
 
     members: dict[Directory, bytes]
-    beside: SeenBeside
+    seen_control: SeenControl
 
 
-def encode_index(entries: Iterable[tuple[Directory, Entries]], beside: SeenBeside = NOTHING_SEEN) -> bytes:
+def encode_index(entries: Iterable[tuple[Directory, Entries]], seen_control: SeenControl = NOTHING_SEEN) -> bytes:
     """Encode a whole file."""
-    return join_members({directory: encode_member(found) for directory, found in entries}, beside)
+    return join_members({directory: encode_member(found) for directory, found in entries}, seen_control)
 
 
 def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entries]]:
@@ -83,10 +83,10 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
     return [(directory, Entries.of(grouped[directory])) for directory in sorted(grouped)]
 
 
-def join_members(members: Mapping[Directory, bytes], beside: SeenBeside) -> bytes:
+def join_members(members: Mapping[Directory, bytes], seen_control: SeenControl) -> bytes:
     """Make a file of the members of topic directories, as `encode_member` made them."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
-    seen = {name: dict(sorted(found.items())) for name, found in zip(_BESIDE, beside, strict=True) if found}
+    seen = {name: dict(sorted(found.items())) for name, found in zip(_SEEN_FIELDS, seen_control, strict=True) if found}
     return b"".join([_compress({"format": INDEX_FORMAT, "directories": names, **seen}), *members.values()])
 
 
@@ -108,12 +108,12 @@ def split_file(content: bytes, key: str) -> IndexFile:
                 raise ValueError(f"{directory} twice")  # noqa: TRY301
             members[directory] = content[start : start + as_number(length, _SMALLEST_MEMBER, len(content) - start)]
             start += length
-        beside = SeenBeside(*(_counts(header.get(name, {}), most) for name, most in _BESIDE.items()))
+        seen_control = SeenControl(*(_counts(header.get(name, {}), most) for name, most in _SEEN_FIELDS.items()))
     except (KeyError, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
     if start != len(content) or version != INDEX_FORMAT:
         raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
-    return IndexFile(members, beside)
+    return IndexFile(members, seen_control)
 
 
 def _directory(topic: object, life: object) -> Directory:

@@ -1,4 +1,4 @@
-"""The files of the index of segment facts, in generations: read, appended to, merged into the next one (docs/format.md §9)."""
+"""All files of the index, in generations: read, appended to, merged into the next generation (docs/format.md §9)."""
 
 import hashlib
 import logging
@@ -18,7 +18,7 @@ from archiver.archive.index_file import (
     Directory,
     IndexEntry,
     IndexFile,
-    SeenBeside,
+    SeenControl,
     encode_index,
     group_entries,
     join_members,
@@ -60,8 +60,8 @@ def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) ->
         return index
     index.files = len(files)
     index.lost_files = _next_number(archive.layout, generation, files) - len(files)
-    for key, (members, beside) in _read_files(archive.store, files, index):
-        index.beside = index.beside.joined(beside)
+    for key, (members, seen_control) in _read_files(archive.store, files, index):
+        index.seen_control = index.seen_control.joined(seen_control)
         for directory in list(members):
             packed = cut_member(
                 members.pop(directory)
@@ -146,10 +146,10 @@ def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject])
 def append_to_index(
     archive: Archive,
     entries: Iterable[IndexEntry],
-    beside: SeenBeside = NOTHING_SEEN,
+    seen_control: SeenControl = NOTHING_SEEN,
 ) -> int:
     """Append a file to the newest generation. Returns how many files that has then."""
-    return _append(archive, encode_index(group_entries(entries), beside))
+    return _append(archive, encode_index(group_entries(entries), seen_control))
 
 
 def _append(archive: Archive, content: bytes, most_files: int | None = None) -> int:
@@ -201,18 +201,18 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 def share_entries(
     archive: Archive,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
-    beside: SeenBeside = NOTHING_SEEN,
+    seen_control: SeenControl = NOTHING_SEEN,
     *,
     level: int = logging.DEBUG,
 ) -> None:
-    """Append entries of a process that is no backup, if it may write: what a reader learned, what a restore left beside the records.
+    """Append entries of a process that is no backup, if it may write: what a reader learned, the control objects that a restore left.
 
     A full generation gets nothing more until a backup merges it. A failure is logged at `level` and nothing else: readers
     need no right to write.
     """
     try:
         for known in files:
-            _append(archive, encode_index(known, beside), MOST_FILES)
+            _append(archive, encode_index(known, seen_control), MOST_FILES)
     except ArchiverError as error:
         log.log(level, "the index of facts was not written: %s", error)
 
@@ -234,7 +234,7 @@ def merge_index(archive: Archive) -> None:
     if packed.generation == _LAST_NUMBER:
         raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(_LAST_NUMBER))
     if members:
-        content = join_members(members, packed.beside)
+        content = join_members(members, packed.seen_control)
         archive.store.put_if_absent(
             archive.layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
         )
@@ -248,7 +248,7 @@ class PackedIndex:
         told = Index()
         self._files = list(_read_files(archive.store, files, told))
         self.unreadable = told.unreadable  # grows while directories are unpacked
-        self.beside = reduce(SeenBeside.joined, (file.beside for _, file in self._files), NOTHING_SEEN)
+        self.seen_control = reduce(SeenControl.joined, (file.seen_control for _, file in self._files), NOTHING_SEEN)
 
     def directories(self) -> list[Directory]:
         return sorted({directory for _, file in self._files for directory in file.members})

@@ -1,4 +1,4 @@
-"""A member of an index file: the entries of one topic directory, column by column (docs/format.md §9)."""
+"""One member of an index file: the entries of one topic directory, encoded column by column (docs/format.md §9)."""
 
 import codecs
 import json
@@ -184,7 +184,7 @@ def _no_more(lists: Values, most: int) -> Values:
 
 
 def _large_member(columns: JsonColumns, packed_bytes: int) -> Entries:
-    found: dict[str, _Column] = {}
+    found: dict[str, _MemberColumn] = {}
     count: object = None
     for name, value in columns:
         lists = _no_more(value, packed_bytes) if isinstance(value, Iterator) else iter([[value]])
@@ -219,7 +219,7 @@ def _expand(pieces: deque[bytes]) -> Iterator[str]:
     yield decoder.decode(b"", final=True)
 
 
-class _Column(NamedTuple):
+class _MemberColumn(NamedTuple):
     """A column: its values, or a few values and which of them each row has."""
 
     places: Numbers | Texts
@@ -240,27 +240,27 @@ def _checked(lists: Values, kind: type, limits: tuple[int, int] = _ANY) -> Itera
         yield values
 
 
-def _numbers(limits: tuple[int, int]) -> Callable[[Values], _Column]:
+def _numbers(limits: tuple[int, int]) -> Callable[[Values], _MemberColumn]:
     return lambda lists: _joined([np.array(values, np.int64) for values in _checked(lists, int, limits)])
 
 
-def _joined(pieces: Sequence[Numbers]) -> _Column:
-    return _Column(narrow(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64))
+def _joined(pieces: Sequence[Numbers]) -> _MemberColumn:
+    return _MemberColumn(narrow(np.concatenate(pieces)) if pieces else np.zeros(0, np.int64))
 
 
-def _truths(lists: Values) -> _Column:
+def _truths(lists: Values) -> _MemberColumn:
     return _joined([np.array(values, bool) for values in _checked(lists, bool)])
 
 
-def _tags(lists: Values) -> _Column:
+def _tags(lists: Values) -> _MemberColumn:
     pieces: list[Texts] = []
     for values in _checked(lists, str):
         _check_tags(values)
         pieces.append(Texts.of(values))
-    return _Column(Texts.join(pieces) if pieces else Texts.of(()))
+    return _MemberColumn(Texts.join(pieces) if pieces else Texts.of(()))
 
 
-def _digests(lists: Values) -> _Column:
+def _digests(lists: Values) -> _MemberColumn:
     return _joined([np.array([_digest_in(text) for text in values], np.int64) for values in _checked(lists, str)])
 
 
@@ -273,10 +273,10 @@ def _digest_in(text: str) -> int:
     return found if 0 <= found <= LAST_LONG else -1
 
 
-def _few(kind: type) -> Callable[[Values], _Column]:
+def _few(kind: type) -> Callable[[Values], _MemberColumn]:
     """Gather a column with few different values."""
 
-    def gather(lists: Values) -> _Column:
+    def gather(lists: Values) -> _MemberColumn:
         values: dict[Any, int] = {}
         pieces = [
             np.array([values.setdefault(value, len(values)) for value in some], np.int64)
@@ -287,7 +287,7 @@ def _few(kind: type) -> Callable[[Values], _Column]:
     return gather
 
 
-_GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
+_GATHERED: Final[Mapping[str, Callable[[Values], _MemberColumn]]] = {
     **{name: _few(kind) for name, kind in _COLUMNS.items() if name in Traits._fields},
     **{name: _numbers(_RANGES.get(name, _ANY)) for name in (*NUMBERS, *_RANGES)},
     "merged": _truths,
@@ -296,7 +296,7 @@ _GATHERED: Final[Mapping[str, Callable[[Values], _Column]]] = {
 }
 
 
-def _entries(found: dict[str, _Column], count: int) -> Entries:
+def _entries(found: dict[str, _MemberColumn], count: int) -> Entries:
     kinds, traits = _kinds(found, count)
     columns: dict[str, Numbers | Texts] = {name: found[name].expanded(count) for name in (*_PLACE, "sha256", *NUMBERS)}
     possible = [
@@ -308,7 +308,7 @@ def _entries(found: dict[str, _Column], count: int) -> Entries:
     return Entries({**columns, "kind": narrow(kinds)}, [*traits, None])
 
 
-def _kinds(found: Mapping[str, _Column], count: int) -> tuple[Numbers, list[Traits | None]]:
+def _kinds(found: Mapping[str, _MemberColumn], count: int) -> tuple[Numbers, list[Traits | None]]:
     """Return the number of the traits of each entry, and the traits."""
     if not count:
         return same(0, 0), []

@@ -1,4 +1,4 @@
-"""A listing -> segments per partition: what is readable, shadowed, missing, strange (docs/format.md §7)."""
+"""Applies the read rule to a listing: what of each partition is readable, shadowed, missing or damaged (docs/format.md §7)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
-    """One partition by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
+    """One partition, arranged by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
 
     readable: Sequence[Reading]
     shadowed: Sequence[Segment]

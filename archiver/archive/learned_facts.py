@@ -32,7 +32,7 @@ ShareLearned = Callable[[Archive, Learned], None]
 
 
 def keep_to_itself(_archive: Archive, _learned: Learned) -> None:
-    """Write nothing."""
+    """Share no learned facts: nothing is written."""
 
 
 def share_learned(

@@ -1,4 +1,4 @@
-"""The segments under `topics/`, and the strangers: one listing, or in a large archive several side by side."""
+"""Lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's. A large archive is listed in several parts side by side."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4
 _PAGE = 1_000
-_MOST_BESIDE = 100  # strangers beside the archive; a directory among them costs a request
+_MOST_STRANGERS = 100  # strangers under the prefix; a directory among them costs a request
 _LAST = "\U0010ffff"  # sorts behind every character of a key
 
 
@@ -174,16 +174,16 @@ def list_directory(archive: Archive, topic: str, life: int, partition: int | Non
     return _join([_parse(archive.layout, archive.store.list(prefix))])
 
 
-def list_beside(archive: Archive) -> list[str]:
-    """List what lies under the prefix and is not the archive's: keys, and directories without their content; the first hundred."""
+def list_strangers(archive: Archive) -> list[str]:
+    """List the strangers right under the prefix, up to a hundred: keys that are not the archive's, and directories without their content."""
     found: list[str] = []
     after: str | None = ""
-    while after is not None and len(found) < _MOST_BESIDE:
-        after = _list_beside_from(archive, after, found)
+    while after is not None and len(found) < _MOST_STRANGERS:
+        after = _list_strangers_from(archive, after, found)
     return found
 
 
-def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | None:
+def _list_strangers_from(archive: Archive, after: str, found: list[str]) -> str | None:
     """List on behind a key, up to the first key in a directory. Returns what sorts behind that directory; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
@@ -191,7 +191,7 @@ def _list_beside_from(archive: Archive, after: str, found: list[str]) -> str | N
             found.append(f"{archive.layout.root}{name}{slash}")
         if slash:
             return f"{archive.layout.root}{name}/{_LAST}"
-        if len(found) == _MOST_BESIDE:
+        if len(found) == _MOST_STRANGERS:
             break
     return None
 

@@ -1,4 +1,4 @@
-"""The facts of listed segments: as the index knows them, or as the objects themselves say."""
+"""Finds the facts of listed segments: in the index, or by asking the objects themselves."""
 
 import logging
 from array import array
@@ -64,8 +64,10 @@ def find_facts(
     out: of objects that will be read, whose reader compares their facts (`reads`: which records of each partition; None:
     nothing is read). The listing is used up. An object that was deleted since is left out.
     """
-    found = [_Found.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)]
-    learned: dict[Directory, _Learned] = {}
+    found = [
+        _PartitionLookup.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)
+    ]
+    learned: dict[Directory, _LearnedSegments] = {}
     damaged: list[DamagedSegment] = []
     contradicted = _Contradicted()
     total = sum(len(one.asked) for one in found)
@@ -75,7 +77,7 @@ def find_facts(
         if isinstance(seen, DamagedSegment):
             damaged.append(seen)
         if not one.confirms(place, listed, seen, contradicted) and isinstance(seen, Segment):
-            one.learn(seen, learned.setdefault(one.partition[:2], _Learned()))
+            one.learn(seen, learned.setdefault(one.partition[:2], _LearnedSegments()))
         if asked % _REPORT_EVERY == 0:
             report_progress(asked, total)
     contradicted.warn()
@@ -126,8 +128,8 @@ def _difference(claimed: object, told: object) -> str:
     return ", ".join(f"{name.replace('_', '-')} {there}, not {claim}" for name, claim, there in pairs if claim != there)
 
 
-class _Learned:
-    """Learned segments of one topic directory; some at a time are put into columns, to save memory."""
+class _LearnedSegments:
+    """Segments of one topic directory whose facts the index lacked. Some at a time are put into columns, to save memory."""
 
     def __init__(self) -> None:
         self._some: list[Segment] = []
@@ -153,8 +155,8 @@ class _Learned:
 
 
 @dataclass(slots=True)
-class _Found:
-    """One partition: the index's entry for each listed object, and the objects that have to be asked."""
+class _PartitionLookup:
+    """One partition: the index's entry for each listed object, and which objects have to be asked for their facts."""
 
     partition: Partition
     stem: str
@@ -167,7 +169,7 @@ class _Found:
     learned_put: "array[int]" = field(default_factory=lambda: array("q"))
 
     @classmethod
-    def of(cls, listed: ListedPartition, index: Index, use: IndexUse, reads: Wanted | None) -> "_Found":
+    def of(cls, listed: ListedPartition, index: Index, use: IndexUse, reads: Wanted | None) -> "_PartitionLookup":
         known = index.of(listed.partition[:2])
         rows = known.find(listed)
         if use is IndexUse.IGNORE:
@@ -197,7 +199,7 @@ class _Found:
         self.rows[place] = -1
         return False
 
-    def learn(self, segment: Segment, learned: _Learned) -> None:
+    def learn(self, segment: Segment, learned: _LearnedSegments) -> None:
         self.learned.append(learned.add(segment))
         self.learned_put.append(segment.put_ticks)
 
@@ -261,7 +263,7 @@ class _Claims(NamedTuple):
         return self.entries.numbers(name)[self.rows].astype(np.int64)
 
 
-_Asked = tuple[_Found, int, ListedSegment]
+_Asked = tuple[_PartitionLookup, int, ListedSegment]
 
 
 def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | DamagedSegment | None]:

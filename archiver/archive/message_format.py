@@ -1,4 +1,4 @@
-"""Topics in a message format of before Kafka 0.11, whose records have no headers, and whose batches name no producer."""
+"""Tells topics in a message format of before Kafka 0.11, whose records have no headers, and whose batches name no producer."""
 
 from collections.abc import Mapping
 

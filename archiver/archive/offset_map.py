@@ -49,7 +49,7 @@ MOST_RUNS: Final = 1 << 27  # runs in memory at once: 2 GiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMapFacts:
-    """What a map is of, and what its runs must add up to. The header has the same field names, with `-` for `_`."""
+    """Facts of an offset map: which partition and restore it is of, and what its runs must add up to. The header has the same field names, with `-` for `_`."""
 
     format: int = MAP_FORMAT
     restore_id: str
@@ -174,7 +174,7 @@ class OffsetMapWriter:
 
 
 def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts: OffsetMapFacts) -> None:
-    """Put a map, unless an earlier attempt did. Raises NotWholeError when the object there maps something else."""
+    """Put an offset map, unless an earlier attempt has put it. Raises NotWholeError when the object that is there maps other offsets."""
     content = writer.finish(facts)
     if (
         store.put_if_absent(key, content, {MAP_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)

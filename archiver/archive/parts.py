@@ -1,4 +1,4 @@
-"""Parts of objects that a plan reads, without the segments: keys, offsets and facts, small enough to keep millions of them."""
+"""Parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Records of the archive as plain values (`cat`): the wanted ones, in order; and what keeps others from being read."""
+"""Reads records of the archive as plain values, for people (`cat`): the wanted ones, in order; and what keeps others from being read."""
 
 import base64
 import codecs
@@ -135,7 +135,7 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
                 "value": _spell_value(row.value),
                 "headers": [[spell_bytes(key), spell_bytes(value)] for key, value in row.headers]
                 if isinstance(row.headers, list)
-                else _LongHeaders(row.headers),
+                else _HeadersInPieces(row.headers),
             }
 
 
@@ -158,7 +158,7 @@ def _sizes(frame: Frame) -> list[int]:
 
 def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield a record as one line of JSON: in one piece, or in several where it is large."""
-    if not any(isinstance(value, _Long) for value in record.values()):
+    if not any(isinstance(value, _InPieces) for value in record.values()):
         yield json.dumps(record, ensure_ascii=False)
         return
     lead = "{"
@@ -170,20 +170,20 @@ def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    if isinstance(value, _Long):
+    if isinstance(value, _InPieces):
         yield from value.pieces()
     else:
         yield json.dumps(value, ensure_ascii=False)
 
 
-class _Long:
-    """A long value, which is written piece by piece."""
+class _InPieces:
+    """A long value, whose JSON is written piece by piece."""
 
     def pieces(self) -> Iterator[str]:
         raise NotImplementedError
 
 
-class _LongBytes(_Long):
+class _BytesInPieces(_InPieces):
     def __init__(self, content: memoryview) -> None:
         self._content = content
 
@@ -214,7 +214,7 @@ class _LongBytes(_Long):
         yield decoder.decode(b"", final=True)
 
 
-class _LongHeaders(_Long):
+class _HeadersInPieces(_InPieces):
     def __init__(self, headers: Iterable[tuple[memoryview, memoryview | None]]) -> None:
         self._headers = headers
 
@@ -241,9 +241,9 @@ def _spell_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryvie
     return json.dumps([[_spell_value(key), _spell_value(value)] for key, value in headers], ensure_ascii=False)[1:-1]
 
 
-def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _Long | None:
+def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _InPieces | None:
     if isinstance(value, memoryview):
-        return _LongBytes(value) if len(value) > _LARGE_BYTES else spell_bytes(bytes(value))
+        return _BytesInPieces(value) if len(value) > _LARGE_BYTES else spell_bytes(bytes(value))
     return spell_bytes(value)
 
 

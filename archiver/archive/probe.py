@@ -1,4 +1,4 @@
-"""May an archive lie in this store? A writer asks that at each start."""
+"""Tests at each start of a writer whether an archive may lie in this store."""
 
 from collections.abc import Mapping
 from typing import Final

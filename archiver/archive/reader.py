@@ -1,4 +1,4 @@
-"""A partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
+"""Reads a partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A finished segment, read back into frames, and compared with its facts."""
+"""Reads one finished segment back into frames, and compares it with its facts."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping

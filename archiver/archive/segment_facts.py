@@ -1,4 +1,4 @@
-"""The facts of a segment (docs/format.md §4), as values and as the text that metadata and Avro header carry."""
+"""The facts of one segment, as values and as the text that metadata and Avro header carry (docs/format.md §4)."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""An open segment of one partition: takes frames, and becomes one object."""
+"""Makes one segment: takes rows of a partition until it is full, and becomes one object."""
 
 import hashlib
 import io
@@ -276,7 +276,7 @@ class OpenSegment:
         )
 
     def discard(self) -> None:
-        """Forget everything; Kafka still has it."""
+        """Drop all records, and delete the local file; Kafka still has the records."""
         self._leave_room()
         self._file.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The segments (objects) of a partition, and the readings: which offsets of which segment a reader takes."""
+"""All segments of a partition, as columns; and the readings: which offsets of which segment a reader takes."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,12 +107,12 @@ class Segments(Lazy[Segment]):
 
     @property
     def has_facts(self) -> Numbers:
-        """Tell of each segment whether it has facts; without, it is of v1.0."""
+        """Tell of each segment whether it has facts; a segment without facts is of v1.0."""
         return self._entries.has_facts(self._rows)
 
     @property
     def known(self) -> "Segments":
-        """Leave out the segments of v1.0."""
+        """Return only the segments with facts: all but those of v1.0."""
         has_facts = self.has_facts
         return self if has_facts.all() else self.only(np.flatnonzero(has_facts))
 
@@ -122,7 +122,7 @@ class Segments(Lazy[Segment]):
         return self.only(np.flatnonzero(~self.has_facts))
 
     def put_since(self, moment_s: int) -> "Segments":
-        """Leave out segments that were put before a moment. Segments whose moment is unknown stay."""
+        """Return the segments that were put at a moment or later, and those of which nobody knows when they were put."""
         return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
 
     @property

@@ -1,4 +1,4 @@
-"""Topics as the archive knows them: their shape, their lives, where logs were cut back."""
+"""What control facts say of topics: their shape, their lives, where their logs were cut back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from archiver.archive.control import (
     read_fact,
     read_history,
 )
-from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text, with_members
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
 from archiver.errors import (
@@ -65,7 +65,7 @@ class Life:
     """One history of a topic. A life with a parent holds only the partitions whose logs were cut back, which are in `branches`."""
 
     life: Number
-    topic_id: Text
+    topic_id: BoundedText
     parent: Number | None = None
     seen_ms: _SeenMs = None  # when a backup first saw the topic
     branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
@@ -93,8 +93,8 @@ class Stretch(NamedTuple):
 class TopicFact:
     """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives."""
 
-    topic: Text
-    cluster_id: Text
+    topic: BoundedText
+    cluster_id: BoundedText
     partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
@@ -178,14 +178,14 @@ _TOPIC_FACT: Final = FactModel(TopicFact)
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
-    """Write down whose archive this is, unless that is known. Raises StrangerError when it is another cluster's."""
+    """Write down which cluster this archive is of, unless that is written down already. Raises StrangerError when the archive is another cluster's."""
     held = append_first_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
 def read_cluster(archive: Archive) -> str | None:
-    """Return whose archive this is; None when that is not written down."""
+    """Return the id of the cluster that this archive is of; None when that is not written down."""
     held = latest_fact(archive, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 

@@ -1,4 +1,4 @@
-"""Both ends of an object, which are enough for its bounds: a whole object of v1.0 would be too much to read."""
+"""The bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,7 +19,7 @@ class Container:
     """A container file of which only the ends are read. Raises CorruptSegmentError; errors name `name`."""
 
     def __init__(self, head: bytes, read: Read, name: str, size: int) -> None:
-        """`head` is its beginning, of END_PIECE_BYTES at least or all of it."""
+        """`head`: the first bytes of the file, END_PIECE_BYTES at least, or the whole file."""
         self.name = name
         self.header = decode_header(head, name)
         self._head = head
@@ -62,7 +62,7 @@ class Container:
             piece *= 8
 
     def frames(self, block: Block | None, key: SegmentKey) -> Iterator[Frame]:
-        """Decode a block."""
+        """Decode the records of one block."""
         return iter(()) if block is None else decode_block(block, self.header, topic=key.topic, partition=key.partition)
 
     def _reaching(self, stop: int) -> memoryview:

@@ -1,33 +1,33 @@
 """Kafka -> archive.
 
 - arrival: what a backup that runs until stopped says before it has work
-- backlog: what waits in partitions that nobody can open for now: how much, and how old its oldest record is
+- backlog: what waits in partitions that this instance cannot open for now: how much, and how old its oldest record is
 - commits: which positions are committed to the group, and when
 - cut_back: truncated logs: up to which offset the archive of a partition and the broker's log agree
 - diagnosis: what is wrong with a partition whose records do not come, and what follows from it
-- feed: one partition between fetch and writer: where it is, what waits, and what became of it
+- feed: the state of one partition between fetch and put: how far it was fetched, what waits, what failed
 - fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
 - hold: a partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile
 - identity: whether a name still stands for the topic that was archived: where topic ids do not show that, records do
-- indexer: what a backup does for the index of facts, beside its work
-- ledger: what a backup reports of itself while it works
+- indexer: adds what a backup has put to the index of segment facts, and merges the index's files
+- ledger: the events that a backup reports to be counted: puts, holes, fetches, retries, failures
 - metrics: the metrics of a running backup
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made
-- partition_writer: one partition on its way into the archive
-- pump: the work of a backup: one task at a time per partition, which archives what was fetched of it
-- put_turns: whose put is next: topics take turns
-- request: what a backup is asked to do, and the parts that are made for it
-- retry: try again, until stopped, what a retry may heal
-- run: the two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened
-- run_endpoint: the HTTP endpoint of a backup up to the end of now: for as long as it runs
-- segment_sink: where the segments of a backup go, and how: the archive, its limits, and what all partitions of a process share
-- service: a backup that runs until stopped
+- partition_writer: makes segments of what was fetched of one partition, and puts them
+- pump: moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put
+- put_turns: decides which partition puts next: topics take turns
+- request: what a backup is asked to do; makes the parts that do it
+- retry: does work again, until stopped, while its errors are temporary
+- run: runs a backup of either kind, from a configuration to its end: opens the parts, and closes what it opened
+- run_endpoint: the HTTP endpoint of a backup that ends, `--until-end`: for as long as it runs
+- segment_sink: where the segments of a backup go, and what all partitions of a process share: archive, limits, spool, memory
+- service: a backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs
-- topic_recorder: what the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds
-- unreadable: a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
-- until_end: a backup up to the end of now
-- vitals: the state of a running backup, for its metrics and its health
+- topic_recorder: records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one
+- unreadable: judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
+- until_end: a backup up to what is committed at its start
+- vitals: what metrics and health checks say of a running backup: how far each partition is, and what is wrong
 """

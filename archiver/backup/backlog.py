@@ -1,4 +1,4 @@
-"""What waits in partitions that nobody can open for now: how much, and how old its oldest record is."""
+"""What waits in partitions that this instance cannot open for now: how much, and how old its oldest record is."""
 
 from collections import defaultdict
 from collections.abc import Mapping

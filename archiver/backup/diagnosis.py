@@ -86,7 +86,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
 
 
 async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
-    """Find out why nothing came of a partition that was first in two requests, and has records ahead. Only a proof moves the position."""
+    """Find out why two requests brought nothing of a partition that was first in them and has records ahead. The position moves only by a proof that no record lies there."""
     what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
     if feed.replica is not None:
         what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"

@@ -1,8 +1,8 @@
-"""One partition between fetch and writer: where it is, what waits, and what became of it."""
+"""The state of one partition between fetch and put: how far it was fetched, what waits, what failed."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,13 +15,13 @@ from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
 NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that goes on until stopped
-TROUBLE_S: Final = 15.0  # longer trouble is logged: an election is over by then
+LASTING_FAILURE_S: Final = 15.0  # a failure that lasts longer is logged: an election is over by then
 _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, one waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """What became of one partition."""
+    """How far a backup has come with one partition, or how that ended."""
 
     source: PartitionSource
     from_offset: int
@@ -60,9 +60,9 @@ class Feed:
     replica: int | None = None  # the follower that the leader told us to fetch from
     replica_until_s: float = 0.0  # from then on the leader is asked again
     not_before_s: float = 0.0  # no fetch before that time: the last one was refused
-    trouble: type[KafkaTemporaryError] | None = None
-    trouble_since_s: float | None = None
-    trouble_reported: bool = False
+    fetch_failure: type[KafkaTemporaryError] | None = None
+    fetch_fails_since_s: float | None = None
+    is_fetch_failure_logged: bool = False
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when Kafka is known to have something that is not durable
@@ -117,7 +117,7 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """What to ask a broker for. It is kept: of a quiet partition the same is asked again and again."""
+        """What to ask a broker for. The value is kept, because requests for a quiet partition are all the same."""
         last = self._target
         if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
             last = self._target = FetchTarget(
@@ -131,13 +131,78 @@ class Feed:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is done with this partition now, or waits to be done."""
+        """Whether work on this partition is under way, or waits."""
         return self.working or bool(self.queue) or self.put_line is not None
 
     @property
     def is_ending(self) -> bool:
         """Whether nothing will be fetched after what is in the queue."""
         return self.closing or self.error is not None or self.is_at_end
+
+    # --- fetches
+
+    def follow(self, replica: int, until_s: float) -> None:
+        """Have the partition fetched from a follower, as the leader has told us; from then on the leader is asked again."""
+        self.replica, self.replica_until_s = replica, until_s
+
+    def leave_follower(self) -> None:
+        """Have the partition fetched from its leader."""
+        self.replica = None
+
+    def fetch_alone(self, wait_ms: int) -> None:
+        """Have the partition fetched in requests of its own, each of which waits so long."""
+        self.alone_ms = wait_ms
+
+    def fetch_with_others(self) -> bool:
+        """Have the partition fetched with all others of its broker. Returns whether that is new."""
+        was_alone, self.alone_ms = self.alone_ms > 0, 0
+        return was_alone
+
+    def pause_fetches(self, until_s: float) -> None:
+        self.not_before_s = until_s
+
+    def enqueue(self, item: Fetch, next_offset: int, epoch: int) -> None:
+        """Let the writer take what was fetched, and go on fetching behind that."""
+        self.queue.append(item)
+        self.fetch_offset, self.fetched_epoch = next_offset, epoch
+
+    def note_records(self) -> None:
+        """Note that an answer had records: the partition waits like all others."""
+        self.starving = False
+
+    def note_emptiness(self) -> None:
+        """Note that an answer was empty. If records are ahead, the partition is first in the next request."""
+        self.starving = self.is_behind
+
+    def doubt(self) -> bool:
+        """Note that the answer had a batch that cannot lie at this position. Returns whether an earlier answer had such a batch there, too."""
+        is_again, self.doubted = self.doubted == self.fetch_offset, self.fetch_offset
+        return is_again
+
+    def note_broken(self, error: CorruptBatchError) -> None:
+        """Note what is wrong with the batch at the writer's position: nothing is fetched until that is judged."""
+        self.broken = error
+
+    def forget_broken(self) -> None:
+        """Have the broken batch fetched again; the next answer may show the same fault."""
+        self.broken = None
+
+    def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
+        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
+        if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
+            self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
+        return now_s - self.fetch_fails_since_s
+
+    def note_lasting_failure(self, lasted_s: float) -> bool:
+        """Note for how long fetches have failed. Returns whether that is to be logged: once, when a failure lasts."""
+        if lasted_s <= LASTING_FAILURE_S or self.is_fetch_failure_logged:
+            return False
+        self.is_fetch_failure_logged = True
+        return True
+
+    def stalled_s(self, now_s: float) -> float:
+        """Return for how long fetches have failed, without progress."""
+        return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
 
     def drop_queue(self) -> int:
         """Drop what was fetched and not taken; it is fetched again, now or by the next run. Returns how many bytes were dropped."""
@@ -149,15 +214,70 @@ class Feed:
     def go_on_where_the_writer_is(self) -> None:
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
 
-    def note_trouble(self, error: KafkaTemporaryError, now_s: float) -> float:
-        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
-        if self.trouble_since_s is None or self.trouble is not type(error):
-            self.trouble, self.trouble_since_s, self.trouble_reported = type(error), now_s, False
-        return now_s - self.trouble_since_s
+    # --- work and its end
 
-    def troubled_s(self, now_s: float) -> float:
-        """Return for how long there has been no progress."""
-        return 0.0 if self.trouble_since_s is None else now_s - self.trouble_since_s
+    def begin_work(self) -> None:
+        self.working = True
+
+    def end_work(self) -> None:
+        self.working = False
+
+    def fail(self, error: ArchiverError) -> None:
+        """End the feed with an error, once what was fetched before is archived."""
+        self.error = error
+
+    def abandon(self, error: ArchiverError) -> int:
+        """End the feed with an error of its writer, and drop what is held. Returns how many fetched bytes were dropped."""
+        self.error = error
+        self.note_dropped()
+        self.writer.discard()
+        self.put_again_at_s = None
+        return self.drop_queue()
+
+    def close(self, now_s: float) -> None:
+        """Begin to end the feed: what is held is flushed. A put that has failed is tried again at once."""
+        self.closing = True
+        if self.put_again_at_s is not None:
+            self.put_again_at_s = now_s
+
+    def let_go(self) -> None:
+        """Begin to end the feed, without anybody who waits for that."""
+        self.closing = self.is_let_go = True
+
+    # --- puts
+
+    def wait_for_put(self, line: object, now_s: float) -> bool:
+        """Wait for a put in a line. Returns whether the feed is new in this line."""
+        if self.put_due_since_s is None:
+            self.put_due_since_s = now_s
+        was_in, self.put_line = self.put_line, line
+        return was_in is not line
+
+    def begin_put(self) -> None:
+        self.put_line = None
+
+    def note_put_failure(self, error: ArchiverError, now_s: float, again_at_s: float) -> None:
+        """Note a failed put. Nothing else is done until a put succeeds."""
+        self.put_error, self.put_again_at_s = error, again_at_s
+        if self.put_fails_since_s is None:
+            self.put_fails_since_s = now_s
+
+    def end_put(self, *, has_worked: bool) -> None:
+        self.is_set_aside = False
+        if has_worked:
+            self.put_due_since_s = self.put_again_at_s = self.put_fails_since_s = self.put_error = None
+
+    def set_aside(self) -> int:
+        """Fetch nothing until the put has ended, and drop what was fetched. Returns how many bytes were dropped."""
+        self.is_set_aside = True
+        return self.drop_queue()
+
+    def note_newest_segment(self) -> bool:
+        """Note the newest durable segment. Returns whether that segment is news, and is to be reported."""
+        last, self.reported_base = self.reported_base, self.writer.newest_base
+        return last != self.reported_base
+
+    # --- where the log ends
 
     @property
     def known_end(self) -> int:
@@ -170,7 +290,7 @@ class Feed:
         return self.fetch_offset < self.known_end
 
     def note_answer(self, answer: Fetched, now_s: float) -> None:
-        """Note where the log ends by an answer, and whether trouble is over."""
+        """Note where the log ends by an answer, and whether a failure of fetches is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
             if self.replica is not None:  # a follower may know less than its leader has said already
@@ -178,7 +298,7 @@ class Feed:
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
         if answer.error is None and (len(answer.records) or not self.is_behind):
-            self.trouble_since_s = None
+            self.fetch_fails_since_s = None
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
         """Note where the log ends, as the leader has said."""
@@ -190,6 +310,9 @@ class Feed:
         self.high_watermark, self.last_stable = high_watermark, last_stable
         self.note_pending(now_s)
 
+    def note_open_transactions(self, found: Iterable[OpenTransaction]) -> None:
+        self.open_transactions = tuple(found)
+
     def note_pending(self, now_s: float) -> None:
         """Note since when the durable position has been the same and below the log's end."""
         position = self.writer.durable_position
@@ -199,8 +322,12 @@ class Feed:
             self.pending_since_s = now_s
         self.pending_from = position
 
+    def inherit_pending(self, since_s: float | None) -> None:
+        """Take over since when the partition waits, from the time before it had a feed."""
+        self.pending_since_s = since_s
+
     def note_dropped(self) -> None:
-        """Note the records that are held now as dropped: nobody waits any longer for their put."""
+        """Note that the records that are held now are dropped: their put is waited for no longer."""
         records = self.writer.held_records
         if not records:
             return

@@ -11,7 +11,7 @@ import numpy as np
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
 from archiver.backup.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
-from archiver.backup.feed import NO_END_OFFSET, TROUBLE_S, Feed
+from archiver.backup.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed
 from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
 from archiver.backup.unreadable import judge_broken
@@ -66,7 +66,7 @@ class Work(Protocol):
     """What else is done with feeds; only one thing at a time for each."""
 
     def advance(self, feed: Feed) -> None:
-        """Begin the next step of a partition, if nothing is done with it."""
+        """Begin the next step of a partition, unless other work on the partition is under way."""
 
     def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
         """Run work on a partition that nothing else works on."""
@@ -115,7 +115,7 @@ class Fetching:
         self._changed.set()
 
     def refresh_leaders(self) -> None:
-        """Have `lead` see again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
+        """Have `lead` find out again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
         self.stir()
 
@@ -126,7 +126,7 @@ class Fetching:
             self.stir()
 
     def release(self, taken_bytes: int) -> None:
-        """Count fetched bytes as no longer held."""
+        """Count fetched bytes as no longer in memory: they were archived, or dropped."""
         self._memory.free(taken_bytes)
 
     def is_stuck(self) -> bool:
@@ -166,10 +166,10 @@ class Fetching:
         try:
             refused = await self._client.learn_leaders([feed.key for feed in feeds])
         except KafkaTemporaryError as error:
-            self._note_trouble([(feed, error) for feed in feeds], "leader")
+            self._note_failures([(feed, error) for feed in feeds], "leader")
             return False
         told = [(feed, why) for feed in feeds if (why := refused.get(feed.key)) is not None]
-        self._note_trouble([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
+        self._note_failures([(feed, why) for feed, why in told if isinstance(why, KafkaTemporaryError)], "leader")
         for feed, why in told:
             if not isinstance(why, KafkaTemporaryError):
                 self._fail(feed, why)
@@ -191,14 +191,13 @@ class Fetching:
             now_s = self._clock()
             for key, feed in followed.items():
                 if feed.replica_until_s <= now_s:
-                    feed.replica = None
+                    feed.leave_follower()
                 elif feed.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.refresh_leaders()
 
     def _follow(self, feed: Feed, replica: int) -> None:
-        feed.replica = replica
-        feed.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
+        feed.follow(replica, self._clock() + self._client.settings.metadata_max_age_ms / 1000)
         self.refresh_leaders()  # the follower may have no fetcher yet
 
     # --- fetch
@@ -304,7 +303,7 @@ class Fetching:
         except KafkaTemporaryError as error:
             for feed in feeds:
                 self._leave_broker(feed)
-            self._note_trouble([(feed, error) for feed in feeds], "fetch")
+            self._note_failures([(feed, error) for feed in feeds], "fetch")
             return 0
         except KafkaError as error:
             for feed in feeds:
@@ -323,10 +322,10 @@ class Fetching:
         return sum(len(answer.records) for answer in answers)
 
     def _part(self, feeds: Sequence[Feed], error: Exception) -> None:
-        """Handle a request that failed by a defect: ask for each partition alone, and end the one with which it fails again."""
+        """Handle a request for several partitions that failed by a defect of ours: fetch each partition alone, and end the one whose own request fails, too."""
         for feed in feeds:
             if len(feeds) > 1:
-                feed.alone_ms = feed.alone_ms or 1
+                feed.fetch_alone(feed.alone_ms or 1)
             else:
                 self._fail(feed, as_ours(error, feed.source))
         self.refresh_leaders()
@@ -336,7 +335,7 @@ class Fetching:
         if answer.error is not None:
             self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
-            feed.starving = False
+            feed.note_records()
             if is_quick:
                 self._ask_with_others(feed)
             self._enqueue(feed, answer)
@@ -349,12 +348,11 @@ class Fetching:
         if not feed.is_behind:
             self._ask_with_others(feed)
         elif first and feed.starving:
-            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.troubled_s(self._clock())))
-        feed.starving = feed.is_behind
+            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.stalled_s(self._clock())))
+        feed.note_emptiness()
 
     def _ask_with_others(self, feed: Feed) -> None:
-        if feed.alone_ms:
-            feed.alone_ms = 0
+        if feed.fetch_with_others():
             self.refresh_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
@@ -362,7 +360,7 @@ class Fetching:
         try:
             batches, whole = whole_batches(answer.records, position)
         except CorruptBatchError as error:
-            feed.broken = error
+            feed.note_broken(error)
             self._work.advance(feed)
             return
         placed = in_place(
@@ -372,11 +370,11 @@ class Fetching:
             self._doubt(feed)
             return
         starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
-        feed.fetch_offset, feed.fetched_epoch = position_after(batches, position), epoch_of(batches)
         records = answer.records[starts[placed.start] : starts[placed.stop]]
         if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
             records = memoryview(bytes(records))
-        feed.queue.append(Fetch(position=position, records=records, aborted=answer.aborted))
+        item = Fetch(position=position, records=records, aborted=answer.aborted)
+        feed.enqueue(item, position_after(batches, position), epoch_of(batches))
         self._memory.add(len(records))
         self._ledger.fetched(feed.key[0], len(records))
         if self._rate_bytes:
@@ -389,9 +387,8 @@ class Fetching:
 
         A broker notes the end of the log before it reads. A batch that was appended in between lies beyond that end, once.
         """
-        if feed.doubted == feed.fetch_offset:
-            feed.broken = MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be")
-        feed.doubted = feed.fetch_offset
+        if feed.doubt():
+            feed.note_broken(MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be"))
         self._work.advance(feed)
 
     # --- what may be wrong with a partition
@@ -403,7 +400,7 @@ class Fetching:
             match await judging():
                 case Retry(error, way):
                     self._go_another_way(feed, way, error)
-                    self._note_trouble([(feed, error)], "fetch")
+                    self._note_failures([(feed, error)], "fetch")
                 case Skip() as skip:
                     self._skip(feed, skip)
                 case PassOver(next_offset):
@@ -412,7 +409,7 @@ class Fetching:
                 case Take(answer):
                     self._enqueue(feed, answer)
                 case ArchiverError() as error:
-                    feed.error = error
+                    feed.fail(error)
 
         if feed.is_busy:
             self._wait_a_little(feed)
@@ -426,12 +423,12 @@ class Fetching:
             try:
                 return await judge_broken(self._client, feed, broken)
             finally:
-                feed.broken = None  # a later fetch may meet it again
+                feed.forget_broken()
 
         self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Go on behind records that cannot be had. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
+        """Go on behind records that Kafka no longer has, or that nobody can read. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
         told_to = self._told_unreadable.get(feed.source, 0)
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
@@ -441,7 +438,7 @@ class Fetching:
 
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:
-            feed.alone_ms = min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
+            feed.fetch_alone(min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS))
             self.refresh_leaders()  # its broker may have no fetcher for that
         elif way is not Way.SAME:
             self._leave_broker(feed)
@@ -453,18 +450,17 @@ class Fetching:
     def _leave_broker(self, feed: Feed) -> None:
         if feed.replica is None:
             self._client.forget_leaders(feed.key[0])
-        feed.replica = None
+        feed.leave_follower()
         self.refresh_leaders()
 
-    def _note_trouble(self, troubled: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
-        """Count and note errors that may pass. Of lasting trouble one line is logged, however many partitions it concerns."""
+    def _note_failures(self, failed: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
+        """Count and note errors that may pass. Of failures that last, one line is logged, however many partitions it concerns."""
         lasting: list[tuple[Feed, KafkaTemporaryError]] = []
-        for cause in {error.cause for _, error in troubled}:
+        for cause in {error.cause for _, error in failed}:
             self._ledger.retried(effect, cause)
-        for feed, error in troubled:
-            lasted_s = feed.note_trouble(error, self._clock())
-            if lasted_s > TROUBLE_S and not feed.trouble_reported:
-                feed.trouble_reported = True
+        for feed, error in failed:
+            lasted_s = feed.note_fetch_failure(error, self._clock())
+            if feed.note_lasting_failure(lasted_s):
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
@@ -475,15 +471,15 @@ class Fetching:
         if lasting:
             (feed, error), *others = lasting
             more = f" and {spell_count(len(others), 'more partition')}" if others else ""
-            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, TROUBLE_S)
+            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, LASTING_FAILURE_S)
 
     def _wait_a_little(self, feed: Feed) -> None:
-        """Pause the fetches of one partition, longer while its trouble lasts; the others go on."""
+        """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions go on."""
         now_s = self._clock()
-        pause_s = min(max(_PAUSE_S, feed.troubled_s(now_s) / 4), _LONGEST_PAUSE_S)
-        feed.not_before_s = now_s + pause_s
+        pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
+        feed.pause_fetches(now_s + pause_s)
         asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
 
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
-        feed.error = error
+        feed.fail(error)
         self._work.advance(feed)

@@ -77,7 +77,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class _Findings:
+class _KinFindings:
     """How the logs of a topic are related to what is archived of them; and errors, of logs that could not be compared."""
 
     archived: Sequence[tuple[Place, Archived]]
@@ -102,23 +102,23 @@ class Identity:
         found = await self._compare(topic, known)
         return Judged(known.root(known.current.life), is_same=self._is_same(topic.name, found))
 
-    async def _compare(self, topic: TopicDescription, known: TopicFact) -> _Findings:
+    async def _compare(self, topic: TopicDescription, known: TopicFact) -> _KinFindings:
         places = [Place.of(topic, number, known, known.current.life) for number in topic.partitions]
         ends = await asyncio.gather(*map(self.newest, places))
         archived = {place.key: (place, end) for place, end in zip(places, ends, strict=True) if end is not None}
         if not archived:
-            return _Findings([], [], [])
+            return _KinFindings([], [], [])
         offsets, refused = await self._client.offsets_each(archived)
         kins = await asyncio.gather(
             *(self.kin(*archived[key], offsets[key]) for key in sorted(offsets)), return_exceptions=True
         )
-        return _Findings(
+        return _KinFindings(
             archived=[archived[key] for key in sorted(archived)],
             kins=[kin for kin in kins if isinstance(kin, Kin)],
             errors=[*refused.values(), *(kin for kin in kins if isinstance(kin, BaseException))],
         )
 
-    def _is_same(self, topic: str, found: _Findings) -> bool:
+    def _is_same(self, topic: str, found: _KinFindings) -> bool:
         if not found.archived:  # nothing is archived, so nothing can be mixed
             return True
         if (
@@ -249,7 +249,7 @@ class Identity:
         return newest_first(self._pool, sink.archive, place.topic, place.partition, place.lineage)
 
     async def kin(self, place: Place, end: Archived, at: PartitionOffsets) -> Kin:
-        """Find how a log, of the range `at`, is related to an archive that ends with the object `end`."""
+        """Find how a log, whose offsets are `at`, is related to an archive whose newest object is `end`."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._kin(place, end, at)
@@ -313,7 +313,7 @@ class Identity:
         return await self._survivors_agree(place, log_start, below) if agrees is None else agrees
 
     async def _survivors_agree(self, place: Place, log_start: int, below: int) -> bool | None:
-        """Do the same with the records that compaction has left, from the oldest on."""
+        """Tell whether the log has those archived records that compaction has left, from the oldest on."""
         position = log_start
         for _ in range(_MOST_SAMPLES):
             wanted = self._range(place, position, below)

@@ -1,4 +1,4 @@
-"""What a backup does for the index of facts beside its work: it adds what it has put, and what a killed one had put before, and merges."""
+"""Adds what a backup has put to the index of segment facts, and merges the index's files. It also adds what a killed backup had put before."""
 
 import asyncio
 import logging
@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
-from archiver.archive.control_census import count_beside
+from archiver.archive.control_census import count_control_objects
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
-from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenBeside
+from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenControl
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.inventory import learn_unknown
 from archiver.archive.topics import list_newest_topic_facts
@@ -27,7 +27,7 @@ _MANY = 2_000  # so many entries are written before that time
 _BRING_IN_EVERY_S = 10.0
 _LAST_S = 2.0  # the last file may take so much of the 15 s of a stop
 _END_S = 30.0  # the same at the end of a backup that was not stopped
-_COUNT_S = 10.0  # of that, for counting the objects beside the records: a year of snapshots has half a million
+_COUNT_S = 10.0  # of that, for counting the control objects: a year of snapshots has half a million
 
 
 class Indexer:
@@ -45,7 +45,7 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._seen_beside = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._seen_control = NOTHING_SEEN  # what this instance has written into the index, or read there
         self._has_read = False
 
     async def run(self) -> None:
@@ -89,38 +89,38 @@ class Indexer:
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
-    def _beside(self, entries: Iterable[IndexEntry], count_s: float) -> SeenBeside:
-        """Return what is news beside the records: numbers of topics' newest facts, and counts of other objects, as far as time allows."""
+    def _news_of_control(self, entries: Iterable[IndexEntry], count_s: float) -> SeenControl:
+        """Return what the index lacks of control objects: numbers of topics' newest facts, and counts of other objects, as far as time allows."""
         topics = {entry.key.topic for entry in entries}
         known = list_newest_topic_facts(self._archive)
-        told = self._seen_beside
+        seen = self._seen_control
         until_s = self._clock() + count_s
-        found = count_beside(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
-        return SeenBeside(
+        found = count_control_objects(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
+        return SeenControl(
             {
                 topic: number
                 for topic, number in known.items()
-                if number is not None and (topic in topics or number > told.newest_facts.get(topic, -1))
+                if number is not None and (topic in topics or number > seen.newest_facts.get(topic, -1))
             },
-            {name: count for name, count in found.items() if count > told.counts.get(name, 0)},
+            {name: count for name, count in found.items() if count > seen.counts.get(name, 0)},
         )
 
     def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
         """Write what is fresh, if anything, and merge when the files became many. It never raises.
 
         Without time, nothing is merged or counted: the notes of large restores take seconds to list. At the end of a backup
-        (`is_last`), news beside the records is written also without an entry: perhaps nobody puts a segment later.
+        (`is_last`), news of control objects is written also without an entry: perhaps nobody puts a segment later.
         """
         entries = self._fresh.take()
         if not entries and not is_last:
             return
         try:
             if not entries and not self._has_read:
-                self._seen_beside = self._seen_beside.joined(read_index(self._archive, lambda _: False).beside)
-            beside = self._beside(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
-            if not entries and not any(beside):
+                self._seen_control = self._seen_control.joined(read_index(self._archive, lambda _: False).seen_control)
+            news = self._news_of_control(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
+            if not entries and not any(news):
                 return
-            self._append(entries, beside, may_merge=has_time)
+            self._append(entries, news, may_merge=has_time)
         except StoreTemporaryError as error:
             # Perhaps the file was written: entries that are written twice do no harm.
             self._fresh.give_back(entries)
@@ -161,16 +161,16 @@ class Indexer:
             return
         topics = {topic for topic, _ in found}
         index = read_index(self._archive, topics.__contains__)
-        self._seen_beside, self._has_read = self._seen_beside.joined(index.beside), True
+        self._seen_control, self._has_read = self._seen_control.joined(index.seen_control), True
         for (topic, life), ends in found.items():
             for partition in index.not_whole((topic, life), ends):
                 yield from learn_unknown(self._archive, index, topic, life, partition)
             index.forget((topic, life))
 
     def _append(
-        self, entries: Sequence[IndexEntry], beside: SeenBeside = NOTHING_SEEN, *, may_merge: bool = False
+        self, entries: Sequence[IndexEntry], news: SeenControl = NOTHING_SEEN, *, may_merge: bool = False
     ) -> None:
-        files = append_to_index(self._archive, entries, beside)
-        self._seen_beside = self._seen_beside.joined(beside)
+        files = append_to_index(self._archive, entries, news)
+        self._seen_control = self._seen_control.joined(news)
         if files >= MOST_FILES and may_merge:
             merge_index(self._archive)

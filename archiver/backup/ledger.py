@@ -1,4 +1,4 @@
-"""What a backup reports of itself while it works."""
+"""The events that a backup reports to be counted: puts, holes, fetches, retries, failures."""
 
 from typing import Final, Protocol
 
@@ -13,16 +13,16 @@ class Ledger(Protocol):
         """Report that a segment, put by this instance, became durable."""
 
     def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
-        """Report offsets that could not be had."""
+        """Report a hole: offsets that Kafka no longer has, or whose batch nobody can read."""
 
     def fetched(self, topic: str, fetched_bytes: int) -> None:
         """Report bytes that came from a broker."""
 
     def retried(self, effect: str, cause: str) -> None:
-        """Report an effect (put, fetch, open, ...) that failed, and is tried again."""
+        """Report that an effect (put, fetch, open, ...) has failed, and is tried again."""
 
     def failed(self, topic: str, cause: str) -> None:
-        """Report a partition that stopped on something that another try may not heal."""
+        """Report that a partition has stopped with an error that another try may not heal."""
 
     def branched(self, topic: str) -> None:
         """Report a log that was cut back, which is an alarm."""

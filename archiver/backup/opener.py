@@ -4,7 +4,6 @@ import asyncio
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -113,12 +112,13 @@ class Opener:
         """Open partitions. What they have in common is asked at once; then no topic waits for another.
 
         Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `described`:
-        their topics, where the caller knows them. Raises what keeps all of them: StrangerError, or that nobody answers.
+        their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
+        Raises what keeps all of them: StrangerError, or that nobody answers.
         """
         learned = await self._learn(wanted, hints, described)
-        by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+        by_topic: dict[str, list[TopicPartition]] = {name: [] for name in learned.found}
         for key in wanted:
-            by_topic[key[0]].append(key)
+            by_topic.setdefault(key[0], []).append(key)
         await asyncio.gather(
             *(self._open_topic(topic, keys, learned, take, refuse) for topic, keys in by_topic.items())
         )

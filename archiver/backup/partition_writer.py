@@ -1,4 +1,4 @@
-"""One partition on its way into the archive. The order of effects stands in `_put`: close, put, and only then go on."""
+"""Makes segments of what was fetched of one partition, and puts them. The order of effects stands in `_put`: close, put, and only then go on."""
 
 import logging
 import math
@@ -41,7 +41,7 @@ _LEVELS = {
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """What became durable."""
+    """Totals of what the writers of one partition have made durable: segments and their records, and holes."""
 
     records: int = 0
     payload_bytes: int = 0
@@ -145,7 +145,7 @@ class PartitionWriter:
 
     @property
     def putting_since_s(self) -> float | None:
-        """Since when a segment waits to be durable."""
+        """Since when a closed segment waits for its put, or is being put."""
         return None if self._closed is None else self._closed_at_s
 
     @property
@@ -228,7 +228,7 @@ class PartitionWriter:
     def skip(
         self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
     ) -> None:
-        """Go on behind offsets that cannot be had. They become a hole of the next segment; if they are news, they are logged and counted now."""
+        """Go on behind offsets that Kafka no longer has, or that nobody can read. They become a hole in the next segment; a hole that is news is logged and counted now."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
             self._report_hole(hole, why)
@@ -265,17 +265,17 @@ class PartitionWriter:
             self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
 
     def close(self) -> None:
-        """Close what is held, so that nothing but its put is left to `flush`."""
+        """Close the open segment, so that `flush` has only to put the segment."""
         if self.holds_records:
             self._close()
 
     def flush(self) -> None:
-        """Make durable what is held. Raises PutLaterError when that failed for now."""
+        """Close the open segment, and put what is closed. Raises PutLaterError when that failed for now."""
         if self.holds_records:
             self._put()
 
     def discard(self) -> None:
-        """Drop what is held: the archive is the checkpoint."""
+        """Drop the records that are held: the next run fetches them again, from where the archive ends."""
         if self._open is not None:
             self._open.discard()
         if self._closed is not None:
@@ -298,7 +298,7 @@ class PartitionWriter:
         return self._sink.clock() - self._opened_at_s >= self._sink.age_s
 
     def _put(self) -> bool:
-        """Close, put, go on at its `next`. False: someone else was there first, and the position is theirs."""
+        """Close the segment, put it, and go on where it ends. Returns False when another writer was first: then the position is where that writer's archive ends."""
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:

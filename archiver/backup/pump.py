@@ -1,4 +1,4 @@
-"""The work of a backup: one task at a time per partition, which archives what was fetched of it."""
+"""Moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put."""
 
 import asyncio
 import logging
@@ -110,12 +110,10 @@ class Pump:
         return [feed for feed in ended if feed is not None]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
-        """Flush what feeds hold, drop what is not taken yet, and end them. Returns what was not durable in time, and is abandoned."""
+        """Flush the records that feeds hold, drop fetches that no writer has taken, and end the feeds. Returns an error for each feed whose records were not durable in time."""
         closing = list(feeds)
         for feed in closing:
-            feed.closing = True
-            if feed.put_again_at_s is not None:
-                feed.put_again_at_s = self._clock()
+            feed.close(self._clock())
             self.advance(feed)
         waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
         if waits:
@@ -129,8 +127,8 @@ class Pump:
         return [feed.dropped for feed in closing if feed.dropped is not None]
 
     def let_go(self, feed: Feed) -> None:
-        """Close a feed whose partition somebody else may have. What is held is put all the same, which does no harm; nobody waits."""
-        feed.closing = feed.is_let_go = True
+        """Close a feed whose partition another instance may have by now. Its records are put all the same, which does no harm; nobody waits for that."""
+        feed.let_go()
         self._forget(feed)
         self.advance(feed)
 
@@ -183,8 +181,7 @@ class Pump:
         for feed in self._unended:
             since_s = feed.put_due_since_s
             if since_s is not None and now_s - since_s > _LONG_PUT_S:
-                feed.is_set_aside = True
-                self._drop_queue(feed)
+                self._fetching.release(feed.set_aside())
 
     # --- archive
 
@@ -213,20 +210,19 @@ class Pump:
             try:
                 await work(feed)
             except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
-                feed.error = as_ours(error, feed.source)
+                feed.fail(as_ours(error, feed.source))
             finally:
-                feed.working = False
+                feed.end_work()
             self._report_durable(feed)
             self.advance(feed)
 
-        feed.working = True
+        feed.begin_work()
         task = asyncio.create_task(run())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
     def _report_durable(self, feed: Feed) -> None:
-        if feed.writer.newest_base != feed.reported_base:
-            feed.reported_base = feed.writer.newest_base
+        if feed.note_newest_segment():
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
@@ -238,12 +234,12 @@ class Pump:
         self._follow(feed)
 
     def _follow(self, feed: Feed) -> None:
-        """Fetch from where the writer is, when another writer has moved it."""
+        """Fetch from the writer's position, when another writer of the partition got ahead and moved that position."""
         if not feed.queue and feed.writer.position != feed.fetch_offset:
             feed.go_on_where_the_writer_is()
 
     def _finish(self, feed: Feed) -> None:
-        """Put what is held."""
+        """Put the records that are held, and end the feed; or fetch on, when its end is not reached."""
         if feed.writer.holds_records:
             self._wait_for_put(feed)
         elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
@@ -253,20 +249,16 @@ class Pump:
             self._end(feed)
 
     async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
-        """Do work in a thread, and note its error."""
+        """Do work on a feed in a thread, and note its error in the feed. Returns None after an error."""
         try:
             return await pool.call(work)
         except PutLaterError as error:
             self._put_later(feed, error)
         except CorruptBatchError as error:
-            feed.broken = error
+            feed.note_broken(error)
             self._drop_queue(feed)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
-            feed.error = as_ours(error, feed.source)
-            feed.note_dropped()
-            feed.writer.discard()
-            self._drop_queue(feed)
-            feed.put_again_at_s = None
+            self._fetching.release(feed.abandon(as_ours(error, feed.source)))
         return None
 
     # --- put
@@ -291,9 +283,6 @@ class Pump:
         await self._in_thread(feed, self._putters, feed.writer.flush)
         has_worked = feed.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
-        feed.is_set_aside = False
-        if has_worked:
-            feed.put_again_at_s = feed.put_fails_since_s = feed.put_error = None
         self._follow(feed)
         self._begin_puts()
 
@@ -303,5 +292,5 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """Drop what was fetched, so that it does not count as seen."""
+        """Drop what was fetched and not taken: the feed goes on at the writer's position."""
         self._fetching.release(feed.drop_queue())

@@ -1,11 +1,11 @@
-"""Whose put is next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
+"""Decides which partition puts next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
 
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from archiver.backup.feed import TROUBLE_S, Feed
+from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.partition_writer import PutLaterError
 from archiver.process.text import spell_count
 
@@ -56,17 +56,15 @@ class PutTurns:
         self._error: PutLaterError | None = None
 
     def wait(self, feed: Feed, now_s: float) -> None:
-        """Let a feed wait for its turn; it may wait already. A feed that is closing by now changes to the line of closing feeds."""
-        feed.put_due_since_s = now_s if feed.put_due_since_s is None else feed.put_due_since_s
+        """Let a feed wait for its turn, unless it waits already. A feed that has begun to close changes to the line of closing feeds."""
         line = self._line_at_end if feed.closing else self._line
-        if feed.put_line is not line:
-            feed.put_line = line
+        if feed.wait_for_put(line, now_s):
             line.add(feed)
 
     def take(self, now_s: float) -> Iterator[Feed]:
         """Yield each feed whose turn has come; its put counts as running until `end`."""
         while (feed := self._next(now_s)) is not None:
-            feed.put_line = None
+            feed.begin_put()
             self._running[feed] = now_s
             self._running_of[feed.key[0]] += 1
             yield feed
@@ -97,12 +95,12 @@ class PutTurns:
         return sum(count for topic, count in self._running_of.items() if self._shares.get(topic) == _FAILING_SHARE)
 
     def end(self, feed: Feed, *, has_worked: bool) -> None:
-        """Note that the put of a feed has ended."""
+        """Count a put that has ended, and let the feed go on."""
         topic = feed.key[0]
         del self._running[feed]
         self._running_of -= Counter([topic])  # leaves out what is zero
+        feed.end_put(has_worked=has_worked)
         if has_worked:
-            feed.put_due_since_s = None
             self._shares[topic] = min(2 * self._shares.get(topic, _SHARE), _LARGEST_SHARE)
         else:
             self._shares[topic] = _FAILING_SHARE
@@ -110,10 +108,8 @@ class PutTurns:
     def note(self, feed: Feed, error: PutLaterError, now_s: float) -> float:
         """Note a failed put. Returns the pause after which it is tried again."""
         pause_s = min(error.pause_s, _PAUSE_AT_END_S) if feed.closing else error.pause_s
-        self._error = feed.put_error = error
-        feed.put_again_at_s = now_s + pause_s
-        if feed.put_fails_since_s is None:
-            feed.put_fails_since_s = now_s
+        self._error = error
+        feed.note_put_failure(error, now_s, now_s + pause_s)
         return pause_s
 
     def warn_of_waiting(self, feeds: Iterable[Feed], now_s: float) -> None:
@@ -122,7 +118,7 @@ class PutTurns:
         if now_s < self._warn_again_at_s or not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
-        if now_s - since_s > TROUBLE_S:
+        if now_s - since_s > LASTING_FAILURE_S:
             self._warn_again_at_s = now_s + _WARN_EVERY_S
             more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
             what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"

@@ -1,4 +1,4 @@
-"""What a backup is asked to do, and the parts that are made for it."""
+"""What a backup is asked to do; makes the parts that do it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -57,7 +57,7 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         archive=sink.archive,
         pool=pool,
         cluster_id=cluster_id,
-        note_trouble=sink.ledger.retried,
+        count_failure=sink.ledger.retried,
     )
 
 

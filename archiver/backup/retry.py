@@ -1,4 +1,4 @@
-"""Try again, until stopped, what a retry may heal."""
+"""Does work again, until stopped, while its errors are temporary."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ async def persist(
     ledger: Ledger,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Value:
-    """Do work again until it succeeds; failures are counted as those of `what`. Only temporary errors are tried again, others raised."""
+    """Do work again until it succeeds; failures are counted as those of `what`. Only a temporary error is followed by another try; any other error is raised."""
     backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The two kinds of backup, from a configuration to its end: opens the parts, and closes what it opened."""
+"""Runs a backup of either kind, from a configuration to its end: opens the parts, and closes what it opened."""
 
 import asyncio
 import gc
@@ -47,7 +47,7 @@ _DAY_S = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResult:
-    """What a backup until stopped has done."""
+    """What a backup has done that ran until stopped."""
 
     records: int
     dropped: Sequence[DroppedError]  # what was held at the end, and could not be put in time
@@ -56,7 +56,7 @@ class ServiceResult:
 def run_backup(
     config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
 ) -> tuple[BackupReport, float]:
-    """Archive up to the end of now. Returns what became of it, and the seconds it took."""
+    """Archive what is committed at the start. Returns a report of each partition, and how many seconds the run took."""
     started_s = time.monotonic()
     sweep_defects()
 

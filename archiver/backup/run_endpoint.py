@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a backup up to the end of now: for as long as it runs."""
+"""The HTTP endpoint of a backup that ends, `--until-end`: for as long as it runs."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Where the segments of a backup go, and how: the archive, its limits, and what all partitions of a process share."""
+"""Where the segments of a backup go, and what all partitions of a process share: archive, limits, spool, memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class BatchPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSink:
-    """Where segments go, and how."""
+    """What the writers of all partitions share: the archive, the limits of segments, and the memory and files in which segments grow."""
 
     archive: Archive
     limits: SegmentLimits

@@ -127,7 +127,7 @@ class Service:
         return await persist(what, work, self._sink.ledger, self._wait)
 
     async def _leave(self) -> None:
-        """Flush what is held, commit, go. What is not durable in time is dropped: the archive is the checkpoint."""
+        """Flush the records that are held, commit positions, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
         self.held.clear()
         self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
@@ -267,7 +267,8 @@ class Service:
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
             hold.is_gone = False
-            feed.pending_since_s, hold.failing_since_s = hold.failing_since_s, None
+            feed.inherit_pending(hold.failing_since_s)
+            hold.failing_since_s = None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -324,7 +325,7 @@ class Service:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
-    # --- partitions in trouble
+    # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
         hold = self.held.get(feed.key)

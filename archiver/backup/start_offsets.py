@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import PlainValidator
 
 from archiver.archive.control import Fact, append_fact, append_first_fact, latest_fact
-from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
 from archiver.config.model import StartPoint
@@ -54,19 +54,19 @@ def _check_ends(found: object) -> dict[str, _End | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Topic:
-    """A topic that was there first. Its ends by partition; None: where a time or the moment decides, later."""
+class _PresentTopic:
+    """A topic that was there when a late start was asked for the first time. Its ends by partition; None: where a time or the moment decides, later."""
 
-    topic_id: Text
+    topic_id: BoundedText
     ends: Annotated[Mapping[str, _End | None], PlainValidator(_check_ends)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Present:
-    """What was there when a late start was asked for first."""
+    """The topics that were there when a late start was asked for the first time."""
 
     at_ms: Number
-    topics: Mapping[str, Item[_Topic]]
+    topics: Mapping[str, Item[_PresentTopic]]
 
 
 _PRESENT_FACT: Final = FactModel(_Present)
@@ -98,7 +98,7 @@ class StartOffsets:
         self._present = _Present(at_ms=0, topics={})
 
     async def note_present(self) -> None:
-        """Write down what is there, if nobody did. Comes before any topic is recorded."""
+        """Write down which topics are there, unless a backup has done so before. Must be called before any topic is recorded."""
         if self._start == START_EARLIEST:
             return
         known = await self._pool.call(self._latest, _PRESENT)
@@ -120,7 +120,7 @@ class StartOffsets:
             found, _ = await self._client.offsets_each(partitions)
             ends = {which: [one.last_stable, one.leader_epoch] for which, one in found.items()}
         topics = {
-            name: _Topic(
+            name: _PresentTopic(
                 topic_id=topic.topic_id,
                 ends={str(number): ends.get((name, number)) for number in topic.partitions},
             )

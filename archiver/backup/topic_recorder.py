@@ -1,4 +1,4 @@
-"""What the archive knows of the topics that are backed up: written down when it changes, and asked whether it still holds."""
+"""Records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one."""
 
 import logging
 import time
@@ -71,7 +71,7 @@ class TopicRecorder:
         return fact
 
     async def try_to_record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
-        """Do the same, but return an error that keeps only this topic from being recorded."""
+        """Record a topic as `record` does, but return an error that keeps only this topic from being recorded."""
         try:
             return await self.record(topic, configs)
         except StrangerError:
@@ -134,7 +134,7 @@ class TopicRecorder:
             raise _gone(source)
 
     async def refuse_recreated(self, source: PartitionSource) -> None:
-        """Do the same when nothing is held; where ids do not decide, the whole topic is compared with the archive."""
+        """Raise TopicGoneError as `refuse_another` does, when no segment is held; where ids do not decide, the whole topic is compared with the archive."""
         found = await self._described(source)
         if not found.topic_id or not source.topic_id:
             fact = await self._record_judged(found, None)

@@ -1,4 +1,4 @@
-"""A batch that cannot be read: whether that is so for good, how far it reaches, and what follows."""
+"""Judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""A backup up to the end of now: topics -> positions and ends -> the pump -> a report for each partition."""
+"""A backup up to what is committed at its start: topics -> positions and ends -> the pump -> a report for each partition."""
 
 import asyncio
 import logging
@@ -63,7 +63,7 @@ async def back_up_until_end(
     notice: Notice = lambda _: None,
     attend: Attend = attend_nothing,
 ) -> BackupReport:
-    """Archive every partition of the selected topics up to its last stable offset of now.
+    """Archive every partition of the selected topics up to what is committed at the start.
 
     A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
     called now and then with reports of all partitions.
@@ -132,12 +132,14 @@ class _Run:
             for topic, number in keys:
                 self._report_unopened(described[topic], number, error)
 
-        wanted = [(topic.name, number) for topic in topics for number in topic.partitions]
-        await self._opener.open_all(wanted, feeds.append, refuse, described=described)
-        offsets, refused = await self._client.offsets_each([feed.key for feed in feeds])
+        # The ends first: whatever takes its time from here on, the backup goes up to what is committed now.
+        offsets, refused = await self._client.offsets_each(
+            [(topic.name, number) for topic in topics for number in topic.partitions]
+        )
         for key, error in refused.items():
             refuse([key], error)
-        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed.key in offsets))
+        await self._opener.open_all(list(offsets), feeds.append, refuse, described=described)
+        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds))
 
     async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
         """Set where a partition ends, and compare the end of its archive with its log."""
@@ -173,7 +175,7 @@ class _Run:
             log.warning(what, feed.source, last_stable, transaction)
 
     async def _branch_off(self, feed: Feed) -> None:
-        """Go on in a child life, up to the end of now: the log was cut back below the archive, or during this run."""
+        """Go on in a child life, up to what is committed by then: the log was cut back below the archive, or during this run."""
         try:
             branched = await self._opener.branch_off(feed)
             branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable

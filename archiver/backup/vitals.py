@@ -1,4 +1,4 @@
-"""The state of a running backup, for its metrics and its health."""
+"""What metrics and health checks say of a running backup: how far each partition is, and what is wrong."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, 
 from typing import Final
 
 from archiver.backup.backlog import Backlog, find_backlogs
-from archiver.backup.feed import TROUBLE_S, Feed
+from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.service import Service
@@ -25,7 +25,7 @@ _STUCK_S: Final = 60.0
 
 
 class Vitals:
-    """Reads the state of a service, or of a run up to the end of now, once there is one; may be asked from any thread."""
+    """Reads the state of a service, or of a run that ends (`--until-end`), as soon as either has begun; may be asked from any thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Vitals:
     def attend_run(
         self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
     ) -> Sequence[Coroutine[None, None, None]]:
-        """Attend a run up to the end of now. Returns what must run on its loop."""
+        """Read from now on the state of a run that ends. Returns coroutines that must run on the run's loop."""
         self._run = feeds
         return [
             self._learn_retention(client, lambda: feeds),
@@ -69,7 +69,7 @@ class Vitals:
             since_s = hold.since_s if failing_since_s is None else failing_since_s
             if hold.is_gone:
                 continue
-            if failing_since_s is not None or now_s - since_s >= TROUBLE_S:  # otherwise it is being opened
+            if failing_since_s is not None or now_s - since_s >= LASTING_FAILURE_S:  # otherwise it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
         nobodys = self._nobodys(service, now_s)
         for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
@@ -81,11 +81,11 @@ class Vitals:
         """
         found: dict[TopicPartition, float] = {}
         out_s = service.membership.shut_out_s
-        if out_s >= TROUBLE_S:
+        if out_s >= LASTING_FAILURE_S:
             found = {(topic.name, number): out_s for topic in service.topics.values() for number in topic.partitions}
         for topic, refused in service.refused.items():
             lasts_s = now_s - refused.since_s
-            if not refused.error.retriable or lasts_s >= TROUBLE_S:
+            if not refused.error.retriable or lasts_s >= LASTING_FAILURE_S:
                 found |= {(topic, number): lasts_s for number in refused.partitions}
         return found
 
@@ -115,8 +115,8 @@ class Vitals:
             pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
             retention_ms=self._retention_ms.get(topic),
             is_failing=any(
-                since_s is not None and now_s - since_s > TROUBLE_S
-                for since_s in (feed.trouble_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
+                since_s is not None and now_s - since_s > LASTING_FAILURE_S
+                for since_s in (feed.fetch_fails_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
             ),
             open_transactions=[
                 (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions

@@ -187,7 +187,7 @@ def decode_batches(
             int((batches[batch_kernels.START] < wanted[batch_kernels.START, fitting]).sum()), batches, source
         )
         wanted = np.ascontiguousarray(wanted[:, :fitting])
-    index = _Index(body, wanted, position, scratch)
+    index = _RecordIndex(body, wanted, position, scratch)
     return DecodedBatches(
         frames=index.frames,
         records=index.records,
@@ -212,7 +212,7 @@ def _first(count: int, batches: Longs, source: Bytes) -> tuple[Longs, Bytes]:
     return np.ascontiguousarray(batches[:, :count]), source[: batches[batch_kernels.START, count]]
 
 
-class _Index:
+class _RecordIndex:
     """Indexes the records of decompressed batches, a table of some of them at a time. At first all are indexed once, as a check."""
 
     def __init__(self, body: Bytes, batches: Longs, position: int, scratch: Scratch) -> None:

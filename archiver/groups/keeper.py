@@ -25,7 +25,7 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0  # between two looks at whether snapshots are taken now: the way of keeping may have changed
-_LONGEST_PAUSE_S: Final = 10.0  # after trouble
+_LONGEST_PAUSE_S: Final = 10.0  # after failures
 _MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are worth a warning
 
 
@@ -49,7 +49,7 @@ class PositionKeeper:
         archive: Archive,
         pool: Workers,
         cluster_id: str,
-        note_trouble: Callable[[str, str], None] = lambda _what, _cause: None,
+        count_failure: Callable[[str, str], None] = lambda _what, _cause: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -58,7 +58,7 @@ class PositionKeeper:
         self._archive = archive
         self._pool = pool
         self._cluster_id = cluster_id
-        self._note_trouble = note_trouble
+        self._count_failure = count_failure
         self._clock_ms = clock_ms
         self._wait = wait
         self._logged = ""
@@ -79,7 +79,7 @@ class PositionKeeper:
             obstacle = await self._obstacle(topics.get(OFFSETS_TOPIC))
         except KafkaTemporaryError as error:
             if self._logged:
-                return self._archives_topic  # brokers in trouble are no reason to change anything
+                return self._archives_topic  # brokers that fail are no reason to change anything
             obstacle = str(error)
         self._archives_topic = obstacle is None
         self.takes_snapshots = obstacle is not None and keep is PositionKeeping.AUTO
@@ -139,7 +139,7 @@ class PositionKeeper:
         except Exception as error:  # noqa: BLE001 - a snapshot that fails stops nothing else
             log.warning("%s; the next snapshot of group positions may do", as_ours(error, "group positions"))
             cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
-            self._note_trouble("group-positions", cause)
+            self._count_failure("group-positions", cause)
             return min(_LONGEST_PAUSE_S, interval_ms / 1000)
         left_ms = newest_ms + interval_ms - self._clock_ms()
         return (left_ms if 0 < left_ms < interval_ms else interval_ms) / 1000
@@ -198,7 +198,7 @@ class PositionKeeper:
     def note_refused(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
         """Warn once of each group whose positions cannot be read, and count it each time; warn once of very many positions."""
         for group, error in refused.items():
-            self._note_trouble("group-positions", type(error).__name__)
+            self._count_failure("group-positions", type(error).__name__)
             if group not in self._refused:
                 log.warning("%s; the snapshots leave it out", error)
         self._refused = frozenset(refused)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from archiver.archive.control import newest_numbers, read_fact
-from archiver.archive.fact_model import FactModel, Item, LeaderEpoch, Number, Text
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
 from archiver.errors import CorruptSegmentError
@@ -25,11 +25,11 @@ class SnapshotPosition:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
-    metadata: Text = ""
+    metadata: BoundedText = ""
 
 
 _Partition = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS))]
-_Topics = Mapping[Item[Text], Mapping[Item[_Partition], Item[SnapshotPosition]]]
+_Topics = Mapping[Item[BoundedText], Mapping[Item[_Partition], Item[SnapshotPosition]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Snapshot:
     """Where all groups stood at a time, but for those that did not tell."""
 
     time_ms: Number
-    groups: Mapping[Item[Text], Item[_Topics]]
-    missing: tuple[Item[Text], ...]
+    groups: Mapping[Item[BoundedText], Item[_Topics]]
+    missing: tuple[Item[BoundedText], ...]
 
 
 _SNAPSHOT: Final = FactModel(Snapshot)

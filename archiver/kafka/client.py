@@ -126,25 +126,25 @@ class KafkaClient:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
         try:
             return await self._send_first(call)
-        except (KafkaError, KafkaTemporaryError) as trouble:
+        except (KafkaError, KafkaTemporaryError) as failure:
             try:
                 await self._client.bootstrap()
             except (AiokafkaError, OSError):
-                raise self._unreachable() from trouble
+                raise self._unreachable() from failure
         return await self._send_first(call)
 
     async def _send_first(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask one broker after the other. When all fail, raise what a retry may heal; only if nothing may, that none lets us in."""
-        troubles: list[Refusal] = []
+        failures: list[Refusal] = []
         for node_id in self._nodes():
             try:
                 return await self.send(node_id, call)
             except (KafkaError, KafkaTemporaryError) as error:
-                troubles.append(error)
-        for trouble in troubles:
-            if trouble.retriable and not isinstance(trouble, NodeRefusedError):
-                raise trouble
-        raise KafkaError(str(troubles[0])) if troubles else self._unreachable()
+                failures.append(error)
+        for failure in failures:
+            if failure.retriable and not isinstance(failure, NodeRefusedError):
+                raise failure
+        raise KafkaError(str(failures[0])) if failures else self._unreachable()
 
     # --- the cluster
 

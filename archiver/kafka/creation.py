@@ -10,13 +10,11 @@ from archiver.kafka.codes import DENIED, TEMPORARY, broker_error
 from archiver.kafka.settings import KafkaSettings
 from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
-Configs = Mapping[str, str]
-
 
 class IfCreated(NamedTuple):
     """All configs that a new topic would have, and how many replicas of each partition."""
 
-    configs: Configs
+    configs: Mapping[str, str]
     replicas: int
 
 

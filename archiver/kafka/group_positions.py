@@ -80,12 +80,12 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
     """Return what one group has committed; nothing when there is no such group."""
 
     async def once() -> Positions:
-        trouble: KafkaTemporaryError | None = None  # of a broker that may coordinate the group
+        failure: KafkaTemporaryError | None = None  # of a broker that may coordinate the group
         for node_id in sorted(await client.brokers()):
             try:
                 code, positions = await client.send(node_id, OffsetFetchCall(group))
             except KafkaTemporaryError as error:
-                trouble = error
+                failure = error
                 continue
             if code == Code.GROUP_ID_NOT_FOUND:
                 return {}
@@ -94,8 +94,8 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
                 raise broker_error(code, what, right=f"Describe on group {group}")
             if not code:
                 return positions
-        if trouble is not None:
-            raise trouble
+        if failure is not None:
+            raise failure
         return {}  # no coordinator exists: no group has ever committed
 
     return await client.persist(once)

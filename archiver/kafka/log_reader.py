@@ -25,13 +25,14 @@ from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, 
 from archiver.kafka.client import KafkaClient, Lane
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
+from archiver.process.backoff import Backoff
 
 _FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.process.memory maps again each time
 _ONE_BATCH = 1  # one byte: brokers send the first batch however large it is
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
-_WAIT_MS = 500  # for the answer to a fetch; doubled each time that nothing comes
-_LONGEST_WAIT_MS = 15_000
+_WAIT_S = 0.5  # for the answer to a fetch; doubled each time that nothing comes
+_LONGEST_WAIT_S = 15.0
 
 
 class LogStartError(KafkaError):
@@ -121,7 +122,7 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
     position, leader_epoch = wanted.start, -1
     if position >= wanted.end:
         return leader_epoch
-    source = _Source(client, wanted)
+    source = _RangeFetches(client, wanted)
     ahead = asyncio.ensure_future(source.fetch_at(position))
     try:
         while position < wanted.end:
@@ -165,7 +166,7 @@ def _size_of(batches: Longs) -> int:
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
     """Return the head of the batch at the start of a range, or of the next one behind; None: nothing can be read."""
     # By the CONTROL connection, which exists: whoever asks for one batch has mostly asked for offsets before.
-    answer = await _Source(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
+    answer = await _RangeFetches(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
     if not batches.shape[1]:
         return None
@@ -201,7 +202,7 @@ def _hand_over(
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
 
 
-class _Source:
+class _RangeFetches:
     """Fetches of one range, one at a time."""
 
     def __init__(
@@ -211,7 +212,8 @@ class _Source:
         self._wanted = wanted
         self._most_bytes = most_bytes
         self._lane = lane
-        self._wait_ms = _WAIT_MS
+        self._waits = Backoff(_WAIT_S, _LONGEST_WAIT_S)
+        self._wait_s = self._waits.next_s()
 
     async def fetch_at(self, position: int) -> Fetched:
         """Return what comes next. An answer without records proves that none lie below its last stable offset."""
@@ -228,7 +230,7 @@ class _Source:
                     emptiness = await prove_empty(self._client, target)
                     if emptiness.reaches > position:
                         return replace(answer, last_stable_offset=emptiness.reaches)
-                    self._wait_ms, why = min(2 * self._wait_ms, _LONGEST_WAIT_MS), emptiness.advice(position)
+                    self._wait_s, why = self._waits.next_s(), emptiness.advice(position)
                 else:
                     _refuse_final(answer, which, position)
                     self._client.forget_leaders(wanted.topic)
@@ -245,7 +247,7 @@ class _Source:
             [target],
             max_bytes=self._most_bytes,
             partition_bytes=self._most_bytes,
-            max_wait_ms=self._wait_ms,
+            max_wait_ms=round(1000 * self._wait_s),
             min_bytes=1,
             lane=self._lane,
         )

@@ -55,7 +55,7 @@ async def produce(
 ) -> ProduceAnswer:
     """Send one batch to the partition's leader and wait for all in-sync replicas.
 
-    KafkaTemporaryError: network trouble, the outcome is unknown; send the same batch again.
+    KafkaTemporaryError: the network failed, and the outcome is unknown; send the same batch again.
     """
     node_id = await client.leader(topic, partition)
     row = await client.send(node_id, ProduceCall(topic, partition, batch, timeout_ms), lane=Lane.PRODUCE)

@@ -4,7 +4,7 @@ import math
 
 
 class Backoff:
-    """Of one thing that is tried again and again."""
+    """Tells how long to pause before the next try of work that fails, and begins with the shortest pause again after a success."""
 
     def __init__(self, first_s: float, longest_s: float = math.inf) -> None:
         self._first_s = first_s

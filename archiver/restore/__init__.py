@@ -1,44 +1,44 @@
 """Archive -> Kafka, without Spark: what is asked for, planned, claimed, sent and checked.
 
-- accepted_configs: which of the wanted configs a cluster takes for topics: found out by questions that change nothing
+- accepted_configs: which of the wanted configs a cluster accepts for topics, and up to which value: a search by requests that only validate
 - archived_logs: what the archive has of topics that a cluster has now: what of them is in no object would be gone with the topic
-- broker_terms: what brokers themselves allow, whatever a topic's configs are
-- claim_check: whether a claim can be one of this restore
-- claim_stream: where a claim on a target stands in the archive: put once, and what is noted in it later
-- claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back
-- config_agreement: with which configs each target topic is filled: those that the cluster accepts, and what they would do to the records
+- broker_terms: what the brokers' own configs allow a restore, whatever a topic's configs are: to delete topics, and to send requests of which size
+- claim_check: whether a claim that stands in the archive can be one of this restore, by its tasks: others may write claims there, too
+- claim_stream: where a claim stands in the archive: a claim is put once for a target, and later facts note what was skipped and verified there
+- claims: what a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back
+- config_agreement: what one run knows of the configs of its targets, by `broker_terms`, `fill_terms` and `final_terms`, and what these would do to the records
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
-- fill_terms: with which configs topics can be filled on a cluster: asked for before anything is changed
-- final_terms: which of the archived configs a cluster will refuse targets in the end
+- fill_terms: with which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed
+- final_terms: which of the archived configs the cluster will refuse to set when a target is filled: asked before anything is changed
 - in_sync_replicas: whether partitions have as many replicas in sync as brokers want before they take a record
 - lost_records: whether the brokers have lost records of a target since they were read back
-- noted_plan: the plan of a topic's restore as control facts
+- noted_plan: how the plan of a topic's restore stands in the archive: one control fact has the whole plan, or names the pieces of a large plan
 - noted_target: whether what a run of a restore has noted is of the topic that has the target's name now
 - notes: what a restore notes in the archive of each topic: its plan, its claims, that it is finished
 - partition_map: the offset map of a partition that was restored: which offset of the archive became which of the target
 - partition_restore: one partition's restore, as one Spark task runs it
-- plan: what a restore will do: a plan is a value, made without effects
-- plan_check: what of a restore's noted plan is believed: what the request asks for, and what the archive bears out
-- plan_comparison: whether what a plan has noted of a partition is what the archive gives now
-- preview: what a restore would do, and why it could not
+- plan: what a restore will do, as a value: for each topic and partition, which records of which objects go where. Planning has no effects
+- plan_check: whether this restore can have noted a plan that stands in the archive: the command must ask for it, and the archive bear it out
+- plan_comparison: the comparison of a partition's noted plan with the plan that the archive gives now, object by object: in columns, for plans have millions of objects
+- preview: what a restore would do, and why it could not, as a dry run reports it
 - purge: why a topic must not be purged: it is deleted only when the archive can give back what is to be in its place
-- purge_notes: what goes with topics that are purged, besides what the archive puts in their place: told beforehand
+- purge_notes: what goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it
 - repartition_source: one source partition of a restore into another number of partitions: dealt out by key to all of them
 - repartition_target: one target partition that several sources were dealt into
 - replicas: whether as many brokers are up as topics are to have replicas
-- report: what became of a restore
+- report: what became of a restore, as values: of each topic, and of the whole run
 - request: what a restore was asked for: which topics and records, into which, and under which id
 - sending: batches to a broker: how fast, how often again, and what an answer means
-- stranger_topics: topics that have the name of a target, and are somebody else's
-- strangers: whether somebody else wrote to a target, or brokers have deleted or compacted some of what this restore wrote
-- target_configs: the configs of target topics: while they are filled, and in the end those that were archived
+- stranger_topics: whether a topic without a topic id is the target that an earlier run began to fill: decided before filling, by who wrote its first records
+- strangers: whether a target partition holds just what this restore wrote there: decided while its task fills it, and reads it back
+- target_configs: sets the configs of targets: those of the filling before the first record is sent, and the archived configs when all records are verified
 - target_creation: targets are purged and created, by notes and topic ids
-- target_limits: what an existing topic would delete, change or refuse of the records that are to go behind its own
-- target_rights: whether this user may purge, fill and read back the targets of a restore
-- target_shape: whether a topic that is there can take what is planned for it, by its shape and its records
-- target_survey: what topics have the targets' names already, and whether this restore may use them. Changes nothing
-- targets: the target topics of a restore
+- target_limits: what the configs of a target would do to the records that are restored into it: how many of them brokers would delete, change or refuse
+- target_rights: which rights this user lacks on the targets of a restore, to purge, fill and read them back: asked before anything is changed
+- target_shape: why an existing topic cannot be the target of a plan, whatever its configs are: its partitions, its records, and what restores have noted of it
+- target_survey: the survey of all targets: which topics have their names already, and whether each of these is filled, appended to, purged, or a problem. Changes nothing
+- targets: all targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together
 - task: what the task of one partition's restore is given, and what it reports
-- topic_reports: what a restore reports of each topic: its partitions, its configs, and what is left to do by hand
-- topic_sizes: how many bytes a topic has already that is appended to, and that has a limit of bytes
+- topic_reports: how the report of each topic is put together: from its plan, its tasks and its configs, with what is left to do by hand
+- topic_sizes: how many bytes a target holds already where records go behind its own: asked for only if `retention.bytes` limits that target
 """

@@ -1,4 +1,4 @@
-"""Which of the wanted configs a cluster takes for topics: found out by questions that change nothing."""
+"""Which of the wanted configs a cluster accepts for topics, and up to which value: a search by requests that only validate."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class ConfigSearch:
     """Asks a cluster which configs topics can have.
 
     `sought` are configs with a value that is too large: where the wanted value of one is refused, the largest accepted value is
-    searched for between what the topic has by itself and that.
+    searched for between the topic's own value and the wanted value.
     """
 
     ask: Ask
@@ -53,7 +53,7 @@ class ConfigSearch:
         return agreed | others, final | no_offers | without
 
     async def _offers(self, names: Iterable[str]) -> tuple[dict[str, Agreed], dict[str, Refusal]]:
-        """Ask for each topic config by config, then for the accepted ones together."""
+        """Ask for each topic config by config, then for its accepted configs together."""
         taken: dict[str, dict[str, str]] = {name: {} for name in sorted(names)}
         refused: dict[str, dict[str, Refusal]] = {name: {} for name in taken}
         for config, value in self.wanted.items():

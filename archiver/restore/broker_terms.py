@@ -1,4 +1,4 @@
-"""What brokers themselves allow, whatever a topic's configs are: whether topics are deleted, or come by themselves, and how large a request may be."""
+"""What the brokers' own configs allow a restore, whatever a topic's configs are: to delete topics, and to send requests of which size."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

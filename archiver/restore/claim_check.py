@@ -1,4 +1,7 @@
-"""Whether a claim can be one of this restore: whoever may write below `control/restores/` may write a claim (docs/format.md §8)."""
+"""Whether a claim that stands in the archive can be one of this restore, by its tasks: others may write claims there, too (docs/format.md §8).
+
+Whoever may write below `control/restores/` may write a claim.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -62,7 +65,7 @@ def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: i
 
 
 def _starts(offsets: Collection[int], task: Planned) -> list[str]:
-    """A topic that is not appended to was empty when it was claimed."""
+    """Find offsets at which a claim cannot begin: a topic that is not appended to was empty when it was claimed."""
     wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
     return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
 
@@ -77,7 +80,7 @@ def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
 
 
 def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
-    """As many records were read back as are wanted, by the facts of objects."""
+    """Find a wrong number of verified records: as many are restored as are wanted, by the facts of objects."""
     least = 0 if skipped else task.wanted.at_least
     if least <= records <= task.wanted.at_most:
         return []

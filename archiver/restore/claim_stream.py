@@ -1,4 +1,4 @@
-"""Where a claim on a target stands in the archive: put once, and what is noted in it later (docs/format.md §8)."""
+"""Where a claim stands in the archive: a claim is put once for a target, and later facts note what was skipped and verified there (docs/format.md §8)."""
 
 from dataclasses import replace
 from typing import Final, Generic

@@ -1,4 +1,4 @@
-"""Claims: who writes a target for a restore, from which offsets on, and what stood there when it was read back (docs/format.md §8).
+"""What a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back (docs/format.md §8).
 
 A partition that becomes one partition has a claim of its own. A topic that is dealt out into another number of partitions has
 one claim for all of them, for each source writes to each target partition.
@@ -12,7 +12,7 @@ from typing import Annotated, Final, Generic, TypeVar
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from archiver.archive.control import Fact
-from archiver.archive.fact_model import Digest, FactModel, Item, LeaderEpoch, Number, Text
+from archiver.archive.fact_model import BoundedText, Digest, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.layout import MOST_PARTITION
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
@@ -44,14 +44,14 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClaim:
-    """Who writes a target partition, from which offset on, and what; and, once it is done, that it was read back."""
+    """Who writes a target partition, from which offset on, and which records; once the partition is whole, also what was read back."""
 
-    target_cluster_id: Text
-    target_topic_id: Text
+    target_cluster_id: BoundedText
+    target_topic_id: BoundedText
     start_offset: Number
-    selection_digest: Text
+    selection_digest: BoundedText
     identity: _Identity
-    skipped: tuple[Item[Text], ...] = ()  # damaged objects: left out once, left out by every later attempt
+    skipped: tuple[Item[BoundedText], ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: Contents | None = None
 
     @property
@@ -72,12 +72,12 @@ class TopicContents:
 class TopicClaim:
     """Who writes all partitions of a target: one producer for each source partition, because each writes to all of them."""
 
-    target_cluster_id: Text
-    target_topic_id: Text
+    target_cluster_id: BoundedText
+    target_topic_id: BoundedText
     start_offsets: tuple[Item[Number], ...]  # of each target partition
     # Of each source partition.
     identities: Annotated[Mapping[Item[_PartitionName], Item[_Identity]], Field(alias="producers")]
-    skipped: tuple[Item[Text], ...] = ()  # damaged objects: left out once, left out by every later attempt
+    skipped: tuple[Item[BoundedText], ...] = ()  # damaged objects: left out once, left out by every later attempt
     verified: TopicContents | None = None
 
     @property
@@ -94,7 +94,7 @@ Verified = TypeVar("Verified")
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts(Generic[Claim, Verified]):
-    """How claims of a kind are read from facts, and written."""
+    """How one kind of claim, on a partition or on a topic, is read from control facts, and written."""
 
     read: Callable[[Fact, str], Claim]  # a fact, and its stream. Raises NotWholeError, which names the stream
     write: Callable[[Claim], Fact]  # claims are put before anything is skipped or verified

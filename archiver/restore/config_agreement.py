@@ -1,4 +1,4 @@
-"""With which configs each target topic is filled: those that the cluster accepts, and what they would do to the records."""
+"""What one run knows of the configs of its targets, by `broker_terms`, `fill_terms` and `final_terms`, and what these would do to the records."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -25,7 +25,7 @@ Plans = Mapping[str, TopicPlan]
 
 
 class Agreement:
-    """The configs that the cluster has agreed to, in one run of a restore. Asking changes nothing."""
+    """What this run has asked the cluster about the configs of its targets, and what the cluster has agreed to. Asking changes nothing."""
 
     def __init__(
         self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str, clock_ms: Callable[[], int]
@@ -132,7 +132,10 @@ class Agreement:
     async def on_new(
         self, client: KafkaClient, plans: Plans, purged: Collection[str], replicas: Mapping[str, int]
     ) -> list[str]:
-        """Agree on topics that are to be created; returns why some cannot be. `replicas`: of those that had others before."""
+        """Agree on the configs of topics that are to be created; returns why some cannot be created.
+
+        `replicas`: how many replicas each of those topics had that keep their number.
+        """
         self._replication_factors |= replicas
         terms, refused = await self._asked.of_new(
             client, {name: self.to_create(plan) for name, plan in plans.items()}, purged
@@ -162,7 +165,7 @@ class Agreement:
         )
 
     async def on_existing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
-        """Agree on topics that are there; returns why some cannot be changed."""
+        """Agree on the configs of topics that exist; returns why those of some cannot be changed."""
         terms, refused = await self._asked.of_existing(client, names)
         self._terms |= terms
         return [str(error) for _, error in sorted(refused.items())]

@@ -1,4 +1,4 @@
-"""With which configs topics can be filled on a cluster: asked for before anything is changed."""
+"""With which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -37,22 +37,22 @@ class FillTerms:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether records may be lost in it, or not be taken."""
+        """Whether a topic with these configs may delete records that are restored into it, or refuse them."""
         return bool(self.refused) or has_old_format(self.holding)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why the cluster refuses what it refuses."""
+        """Why the cluster refuses configs of the filling, by config, in its own words."""
         return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
 
     def notes(self) -> Iterator[str]:
-        """Return what is not as it is wanted."""
+        """Return a sentence for each config that the topic is filled with otherwise than the restore wants."""
         for name, said in self.reasons.items():
             yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
 
 
 class FillTermsOf:
-    """Asks a cluster, with a few requests for all topics together."""
+    """Finds the terms of topics, with a few requests to the cluster for all topics together."""
 
     def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
         self._kafka = kafka
@@ -140,7 +140,7 @@ class FillTermsOf:
     async def of_existing(
         self, client: KafkaClient, names: frozenset[str]
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
-        """Return the terms of topics that are there, and why others cannot be changed."""
+        """Return the terms of topics that exist, and why the configs of others cannot be changed."""
         described, unknown = await topic_configs_each(client, names)
         for error in unknown.values():
             raise error
@@ -167,12 +167,15 @@ class FillTermsOf:
 
 
 def is_of_filling(own: Configs) -> bool:
-    """Return whether a topic has no configs of its own, or such as only a restore gives it."""
+    """Return whether a topic's own configs can be those of a filling: it has none, or only configs that a restore gives a topic."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
 
 
 def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
-    """Return the configs that only a filling gives a topic, and that this topic has not."""
+    """Return the configs of a filling that a topic lacks: of these `wanted` configs those that it has not, or with other values.
+
+    Configs that clusters allow less of are not compared: their values differ from topic to topic.
+    """
     return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
 
 
@@ -182,7 +185,7 @@ def is_as_filled(own: Configs) -> bool:
 
 
 def _known(among: Configs) -> Configs:
-    """Leave out configs that a cluster does not know; a cluster that does not tell its configs refuses those that it does not know."""
+    """Return the configs of a filling that the cluster has, by the names in `among`. Empty: they are not known, and all are asked for."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 

@@ -1,4 +1,4 @@
-"""Which of the archived configs a cluster will refuse targets in the end: asked for before anything is changed."""
+"""Which of the archived configs the cluster will refuse to set when a target is filled: asked before anything is changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,10 @@ _LEFT_OUT = "it is left out in the end"
 
 @dataclass(frozen=True, slots=True)
 class FinalTerms:
-    """Asks with a few requests for all topics together. Brokers (KRaft) ask their policy for changed configs also about a topic that is created."""
+    """Asks the cluster about the configs of the end, with a few requests for all targets together.
+
+    Brokers (KRaft) ask their policy for changed configs also about a topic that is created.
+    """
 
     admin: KafkaAdmin
 

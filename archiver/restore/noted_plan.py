@@ -1,4 +1,4 @@
-"""The plan of a topic's restore as control facts: one that names it whole, and for a large one pieces that it names (docs/format.md §8)."""
+"""How the plan of a topic's restore stands in the archive: one control fact has the whole plan, or names the pieces of a large plan (docs/format.md §8)."""
 
 import hashlib
 import re
@@ -107,7 +107,7 @@ def _columns(parts: ObjectParts, facts: FactsOfParts) -> Fact:
 
 
 def _spelled(column: Numbers) -> str:
-    """Spell numbers, one behind the other; a single number where all are the same."""
+    """Spell the numbers of a column as one text for a fact; where all numbers are the same, that number once."""
     numbers = column.astype(np.int64)
     return " ".join(map(str, (numbers[:1] if (numbers == numbers[0]).all() else numbers).tolist()))
 
@@ -174,7 +174,7 @@ def _read_pieces(archive: Archive, stream: str, fact: Fact) -> Callable[[], _Pie
 
 
 def _digest_of(content: bytes) -> str:
-    """Return what a piece is named after."""
+    """Return the digest of a piece's content, after which the piece is named."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
@@ -252,7 +252,7 @@ def _partition(fact: Fact, read: Callable[[], _Piece]) -> PartitionPlan:
 
 
 def _joined(pieces: Sequence[Sequence[ObjectPart]]) -> Sequence[ObjectPart]:
-    """Put pieces together, as they were before."""
+    """Join the parts of several pieces to the one sequence that the plan had."""
     runs = groupby(pieces, lambda one: one.stem if isinstance(one, ObjectParts) else None)
     return Chain(_as_one(stem, list(run)) for stem, run in runs)
 

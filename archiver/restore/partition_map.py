@@ -1,18 +1,18 @@
 """The offset map of a partition that was restored: which offset of the archive became which of the target (docs/format.md §10)."""
 
-from archiver.archive.layout import Layout, OffsetMapKey
+from archiver.archive.handle import Archive
+from archiver.archive.layout import OffsetMapKey
 from archiver.archive.offset_map import OffsetMapFacts, OffsetMapWriter, put_offset_map
 from archiver.errors import NotWholeError
 from archiver.process.failpoints import reach
 from archiver.process.text import spell_count
 from archiver.restore.claims import PartitionClaim
 from archiver.restore.task import RestoreTask, read_wanted
-from archiver.store.port import ObjectStore
 
 
-def put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) -> str:
-    """Put the map of the partition, if it is not there. Returns its key."""
-    key = _map_key(task)
+def put_map(archive: Archive, offsets: OffsetMapWriter, task: RestoreTask) -> str:
+    """Put the offset map of a restored partition, unless the archive has it. Returns its key."""
+    key = _map_key(archive, task)
     facts = OffsetMapFacts(
         restore_id=task.restore_id,
         source_topic=task.source_topic,
@@ -27,31 +27,31 @@ def put_map(store: ObjectStore, offsets: OffsetMapWriter, task: RestoreTask) -> 
         records=offsets.records,
         runs=offsets.runs,
     )
-    put_offset_map(store, key, offsets, facts)
+    put_offset_map(archive.store, key, offsets, facts)
     reach("map.put")
     return key
 
 
-def keep_map(store: ObjectStore, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
-    """Return the key of a verified partition's map; one that is gone is made again, of the archive alone."""
-    key = _map_key(task)
-    if store.head(key) is None:
+def keep_map(archive: Archive, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
+    """Return the key of a verified partition's offset map. A map that is gone is made again, from the archive's records alone."""
+    key = _map_key(archive, task)
+    if archive.store.head(key) is None:
         offsets = OffsetMapWriter(claim.start_offset)
-        for frame in read_wanted(store, task, claim.skipped, None):
+        for frame in read_wanted(archive, task, claim.skipped, None):
             offsets.add(frame)
         if offsets.records != records:
             raise NotWholeError(
                 f"{key}: is gone, and of the {spell_count(records, 'record')} the archive has {offsets.records} now"
             )
-        put_map(store, offsets, task)
+        put_map(archive, offsets, task)
     return key
 
 
-def _map_key(task: RestoreTask) -> str:
+def _map_key(archive: Archive, task: RestoreTask) -> str:
     found = OffsetMapKey(
         restore_id=task.restore_id,
         topic=task.target_topic,
         partition=task.partition,
         topic_id=task.target_topic_id or task.target_cluster_id,
     )
-    return Layout(task.storage.prefix).offset_map_key(found)
+    return archive.layout.offset_map_key(found)

@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.offset_map import OffsetMapWriter
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged
@@ -41,7 +40,7 @@ from archiver.restore.claim_stream import ClaimStream, partition_claims
 from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.lost_records import still_stands
 from archiver.restore.partition_map import keep_map, put_map
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, patiently, send
+from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, patiently, send
 from archiver.restore.strangers import (
     advice_for,
     changed_since,
@@ -53,8 +52,6 @@ from archiver.restore.strangers import (
     restored_range,
 )
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
-from archiver.store.port import ObjectStore
-from archiver.store.shared import patient_store_of
 
 log = logging.getLogger(__name__)
 
@@ -73,27 +70,27 @@ def run_task(task: RestoreTask) -> TaskReport:
 
 
 async def _restore(task: RestoreTask) -> TaskReport:
-    store = patient_store_of(task.storage)
-    stream = _stream_of(store, task)
+    archive = patient_archive_of(task.storage)
+    stream = _stream_of(archive, task)
     async with KafkaClient(task.kafka) as client:
         claim = await _claim(client, stream, task)
-        report = await _report_again(client, store, claim, task)
+        report = await _report_again(client, archive, claim, task)
         if report is not None:
             return report
         if claim.verified is not None:
             claim = stream.forget_verified(claim)
         try:
-            return await _fill_and_verify(client, store, stream, claim, task)
+            return await _fill_and_verify(client, archive, stream, claim, task)
         except ArchiverError:
             # Another run of this restore may have finished meanwhile, and the target gone on living.
-            report = await _report_again(client, store, await _claim(client, stream, task), task)
+            report = await _report_again(client, archive, await _claim(client, stream, task), task)
             if report is None:
                 raise
             return report
 
 
 async def _report_again(
-    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+    client: KafkaClient, archive: Archive, claim: PartitionClaim, task: RestoreTask
 ) -> TaskReport | None:
     """Report a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
 
@@ -130,28 +127,27 @@ async def _report_again(
         digest=restored.digest,
         target_digest=target_digest,
         verify_seconds=loop.time() - started_s,
-        offset_map=keep_map(store, claim, task, restored.records),
+        offset_map=keep_map(archive, claim, task, restored.records),
         missing=tuple(left_out(task, claim.skipped)),
     )
 
 
-def _stream_of(store: ObjectStore, task: RestoreTask) -> _ClaimStream:
-    archive = Archive(store, Layout(task.storage.prefix))
+def _stream_of(archive: Archive, task: RestoreTask) -> _ClaimStream:
     return partition_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic, task.partition)
 
 
 async def _fill_and_verify(
-    client: KafkaClient, store: ObjectStore, stream: _ClaimStream, claim: PartitionClaim, task: RestoreTask
+    client: KafkaClient, archive: Archive, stream: _ClaimStream, claim: PartitionClaim, task: RestoreTask
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    report, offsets = await _fill(client, store, claim, task)  # 1. what is not there yet
+    report, offsets = await _fill(client, archive, claim, task)  # 1. what is not there yet
     filled_s = loop.time()
     restored = Contents(records=report.records, digest=report.digest, bytes=report.bytes)
     await refuse_more(client, claim, restored, task)
     target_digest, leader_epoch = await _read_back(client, claim, restored, task)  # 2.
     reach("target.read")
-    offset_map = put_map(store, offsets, task)  # 3. before the note: a partition that has it is not read again
+    offset_map = put_map(archive, offsets, task)  # 3. before the note: a partition that has it is not read again
     stream.note_verified(task.target_topic_id, replace(restored, leader_epoch=leader_epoch))  # 4.
     return replace(
         report,
@@ -193,13 +189,13 @@ async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -
 
 
 async def _fill(
-    client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+    client: KafkaClient, archive: Archive, claim: PartitionClaim, task: RestoreTask
 ) -> tuple[TaskReport, OffsetMapWriter]:
     is_ours = False
     for _ in range(ATTEMPTS):
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         if task.skips_damage:
-            claim = _stream_of(store, task).latest(task.target_topic_id) or claim  # what was skipped meanwhile
+            claim = _stream_of(archive, task).latest(task.target_topic_id) or claim  # what was skipped meanwhile
         already_there = offsets.high_watermark - claim.start_offset
         if already_there < 0:
             raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
@@ -207,15 +203,15 @@ async def _fill(
             await refuse_stranger_at_start(client, claim, task)
             is_ours = True
         try:
-            return await _send_from(already_there, client, store, claim, task)
+            return await _send_from(already_there, client, archive, claim, task)
         except Behind:
             await refuse_strangers(already_there, client, claim, task)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(ATTEMPT_PAUSE_S)
     raise KafkaTemporaryError(f"another run of restore {task.restore_id} keeps getting ahead; let it finish")
 
 
 async def _send_from(
-    index: int, client: KafkaClient, store: ObjectStore, claim: PartitionClaim, task: RestoreTask
+    index: int, client: KafkaClient, archive: Archive, claim: PartitionClaim, task: RestoreTask
 ) -> tuple[TaskReport, OffsetMapWriter]:
     loop = asyncio.get_running_loop()
     totals, offsets = Tally(), OffsetMapWriter(claim.start_offset)
@@ -223,13 +219,13 @@ async def _send_from(
     missing = left_out(task, claim.skipped)
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
-        _stream_of(store, task).note_skipped(task.target_topic_id, part.object_key)
+        _stream_of(archive, task).note_skipped(task.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = _frames(store, claim, task, offsets, skip if task.skips_damage else None)
+    frames = _frames(archive, claim, task, offsets, skip if task.skips_damage else None)
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
-    pace = RateLimit(task.rate_bytes)
+    rate_limit = RateLimit(task.rate_bytes)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
@@ -239,7 +235,7 @@ async def _send_from(
                 await refuse_another_record(client, claim, index - 1, last_there, task)
             ahead = loop.run_in_executor(pool, next, batches, None)
             try:
-                await pace.wait_for(len(batch.content))
+                await rate_limit.wait_for(len(batch.content))
                 was_silent = silence_counter.silences > noted
                 await _send(client, task, batch, claim.identity, claim.start_offset + index, asks_first=was_silent)
                 noted = silence_counter.silences
@@ -262,10 +258,10 @@ async def _send_from(
 
 
 def _frames(
-    store: ObjectStore, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None
+    archive: Archive, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None
 ) -> Generator[Frame, None, None]:
-    """Read all that is restored, from the beginning, and note where it goes."""
-    for frame in read_wanted(store, task, claim.skipped, skip):
+    """Read all records that are restored, from the first one on, and note for the offset map where each goes."""
+    for frame in read_wanted(archive, task, claim.skipped, skip):
         offsets.add(frame)
         yield frame
 

@@ -1,4 +1,4 @@
-"""What a restore will do: a plan is a value, made without effects."""
+"""What a restore will do, as a value: for each topic and partition, which records of which objects go where. Planning has no effects."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

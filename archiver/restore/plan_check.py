@@ -1,4 +1,4 @@
-"""What of a restore's noted plan is believed: what the request asks for, and what the archive bears out (docs/format.md §8).
+"""Whether this restore can have noted a plan that stands in the archive: the command must ask for it, and the archive bear it out (docs/format.md §8).
 
 Whoever may write below `control/restores/` may write a plan. None of its values decides alone what is read, or what is done
 to a topic.
@@ -21,11 +21,11 @@ PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, a
 
 
 class _ForeignPlanError(Exception):
-    """A plan that this restore cannot have noted."""
+    """The noted plan cannot be one that this restore has noted: somebody else wrote or changed it."""
 
 
 class CheckedPlans(NamedTuple):
-    """The noted plans that hold, and what goes with them."""
+    """The noted plans that this run carries out, and what it plans and reports beside them."""
 
     plans: Sequence[TopicPlan]
     fresh: Sequence[TopicPlan]  # present plans of topics with refused partitions, which may have been mended
@@ -41,9 +41,10 @@ class PlanCheck:
     request: RestoreRequest
 
     def check_plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
-        """Return what holds of a noted plan. `present` is what this run plans for the target, in the same life.
+        """Return a noted plan as this run may carry it out, or refuse it where this restore cannot have noted it.
 
-        Configs are those that the archive has now. Raises UsageError, or NotWholeError.
+        `present` is what this run plans for the target, in the same life: the noted objects must be the archive's, and configs are
+        taken from it. Raises UsageError for another command, and NotWholeError for what somebody else has noted.
         """
         self.check_command(noted, present.source)
         try:
@@ -68,7 +69,7 @@ class PlanCheck:
         )
 
     def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
-        """Compare noted plans with what the archive has now."""
+        """Check each noted plan against what the archive has now (check_plan)."""
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
         for life in sorted({one.life for one in begun}):

@@ -1,4 +1,4 @@
-"""Whether what a plan has noted of a partition is what the archive gives now: as columns, for plans have millions of objects."""
+"""The comparison of a partition's noted plan with the plan that the archive gives now, object by object: in columns, for plans have millions of objects."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The place that all objects of a partition's plan must be of."""
+    """Where the archive has all objects of one partition: each object of its plan must lie there."""
 
     layout: Layout
     topic: str
@@ -51,7 +51,7 @@ class _Block(NamedTuple):
 
     @property
     def ends(self) -> Numbers:
-        """Return where reading ends in each; below 0: only the object tells."""
+        """Return the offset behind the last one that is read of each part; below 0: only the object itself tells."""
         until, following = self.column("until_offset").astype(np.int64), self.column("next_offset").astype(np.int64)
         return np.where((until > 0) & ((following < 0) | (until < following)), until, following)
 
@@ -60,9 +60,10 @@ class _Block(NamedTuple):
 
 
 def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, may_lack: bool) -> str:
-    """Return what of a noted plan cannot have been; empty: nothing. Raises ValueError and TypeError for what is no plan of this partition.
+    """Return how a noted plan contradicts the archive; empty: in nothing. Raises ValueError and TypeError for what is no plan of this partition.
 
-    Objects may have come after the plan, or be gone since. `may_lack`: some before its end were damaged, and may have been mended.
+    Objects that came after the plan, or are gone since, are no contradiction. `may_lack`: nor are objects that the plan left
+    out before its end, which were damaged then and may have been mended.
     """
     ours, theirs = list(_blocks(noted, source)), list(_blocks(present, source))
     if noted.records != total(FactsOfParts.of(noted.facts).numbers("records")):
@@ -138,7 +139,7 @@ def _chosen(keys: Sequence[str | None], source: Source) -> Chosen | None:
 
 
 def _life_of(parts: ObjectParts, source: Source) -> int:
-    """Return of which life parts are. Raises ValueError when they are of another topic or partition."""
+    """Return the life of the topic that parts belong to. Raises ValueError for parts of another topic or partition."""
     found = source.layout.split_segment(f"{parts.stem}{offsets_name(0, None)}")
     topic, life, partition = found[0] if found is not None else ("", 0, 0)
     if (topic, partition) != (source.topic, source.partition) or life > source.life:
@@ -195,7 +196,7 @@ class _Match(NamedTuple):
         return cls(noted, present, places[found], found)
 
     def change(self, *, is_narrowed: bool) -> str:
-        """Return what was noted of an object otherwise than it is."""
+        """Return how the plan has noted an object otherwise than the archive has it; empty: all is the same."""
         if self.present is None:
             return ""
         wrong = np.zeros(len(self.noted.column("base")[self.ours]), bool)

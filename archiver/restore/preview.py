@@ -1,4 +1,4 @@
-"""What a restore would do, and why it could not."""
+"""What a restore would do, and why it could not, as a dry run reports it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class RestorePreview:
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """What would be skipped, and of which target partition; what tasks meet comes on top."""
+        """What the plans know to be missing, by target partition; the tasks of a restore may meet more."""
         return [
             (f"{topic.target}-{one.partition}", missing)
             for topic in self.topics
@@ -46,7 +46,7 @@ class RestorePreview:
 
 
 def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]]) -> TopicPlan:
-    """Add what would be skipped to what the plan knew to be missing."""
+    """Add to the gaps that a plan knows what reading its objects has found to be damaged, given by (target, partition)."""
     return replace(
         topic,
         partitions=tuple(

@@ -15,7 +15,7 @@ Offsets = Mapping[str, Mapping[int, PartitionOffsets]]  # topic -> partition
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """An object that cannot be read whole, and what was to come of it."""
+    """An object that cannot be read whole, and the target partition that its records were for."""
 
     target: str
     partition: int
@@ -24,7 +24,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReading:
-    """What came of reading what is to be in the place of purged topics, and what the archive has of themselves."""
+    """What came of reading the objects that are to replace purged topics, and those that the archive has of the purged topics themselves."""
 
     damage: Sequence[Damage] = ()
     filled: Collection[str] = ()  # targets of which at least one record was read that is to be in them

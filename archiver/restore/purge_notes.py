@@ -1,4 +1,4 @@
-"""What goes with topics that are purged, besides what the archive puts in their place: told beforehand."""
+"""What goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,9 +21,10 @@ async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[s
     for name, count in sorted(replicas.items()):
         records = sum(one.high_watermark - one.log_start for one in offsets[name].values())
         had = f"with all its records, at most {records:,}," if records else "without a record,"
-        anew = f", with {spell_count(count, 'replica')}" if count else ""
+        its_replicas = f", with {spell_count(count, 'replica')}" if count else ""
         notes.append(
-            f"target topic {name} goes, {had} and is created again{anew}; {_groups(sorted(groups.get(name, ())), untold)}"
+            f"target topic {name} goes, {had} and is created again{its_replicas};"
+            f" {_groups(sorted(groups.get(name, ())), untold)}"
         )
     return tuple(notes)
 

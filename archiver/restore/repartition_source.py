@@ -10,8 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged
 from archiver.codec.batch_encoder import SEQUENCES, BatchEncoder, EncodedBatch
@@ -26,10 +25,8 @@ from archiver.process.silence import SilenceCounter
 from archiver.restore.claim_stream import ClaimStream, topic_claims
 from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
-from archiver.restore.sending import ATTEMPTS, PAUSE_S, Behind, RateLimit, send
+from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, send
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
-from archiver.store.port import ObjectStore
-from archiver.store.shared import patient_store_of
 
 _SENDS_AT_ONCE = 4
 _SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
@@ -38,7 +35,7 @@ _QUESTIONS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTask:
-    """All that a task needs. `source.partition` is that of the archive."""
+    """All that a task needs to deal out one source partition: `source.partition` is the archive's."""
 
     source: RestoreTask
     identity: ProducerIdentity
@@ -51,7 +48,7 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """What a task did, and what it dealt to each target partition; no shares when it failed."""
+    """What the task of a source partition did, and what it dealt to each target partition; no shares when it failed."""
 
     report: TaskReport
     shares: tuple[Contents, ...] = ()
@@ -69,30 +66,29 @@ def run_source(task: SourceTask) -> SourceReport:
 
 async def _deal(task: SourceTask) -> SourceReport:
     source = task.source
-    store = patient_store_of(source.storage)
+    archive = patient_archive_of(source.storage)
     there = list(task.already_there)
     async with KafkaClient(source.kafka) as client:
         for attempt in range(ATTEMPTS):
             if attempt:  # to ask for all targets takes as long as to send little to each: at first a refusal tells
                 await _ask_targets(client, task, there)
-            skipped = _skipped(store, source)
+            skipped = _skipped(archive, source)
             try:
-                return await _deal_from(there, skipped, client, store, task)
+                return await _deal_from(there, skipped, client, archive, task)
             except Behind:
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(ATTEMPT_PAUSE_S)
             except _ForgottenError as error:
                 raise KafkaTemporaryError(str(error)) from error
     raise KafkaTemporaryError(f"another run of restore {source.restore_id} keeps getting ahead; let it finish")
 
 
-def stream_of(store: ObjectStore, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
+def stream_of(archive: Archive, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
     """Return where the claim on the task's target topic stands."""
-    layout = Layout(task.storage.prefix)
-    return topic_claims(Archive(store, layout), task.restore_id, task.target_cluster_id, task.target_topic)
+    return topic_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic)
 
 
-def _skipped(store: ObjectStore, task: RestoreTask) -> tuple[str, ...]:
-    claim = stream_of(store, task).latest(task.target_topic_id) if task.skips_damage else None
+def _skipped(archive: Archive, task: RestoreTask) -> tuple[str, ...]:
+    claim = stream_of(archive, task).latest(task.target_topic_id) if task.skips_damage else None
     return () if claim is None else claim.skipped
 
 
@@ -139,7 +135,7 @@ async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) 
 
 
 async def _deal_from(
-    there: list[int], skipped: Sequence[str], client: KafkaClient, store: ObjectStore, task: SourceTask
+    there: list[int], skipped: Sequence[str], client: KafkaClient, archive: Archive, task: SourceTask
 ) -> SourceReport:
     """Read the source from the beginning, and send what is not there. `there` is raised as brokers accept records."""
     loop = asyncio.get_running_loop()
@@ -150,12 +146,12 @@ async def _deal_from(
     missing = left_out(source, skipped)
 
     def skip(part: ObjectPart, error: NotWholeError) -> None:
-        stream_of(store, source).note_skipped(source.target_topic_id, part.object_key)
+        stream_of(archive, source).note_skipped(source.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = _frames(store, source, skipped, skip if source.skips_damage else None, total)
+    frames = _frames(archive, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
-    pace = RateLimit(source.rate_bytes)
+    rate_limit = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
 
@@ -176,7 +172,7 @@ async def _deal_from(
             while (encoded := await ahead) is not None:
                 target, batch = encoded
                 ahead = loop.run_in_executor(pool, next, batches, None)
-                await pace.wait_for(len(batch.content))
+                await rate_limit.wait_for(len(batch.content))
                 await sends.wait_for(target)
                 sends.begin(target, deliver(target, batch))
             await sends.finish()
@@ -200,10 +196,10 @@ async def _deal_from(
 
 
 def _frames(
-    store: ObjectStore, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
+    archive: Archive, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
-    """Read all that is restored, from the beginning."""
-    for frame in read_wanted(store, task, skipped, skip):
+    """Read all records that are restored of a source partition, from the first one on."""
+    for frame in read_wanted(archive, task, skipped, skip):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
         total.add(frame)

@@ -67,7 +67,7 @@ class TargetCount:
 
 
 def run_count(task: TargetTask) -> TargetCount:
-    """Count by the headers of batches: right also when the brokers have forgotten the producers."""
+    """Count how many records each producer has in a target partition, by the headers of batches: brokers may have forgotten producers."""
     try:
         return TargetCount(task=task, records=asyncio.run(_count(task)))
     except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same

@@ -1,4 +1,4 @@
-"""What became of a restore."""
+"""What became of a restore, as values: of each topic, and of the whole run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from archiver.restore.task import TaskReport
 
 
 class Nothing(StrEnum):
-    """Why no record came back, and none is verified."""
+    """Why a topic was restored without a record."""
 
     ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
     CHOSEN = "nothing chosen"
@@ -90,7 +90,7 @@ class RestoreResult:
 
     @property
     def bytes(self) -> int | None:
-        """Of keys and values; None: not counted of all partitions."""
+        """How many bytes of keys and values came back; None: some partition has not counted them."""
         sizes = [one.bytes for topic in self.topics for one in topic.partitions]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None

@@ -39,7 +39,7 @@ class Existing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """The same request is the same restore, whatever it finds."""
+    """What was asked for. The same request is the same restore, whatever topics and records it finds."""
 
     topics: str | None = None  # a regular expression; None: all
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class RestoreRequest:
 
     @property
     def keeps_replicas(self) -> bool:
-        """Whether what takes the place of a topic has as many replicas."""
+        """Whether a purged topic is made again with as many replicas as it had."""
         return self.existing is Existing.PURGE and self.replication_factor is None
 
     @property
@@ -141,7 +141,7 @@ class RestoreRequest:
         return self.is_chosen or self.wanted != WHOLE
 
     def is_first(self, source: str) -> bool:
-        """Return whether a topic goes before those that are only larger."""
+        """Return whether a topic was asked to go first, before topics that are larger."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
     def notes(self, sources: Iterable[str]) -> list[str]:

@@ -18,12 +18,12 @@ _PRODUCE_TIMEOUT_MS = 30_000
 Value = TypeVar("Value")
 
 ATTEMPTS = 60
-PAUSE_S = 0.5
+ATTEMPT_PAUSE_S = 0.5  # between two attempts
 _CREDIT_S = 1.0
 
 
 class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
-    """Someone with our identity is ahead of us: read the log end again."""
+    """Another attempt with our producer id is ahead of us: the log's end has to be asked for again."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
@@ -32,7 +32,7 @@ async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
         try:
             return await attempt()
         except KafkaTemporaryError:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(ATTEMPT_PAUSE_S)
     return await attempt()
 
 
@@ -80,14 +80,14 @@ async def send(
                 return offset
         except KafkaTemporaryError as error:
             told = str(error)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(ATTEMPT_PAUSE_S)
             continue
         try:
             answer = await produce(client, topic, partition, batch.content, _PRODUCE_TIMEOUT_MS)
         except KafkaTemporaryError as error:
             asks_first, told = True, str(error)
             closed += error.cause == CLOSED
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(ATTEMPT_PAUSE_S)
             continue
         match answer.outcome:
             case ProduceOutcome.DONE:
@@ -99,7 +99,7 @@ async def send(
                 raise KafkaError(f"the broker refuses {what}: {answer.message}")
             case ProduceOutcome.TEMPORARY:
                 asks_first, told = True, answer.message
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(ATTEMPT_PAUSE_S)
     if closed == ATTEMPTS:  # and what was asked between them was answered
         raise KafkaTemporaryError(
             f"no broker took {what}: the connection was closed at each of {closed} requests with a batch of"

@@ -1,4 +1,4 @@
-"""Topics that have the name of a target, and are somebody else's: told by whose the first records are, where there is no topic id."""
+"""Whether a topic without a topic id is the target that an earlier run began to fill: decided before filling, by who wrote its first records."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -41,7 +41,7 @@ async def stranger_problems(
 
 
 def _writers_of(claims: Mapping[int, PartitionClaim], joint: TopicClaim | None) -> dict[int, _Writers]:
-    """Return by partition who has claimed it."""
+    """Return for each partition which producers may have written it for this restore, by its claims."""
     if joint is None:
         return {
             number: _Writers(claim.start_offset, frozenset({claim.identity.producer_id}))

@@ -1,4 +1,4 @@
-"""Whether somebody else wrote to a target, or brokers have deleted or compacted some of what this restore wrote."""
+"""Whether a target partition holds just what this restore wrote there: decided while its task fills it, and reads it back."""
 
 from contextlib import suppress
 

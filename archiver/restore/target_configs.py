@@ -1,4 +1,4 @@
-"""The configs of target topics: while they are filled, and in the end those that were archived."""
+"""Sets the configs of targets: those of the filling before the first record is sent, and the archived configs when all records are verified."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ _TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Which configs a topic has in the end, and what was refused."""
+    """Which configs a topic has been given in the end, which were refused, and which records its retention lets brokers delete."""
 
     changes: Changes = field(default_factory=dict)  # that were made
     is_done: bool = True  # nothing is left to set; False: the configs of the filling still hold
@@ -168,7 +168,7 @@ def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
 
 
 async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Ask which configs the brokers know; one topic is enough."""
+    """Return which configs the brokers know, by the configs of one topic."""
     return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
@@ -186,7 +186,7 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
 
 
 def final_changes(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
-    """Spell the changes; retention stays unlimited, unless it is to be set, too."""
+    """Return the changes that give a filled topic its archived configs; its retention stays as it was filled, unless that is to be set, too."""
     kept = () if retention is Retention.ARCHIVED else RETENTION_KEYS
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
     retained = topic.archived_retention if retention is Retention.ARCHIVED else {}

@@ -20,7 +20,7 @@ from archiver.restore.target_survey import Survey, offsets_of
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 300  # for half a minute
-PAUSE_S = 0.1
+_DESCRIBE_PAUSE_S = 0.1  # before brokers are asked again which topics they have
 
 
 class TargetCreation:
@@ -59,7 +59,8 @@ class TargetCreation:
         for error in (await self._admin.add_partitions(short)).values():
             if not isinstance(error, KafkaError) or error.code != Code.INVALID_PARTITIONS:
                 raise error
-            await asyncio.sleep(PAUSE_S)  # the topic has as many or more: the broker that described it was behind
+            # The topic has as many or more: the broker that described it was behind.
+            await asyncio.sleep(_DESCRIBE_PAUSE_S)
 
     async def _delete(self, client: KafkaClient, purged: Mapping[str, str]) -> None:
         told = "%s: was deleted with all its records, and is created again (--purge-target)"
@@ -94,5 +95,5 @@ class TargetCreation:
                     raise refused[name]
             if not left:
                 return created
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(_DESCRIBE_PAUSE_S)
         raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")

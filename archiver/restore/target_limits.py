@@ -1,4 +1,4 @@
-"""What an existing topic would delete, change or refuse of the records that are to go behind its own: by its configs alone."""
+"""What the configs of a target would do to the records that are restored into it: how many of them brokers would delete, change or refuse."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: Log
 
 
 def _sizes(topic: TopicPlan) -> dict[int, int]:
-    """Return what each partition may take: what compression saves, nobody knows before."""
+    """Return how many bytes each partition may take on a broker's disk: what compression saves, nobody knows before."""
     return {
         one.partition: max(total(FactsOfParts.of(one.facts).numbers(name)) for name in ("bytes", "source_bytes"))
         for one in topic.partitions
@@ -121,7 +121,7 @@ def largest_request(topic: TopicPlan) -> tuple[int, int]:
 
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:
-    """Return how many bytes a batch may have."""
+    """Return how many bytes a batch may have in a topic with these configs, as a broker stores it."""
     return min((int(configs[name]) for name in _SIZE_LIMITS if name in configs), default=LAST_LONG)
 
 
@@ -150,7 +150,10 @@ def alter_command(
 def limit_problems(
     topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: Sequence[str], held: LogSizes = NOTHING_HELD
 ) -> list[str]:
-    """Return what the topic would change or lose, a line for each config that does it. `held`: the bytes that it has."""
+    """Return what a topic would do to the records that are restored into it, a line for each config that does harm.
+
+    `held`: the bytes that its partitions have already.
+    """
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
         f" `{alter_command(cluster, topic.target, {found.name: found.harmless})}`, or restore into another topic with"
@@ -162,9 +165,9 @@ def limit_problems(
 def fill_problems(
     topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
 ) -> list[str]:
-    """Return the same for a topic that is filled with these configs because its cluster has refused others, with the reasons.
+    """Return what a topic would change or lose that is filled with these configs because its cluster has refused others.
 
-    `has_largest`: its retention is as large as the cluster takes.
+    `refused`: the reasons of the cluster, by config. `has_largest`: its retention is as large as the cluster takes.
     """
     problems = []
     for found in _harms(topic, configs, now_ms, NOTHING_HELD):
@@ -298,7 +301,7 @@ def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
 
 
 def _records_of(facts: FactsOfParts, selection: Selection, first_ms: int, last_ms: int) -> Count:
-    """Count by the first and last timestamp, which records have; all other timestamps lie between these."""
+    """Count records within a time, by the first and last timestamp of each object: two records have these, and all others lie between."""
     earliest, latest, records = (
         facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
     )
@@ -321,7 +324,7 @@ def _are_within(times: Numbers, first_ms: int, last_ms: int) -> Numbers:
 
 
 def _are_selected(selection: Selection, times: Numbers) -> Numbers:
-    """Do as Selection.has."""
+    """Return for each of these timestamps whether the selection takes it, as Selection.has does for one record."""
     if not selection.has_times:
         return np.ones(len(times), bool)
     found: Numbers = (times != NO_TIMESTAMP) & _are_within(times, selection.from_ms, selection.until_ms)

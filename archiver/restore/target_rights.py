@@ -1,4 +1,4 @@
-"""Whether this user may purge, fill and read back the targets of a restore: asked for before anything is changed."""
+"""Which rights this user lacks on the targets of a restore, to purge, fill and read them back: asked before anything is changed."""
 
 from collections.abc import Collection
 

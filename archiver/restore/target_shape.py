@@ -1,4 +1,4 @@
-"""Whether a topic that is there can take what is planned for it, by its shape and its records."""
+"""Why an existing topic cannot be the target of a plan, whatever its configs are: its partitions, its records, and what restores have noted of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -44,7 +44,7 @@ def unverified_problem(name: str, restore_id: str) -> str:
 
 
 def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
-    """Return why a topic is not taken for one that this restore has begun to fill: it would have these configs."""
+    """Return why a topic is not taken for one that this restore has begun to fill: it lacks the `missing` configs of a filling."""
     return (
         f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
         f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"

@@ -1,4 +1,4 @@
-"""What topics have the targets' names already, and whether this restore may use them. Changes nothing.
+"""The survey of all targets: which topics have their names already, and whether each of these is filled, appended to, purged, or a problem. Changes nothing.
 
 1. Ask where the topics end, then for the claims and the plans that this restore has noted: in this order, see `survey`.
 2. Each topic is filled as it is, or behind its own records, or purged, or it is a problem.
@@ -45,7 +45,7 @@ Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> cla
 
 @dataclass(slots=True)
 class Survey:
-    """What stands where targets are wanted, and what it means for this restore."""
+    """What is known of the existing topics that have the names of targets, and what is to become of each."""
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
@@ -89,7 +89,7 @@ class Survey:
         return cut_short(self.claims[name], self.topic_claims.get(name), self.ends(name))
 
     def fills(self, name: str) -> bool:
-        """Return whether a topic that is there is to be filled as if it had been created for this."""
+        """Return whether an existing topic is to be filled as if this restore had created it, with the configs of a filling."""
         return name in self.plans and not self.plans[name].appends and not self.is_verified(name)
 
     def note(self, plan: TopicPlan, request: RestoreRequest, problems: Iterable[str]) -> None:

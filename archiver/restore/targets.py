@@ -1,4 +1,4 @@
-"""The target topics of a restore: checked, prepared and finished, with a few requests for all of them together."""
+"""All targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together."""
 
 import logging
 import time
@@ -169,7 +169,7 @@ class Targets:
             yield purged[begin : begin + _PURGED_AT_ONCE]
 
     def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
-        """Return those that replace what is purged: all of it must be readable before that."""
+        """Return the plans whose targets are purged first: before that, all objects of these plans must prove readable."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
     def provide_for(self, topics: Sequence[TopicPlan], reading: ArchiveReading) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from archiver.archive.handle import Archive
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged, read_parts, spare_buffers
 from archiver.codec.frame import Frame
@@ -11,14 +12,13 @@ from archiver.config.model import StorageConfig
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.restore.target_limits import Count
-from archiver.store.port import ObjectStore
 
 CREATE_TIME = 0  # a type of timestamp, as Kafka numbers them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTask:
-    """All that a task needs."""
+    """All that a task needs to restore one partition of a topic."""
 
     restore_id: str
     storage: StorageConfig
@@ -72,13 +72,19 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
 
 
 def read_wanted(
-    store: ObjectStore, task: RestoreTask, skipped: Collection[str], skip: SkipDamaged | None
+    archive: Archive, task: RestoreTask, skipped: Collection[str], skip: SkipDamaged | None
 ) -> Iterator[Frame]:
     """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
     parts = [part for part in task.parts if part.object_key not in skipped]
     with spare_buffers() as buffers:  # frames are encoded, or counted, one by one
         yield from read_parts(
-            store, task.source_topic, task.partition, parts, selection=task.selection, skip=skip, buffers=buffers
+            archive.store,
+            task.source_topic,
+            task.partition,
+            parts,
+            selection=task.selection,
+            skip=skip,
+            buffers=buffers,
         )
 
 

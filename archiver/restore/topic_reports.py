@@ -1,4 +1,4 @@
-"""What a restore reports of each topic: its partitions, its configs, and what is left to do by hand."""
+"""How the report of each topic is put together: from its plan, its tasks and its configs, with what is left to do by hand."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ class FilledTopic:
 def filled_topics(
     topics: Iterable[TopicPlan], reports: Iterable[TaskReport], read_back: Iterable[TaskReport]
 ) -> dict[str, FilledTopic]:
-    """Put reports together by target. What plans knew to be missing, or refused, is added to what tasks met."""
+    """Return by target what became of its partitions: the reports of its tasks, and the gaps and refusals that its plan knew before."""
     tasks, read = _by_target(reports), _by_target(read_back)
     return {
         topic.target: FilledTopic(
@@ -101,19 +101,22 @@ def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[
 
 
 def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
-    """Return archived retention that no topic can have: somebody else has written it."""
+    """Return the archived retention configs whose values no topic can have: no backup wrote these facts."""
     archived = topic.archived_retention
     return tuple(f"{name}={archived[name]!r}" for name in sorted(archived) if not _A_LONG.fullmatch(archived[name]))
 
 
 def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
-    """Add what the plan knew to be missing, and was to be skipped, to what tasks met."""
+    """Add to each report what the plan knew to be missing from the partition, and was to be skipped."""
     missing = {partition.partition: partition.missing for partition in topic.partitions}
     return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
 
 
 def _advice_for(topic: TopicPlan) -> str:
-    """Return what to type for a partition that the same command leaves out. Into the same target, its other records would come twice."""
+    """Return what to do about a refused partition, which the same command with --repartition leaves out from now on.
+
+    Another id alone does not do: into the same target, the records of the other partitions would come twice.
+    """
     way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
     return (
         "with --repartition the same command leaves that partition out from now on, so give it another --id then, and"

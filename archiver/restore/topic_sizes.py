@@ -1,4 +1,4 @@
-"""How many bytes a topic has already that is appended to, and that has a limit of bytes."""
+"""How many bytes a target holds already where records go behind its own: asked for only if `retention.bytes` limits that target."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ async def held_bytes(
     configs: Mapping[str, Mapping[str, str]],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> dict[str, LogSizes]:
-    """Return the sizes of topics; only those of `configs` that have records and a limit are asked for."""
+    """Return by topic how many bytes its partitions hold; only topics of `configs` that have records, and a limit of bytes, are asked for."""
     limited = {
         name: found[name]
         for name, effective in configs.items()

@@ -2,19 +2,19 @@
 
 `register(spark)` makes the data source `kafka-archive` known (docs/spark.md).
 
-- background_start: Spark as an extra, started beside what a command does first
+- background_start: Spark for commands that do something else first: started in the background meanwhile, if this installation has it
 - class_cache: the file of loaded classes that Spark's JVM is started with
 - daemon: Spark's Python daemon, with what a restore's tasks need imported already
 - executors: whether the executors of a cluster reach what their tasks need
-- failure: what it means when a job of Spark's fails
+- failure: what it means when a Spark job fails
 - isolation: what keeps other users of this machine out of a Spark that runs on it
 - jvm_user: the user that Spark's JVM runs as: one without a name on this machine, too
 - packing: the packed environment: what tasks of ours need, as one file for `spark-submit --archives`
 - preview: `restore --dry-run`: a restore is planned, and its targets are checked
-- purge_proof: what a restore will read, read whole before anything is deleted for it, as a Spark job
+- purge_proof: the proof that a purge loses nothing: a Spark job that reads whole, before any topic is deleted, what is to be in its place
 - query: `query`, from a configuration to its rows
 - record_choice: which records a predicate, or the last of each key, chooses
-- repartition: A restore into another number of partitions, by key: the steps for some topics together
+- repartition: a restore into another number of partitions, by key: the steps for some topics together
 - restore: `restore`, from a configuration to its end
 - restore_job: the restore as a Spark job: create, fill one partition a task, verify, finish
 - session: Spark for a job of ours: without SQL, which takes seconds more to start, but for queries

@@ -1,4 +1,4 @@
-"""Spark as an extra, started beside what a command does first."""
+"""Spark for commands that do something else first: started in the background meanwhile, if this installation has it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -13,7 +13,7 @@ _HERE: Final = Path(__file__).parent
 
 
 def place_for_classes() -> CachePlace | None:
-    """Return where the file can be made."""
+    """Return the first place where the file of loaded classes can be made; None: there is none."""
     return next((place for place in _places() if place.make(place.path.parent)), None)
 
 

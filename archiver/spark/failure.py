@@ -1,4 +1,4 @@
-"""What it means when a job of Spark's fails: a report of ours is never in there, so it is the workers or their Python."""
+"""What it means when a Spark job fails. Tasks of ours return their errors as reports, so it is the workers that failed, or their Python."""
 
 import re
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def line_of_spark(error: PySparkException | Py4JError) -> str:
 
 
 def line_of(error: PySparkException | Py4JError) -> str:
-    """Find the line that tells most."""
+    """Find the line of an error that tells a user most: the reason by Spark's own name for it, else the cause."""
     # Of what py4j raises, not the first line, which only names the call.
     java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
     return line_of_spark(error) or cause_line(java or str(error))

@@ -23,14 +23,14 @@ def private_folder() -> Iterator[Path]:
     """Make a folder for all temporary files of a JVM. It is deleted when the block fails; else the JVM deletes it (see leave_to)."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
-        _sweep_beside(folder)
+        _sweep_stale(folder)
         yield folder
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
 
 
-def _sweep_beside(folder: Path) -> None:
+def _sweep_stale(folder: Path) -> None:
     """Delete folders of processes that a signal ended while their JVM started: these are empty, for no JVM had them yet."""
     oldest_s = folder.stat().st_mtime - _STALE_S
     for left in folder.parent.glob(f"{_PREFIX}*"):

@@ -81,7 +81,7 @@ class PackedEnvironment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _PackedFile:
     """A file of the archive; `source` is where its bytes are, or the bytes themselves."""
 
     name: str
@@ -119,8 +119,8 @@ def pack_environment(
         "packages": packages,
     }
     launcher = _LAUNCHER.format(abi=_ABI, version=_PYTHON, library=_LIBRARY)
-    found.append(_Entry(name="bin/python", source=launcher.encode(), is_program=True))
-    found.append(_Entry(name="environment.json", source=json.dumps(about, indent=1).encode()))
+    found.append(_PackedFile(name="bin/python", source=launcher.encode(), is_program=True))
+    found.append(_PackedFile(name="environment.json", source=json.dumps(about, indent=1).encode()))
     entries = {entry.name: entry for entry in found}  # related packages may share a file
     stored_bytes, unpacked_bytes, sha256 = _write_whole(
         target, entries.values(), overwrite=overwrite, report_step=report_step
@@ -189,28 +189,32 @@ def _distribution(name: str, who: str) -> Distribution:
 # --- which files
 
 
-def _own_package() -> Iterator[_Entry]:
+def _own_package() -> Iterator[_PackedFile]:
     """The archiver as it runs here, be it installed or a checkout; what it can compile it compiles now."""
     for path in sorted(_PACKAGE.rglob("*")):
         name = f"{_LIBRARY}/archiver/{path.relative_to(_PACKAGE).as_posix()}"
         if not path.is_file() or "__pycache__" in path.parts or "/schemas/" in name:
             continue
         source = path.read_bytes()
-        yield _Entry(name=name, source=source)
+        yield _PackedFile(name=name, source=source)
         if path.suffix == ".py":
             code = compile(source, name, "exec", dont_inherit=True, optimize=0)
-            yield _Entry(name=_compiled_name(name), source=_pyc(source, marshal.dumps(code)))
+            yield _PackedFile(name=_compiled_name(name), source=_pyc(source, marshal.dumps(code)))
     for schema in schemas.SCHEMAS:
-        yield _Entry(name=f"{_LIBRARY}/archiver/schemas/{schema}.avsc", source=schemas.load_schema(schema).encode())
+        yield _PackedFile(
+            name=f"{_LIBRARY}/archiver/schemas/{schema}.avsc", source=schemas.load_schema(schema).encode()
+        )
 
 
-def _kernels() -> Iterator[_Entry]:
+def _kernels() -> Iterator[_PackedFile]:
     kept = kernel_cache()
     for path in compiled_kernels(kept) if kept is not None else ():
-        yield _Entry(name=f"{_LIBRARY}/archiver/codec/kernels/__pycache__/{path.parent.name}/{path.name}", source=path)
+        yield _PackedFile(
+            name=f"{_LIBRARY}/archiver/codec/kernels/__pycache__/{path.parent.name}/{path.name}", source=path
+        )
 
 
-def _installed_files(distribution: Distribution) -> Iterator[_Entry]:
+def _installed_files(distribution: Distribution) -> Iterator[_PackedFile]:
     """What was installed of a distribution, without programs, and with what Python has compiled of it."""
     name = distribution.name
     if distribution.files is None:
@@ -225,10 +229,10 @@ def _installed_files(distribution: Distribution) -> Iterator[_Entry]:
         if not path.is_file():
             raise ArchiverError(f"{path}: is missing, of {name} {distribution.version}; install that again")
         packed = f"{_LIBRARY}/{file.as_posix()}"
-        yield _Entry(name=packed, source=path)
+        yield _PackedFile(name=packed, source=path)
         compiled = _compiled_of(path) if path.suffix == ".py" else None
         if compiled is not None:
-            yield _Entry(name=_compiled_name(packed), source=compiled)
+            yield _PackedFile(name=_compiled_name(packed), source=compiled)
 
 
 def _compiled_name(name: str) -> str:
@@ -267,7 +271,7 @@ def _refuse_what_is_there(target: Path, *, overwrite: bool) -> None:
 
 
 def _write_whole(
-    target: Path, entries: Iterable[_Entry], *, overwrite: bool, report_step: Callable[[str], None]
+    target: Path, entries: Iterable[_PackedFile], *, overwrite: bool, report_step: Callable[[str], None]
 ) -> tuple[int, int, str]:
     """Write beside the target, and rename at the end. Returns the bytes in it, those that it unpacks to, and its SHA-256."""
     unfinished: Path | None = None
@@ -289,7 +293,7 @@ def _write_whole(
             unfinished.unlink(missing_ok=True)
 
 
-def _write_tar(file: IO[bytes], entries: Sequence[_Entry], report_step: Callable[[str], None]) -> int:
+def _write_tar(file: IO[bytes], entries: Sequence[_PackedFile], report_step: Callable[[str], None]) -> int:
     total = sum(_size(entry) for entry in entries)
     what = f"packing {total // _MEBIBYTE:,} MiB"
     eta, done = Eta("MiB"), 0
@@ -307,7 +311,7 @@ def _write_tar(file: IO[bytes], entries: Sequence[_Entry], report_step: Callable
     return done
 
 
-def _size(entry: _Entry) -> int:
+def _size(entry: _PackedFile) -> int:
     return len(entry.source) if isinstance(entry.source, bytes) else entry.source.stat().st_size
 
 

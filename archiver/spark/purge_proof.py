@@ -1,10 +1,11 @@
-"""What a restore will read, read whole before anything is deleted for it, as a Spark job: every digest, CRC and fact."""
+"""The proof that a purge loses nothing: a Spark job that reads whole, before any topic is deleted, what is to be in its place."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import SparkContext
 
+from archiver.archive.handle import patient_archive_of
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
@@ -15,7 +16,6 @@ from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import ArchiveReading, Damage, Purge
 from archiver.spark.tasks import run_on_spark
-from archiver.store.shared import patient_store_of
 from archiver.upkeep.verify import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
@@ -24,7 +24,7 @@ _TASK_OBJECTS = 16  # where their bytes are not known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofTask:
-    """Objects that one task reads."""
+    """Objects of one partition that one task reads whole."""
 
     storage: StorageConfig
     topic: str
@@ -36,7 +36,7 @@ class ProofTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a task found; `error`: what kept it from looking at all of them."""
+    """What a task found in its objects; `error`: why it could not read all of them."""
 
     target: str
     damage: Sequence[Damage] = ()
@@ -99,7 +99,7 @@ def _shares(
 
 
 def _others(parts: Sequence[ObjectPart], planned: Sequence[ObjectPart]) -> Sequence[ObjectPart]:
-    """Leave out the objects that are read as part of the plan; as a rule those are all."""
+    """Return the objects of a purged topic that its plan does not read: each object is read once. As a rule the plan reads all of them."""
     if len(parts) == len(planned) and all(
         one.object_key == other.object_key for one, other in zip(parts, planned, strict=True)
     ):
@@ -113,8 +113,7 @@ def run_proof(task: ProofTask) -> Proof:
     damage: list[Damage] = []
     is_filled = False
     try:
-        store = patient_store_of(task.storage)
-        layout = Layout(task.storage.prefix)
+        store, layout = patient_archive_of(task.storage)
         for part, found in fetch_parts(store, task.parts):
             try:
                 _check(layout, part, *found_or_gone(part, found))

@@ -85,6 +85,7 @@ def choose_records(
     request: RestoreRequest,
     *,
     storage: StorageConfig,
+    layout: Layout,
     restore_id: str,
 ) -> list[TopicPlan]:
     """Narrow plans to the chosen records.
@@ -95,7 +96,6 @@ def choose_records(
     session = open_sql(spark)
     columns = _columns(session, request)
     lanes = _lanes(topics)
-    layout = Layout(storage.prefix)
     stems = [layout.chosen_stem(restore_id, lane.topic.target, lane.partition.partition) for lane in lanes]
     damage = spark.accumulator(_Damage(), _Joined())
     try:
@@ -106,7 +106,7 @@ def choose_records(
         written = chosen.mapInArrow(_writer(storage, starts, stems), _WRITTEN).toArrow()
     except (PySparkException, Py4JJavaError) as error:
         raise _as_ours(error, request.where) from error
-    found = _Found(_Written.of(written), damage.value, request.skips_damage)
+    found = _Found(_WrittenLists.of(written), damage.value, request.skips_damage)
     narrowed = map(found.narrow, lanes, stems)
     return [
         replace(topic, partitions=tuple(next(narrowed) if _is_asked(one) else one for one in topic.partitions))
@@ -120,7 +120,7 @@ def check_predicate(spark: SparkContext, where: str) -> None:
 
 
 def _columns(session: SparkSession, request: RestoreRequest) -> list[str]:
-    """Return what has to be read."""
+    """Return the columns that the predicate, or the choice of the last record of each key, needs."""
     needed = {"offset", *(["key"] if request.is_latest_per_key else [])}
     if request.where:
         needed |= _used_by(session, request.where)
@@ -198,7 +198,7 @@ def _reader(
     names = [_PART.name, _LANE.name, _BYTES.name, _TIME.name, *columns]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read objects, in a worker. Keys and values that nothing asks for stay there: how large they are goes on."""
+        """Read objects, in a worker. Keys and values that no predicate needs stay in the worker: only their sizes go on."""
         for number, lane, task in _each_object(batches):
             try:
                 for found in read_task(task):
@@ -244,12 +244,15 @@ def _chosen(found: DataFrame, request: RestoreRequest) -> DataFrame:
 def _writer(
     storage: StorageConfig, starts: Longs, stems: Sequence[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`starts`: the numbers of the first object of each partition; `stems`: what keys begin with there."""
+    """Return what writes down the chosen records in a worker.
+
+    `starts`: the number of each partition's first object. `stems`: what the keys of each partition's lists begin with.
+    """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write down what is chosen of each object; rows come object by object, in the order of their offsets.
 
-        It is named after what is chosen: that another run chose otherwise, when an object was damaged, changes nothing.
+        A list is named after its content. So a list of another run, which chose otherwise when an object was damaged, stays apart.
         """
         store = patient_store_of(storage)
         for part, (offsets, sizes, times) in _by_part(batches):
@@ -265,7 +268,7 @@ def _writer(
 
 
 def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
-    """Return offsets, sizes and times of the chosen records of each object, a row of an array each."""
+    """Return each object's number, and the offsets, sizes and times of its chosen records as the three rows of an array."""
     current = -1
     pieces: list[Longs] = []
     for batch in batches:
@@ -283,7 +286,7 @@ def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
         yield current, np.concatenate(pieces, axis=1)
 
 
-class _Written(NamedTuple):
+class _WrittenLists(NamedTuple):
     """What was written down, in the order of the objects that it is of."""
 
     objects: Numbers
@@ -291,7 +294,7 @@ class _Written(NamedTuple):
     sums: Mapping[str, Numbers]
 
     @classmethod
-    def of(cls, told: pa.Table) -> "_Written":
+    def of(cls, told: pa.Table) -> "_WrittenLists":
         objects = told.column(_PART.name).to_numpy()
         order = as_slice(np.argsort(objects, kind="stable"))
         packed = [chunk.cast(pa.binary(_DIGEST_BYTES)) for chunk in told.column(_DIGEST.name).chunks]
@@ -303,20 +306,20 @@ class _Written(NamedTuple):
             {name: narrow(told.column(name).to_numpy()[order]) for name in _SUMS},
         )
 
-    def within(self, first: int, stop: int) -> "_Written":
+    def within(self, first: int, stop: int) -> "_WrittenLists":
         start, end = np.searchsorted(self.objects, [first, stop]).tolist()
         return self.only(slice(start, end))
 
-    def only(self, places: Places) -> "_Written":
+    def only(self, places: Places) -> "_WrittenLists":
         sums = {name: column[places] for name, column in self.sums.items()}
-        return _Written(self.objects[places], self.digests.only(places), sums)
+        return _WrittenLists(self.objects[places], self.digests.only(places), sums)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was chosen of each object, and which objects are damaged."""
+    """The outcome of the Spark job: which records were chosen of each object, and which objects are damaged."""
 
-    written: _Written
+    written: _WrittenLists
     damage: _Damage
     skips_damage: bool
 
@@ -345,7 +348,7 @@ class _Found:
 
 
 def _some_of(parts: Sequence[ObjectPart], places: Numbers, stem: str, digests: Texts) -> Sequence[ObjectPart]:
-    """Take some of the parts, of which it is written down which records are wanted."""
+    """Return the parts at these places, each with the name of the list of its chosen records."""
     kept: list[ObjectParts] = []
     begin = 0
     for block in cast("Sequence[ObjectParts]", Chain([parts]).blocks):  # of a plan that was just made
@@ -357,7 +360,7 @@ def _some_of(parts: Sequence[ObjectPart], places: Numbers, stem: str, digests: T
 
 
 def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfParts:
-    """Return the facts of the chosen records of objects. Of an object's bytes on a broker's disk they take their share."""
+    """Return facts of the chosen records alone: counted ones, and their share of the bytes that the whole object had on a broker's disk."""
     whole = {name: of_objects.numbers(name).astype(float) for name in ("records", "bytes", "source_bytes")}
     payload = np.minimum(whole["bytes"], whole["source_bytes"])
     share = payload * written["bytes"] / np.maximum(1, whole["bytes"])
@@ -367,7 +370,7 @@ def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfP
 
 
 def _as_ours(error: PySparkException | Py4JJavaError, where: str) -> ArchiverError:
-    """Take out of what Spark says what a worker of ours raised, or else why it could not work the predicate out."""
+    """Make the error that a user sees: the one that a worker of ours raised, or why Spark could not work the predicate out."""
     if ours := raised_in(error):
         return ours
     if where and line_of_spark(error):

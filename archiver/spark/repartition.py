@@ -7,6 +7,7 @@ from itertools import groupby
 
 from pyspark import SparkContext
 
+from archiver.archive.handle import patient_archive_of
 from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
@@ -20,7 +21,6 @@ from archiver.restore.sending import patiently
 from archiver.restore.strangers import advice_for
 from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
 from archiver.spark.tasks import run_on_spark
-from archiver.store.shared import patient_store_of
 
 _IDS_AT_ONCE = 16
 _PARTITIONS_AT_ONCE = 16
@@ -28,7 +28,7 @@ _PARTITIONS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Repartitioned:
-    """What became of topics: a report for each partition of the archive, and for each of the targets that was read back."""
+    """What became of the repartitioned topics: a report for each source partition, and for each target partition that was read back."""
 
     sources: list[TaskReport] = field(default_factory=list)
     targets: list[TaskReport] = field(default_factory=list)
@@ -128,7 +128,7 @@ async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, don
 
 async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
     task = tasks[0]
-    stream = stream_of(patient_store_of(task.storage), task)
+    stream = stream_of(patient_archive_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
     if claim is not None:
         check_topic_claim(claim, tasks, partitions)
@@ -156,7 +156,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
 
 
 async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Sequence[int]:
-    """Return where the target partitions begin now; nothing when one has lost records since it was read back, or none was."""
+    """Return where each target partition begins now; an empty list when no run has read them back, or one has lost records since then."""
     ends = claim.verified_ends
     offsets = await client.offsets([(topic, number) for number in ends])
     found = [(offsets[topic, number], end) for number, end in ends.items()]
@@ -164,14 +164,14 @@ async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Seq
 
 
 async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: TopicClaim) -> _Topic:
-    """Return a topic that is claimed already, and what of it is known to be whole."""
+    """Return a topic that an earlier run has claimed, with what is known of its target partitions without reading them."""
     log_starts = await _log_starts(client, claim, tasks[0].target_topic)
     found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
     return replace(found, stands=await _stands(client, found))
 
 
 async def _stands(client: KafkaClient, topic: _Topic) -> bool:
-    """Return whether all target partitions are what was read back, as far as is known without reading them."""
+    """Return whether the target partitions still hold what an earlier run read back, judged by the last record of each: the others are not read."""
     if topic.verified is None:
         return False
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
@@ -201,7 +201,7 @@ def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskRepo
 
 
 def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
-    """Report what a run has noted, now or earlier: the target may have moved on. `read_again`: what stands there still."""
+    """Report a topic as a run has noted it when it was whole: its target may have grown since. `read_again`: what this run found there."""
     outcome = topic.verified
     if outcome is None:
         return False
@@ -320,9 +320,9 @@ def _records_of(task: TargetTask) -> int:
 
 
 async def _finished_by_others(topic: _Topic) -> _Topic | None:
-    """Return a topic as another run of this restore may have noted it meanwhile."""
+    """Return the topic if another run of this restore has noted meanwhile that it is whole, and it still is; else None."""
     task = topic.tasks[0]
-    claim = stream_of(patient_store_of(task.storage), task).latest(task.target_topic_id)
+    claim = stream_of(patient_archive_of(task.storage), task).latest(task.target_topic_id)
     if claim is None:
         return None
     check_topic_claim(claim, topic.tasks, len(topic.claim.start_offsets))
@@ -334,7 +334,7 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
 def _conclude(
     topic: _Topic, dealt: Mapping[int, SourceReport], read_back: Sequence[TaskReport], done: Repartitioned
 ) -> None:
-    """Note what is whole, and report all of it. What goes wrong here is told of this topic, and the others go on."""
+    """Note that a topic is whole, if it is, and report its partitions. An error here is this topic's: the other topics go on."""
     sources = [dealt[number].report for number in sorted(dealt)]
     try:
         if any(report.error for report in (*sources, *read_back)):
@@ -357,4 +357,4 @@ def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequ
         sources={one.partition: Contents(one.records, one.digest, one.bytes) for one in sources},
         targets=tuple(Contents(one.records, one.digest, one.bytes, one.leader_epoch) for one in read_back),
     )
-    stream_of(patient_store_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)
+    stream_of(patient_archive_of(task.storage), task).note_verified(topic.claim.target_topic_id, outcome)

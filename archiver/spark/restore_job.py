@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -15,9 +14,9 @@ from typing import TypeVar
 from pyspark import SparkContext
 
 from archiver.archive.control import RESTORES
-from archiver.archive.control_census import count_beside
+from archiver.archive.control_census import count_control_objects
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.index_file import SeenBeside
+from archiver.archive.index_file import SeenControl
 from archiver.archive.index_generations import share_entries
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError
@@ -51,7 +50,6 @@ Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: 
 
 log = logging.getLogger(__name__)
 
-_A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _WAVES_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
 
@@ -181,7 +179,7 @@ class _Restore:
         return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
 
     def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
-        """Read whole what is to be in the place of topics that are purged."""
+        """Prove that the archive can give back what is to be in the place of purged topics: all of that is read whole."""
         wanted = self._targets.purged_among(topics)
         if not wanted or self._job.request.purges_unread:
             return
@@ -205,7 +203,14 @@ class _Restore:
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
         from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
 
-        return choose_records(spark, topics, job.request, storage=job.storage, restore_id=job.restore_id)
+        return choose_records(
+            spark,
+            topics,
+            job.request,
+            storage=job.storage,
+            layout=self._archive.layout,
+            restore_id=job.restore_id,
+        )
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
@@ -236,7 +241,7 @@ class _Restore:
             return sorted(reports, key=lambda one: (one.target_topic, one.partition))
 
     def _wait_for(self, running: Iterable[Future[list[TaskReport]]], most: int) -> None:
-        """Wait until no more than so many are being filled."""
+        """Wait until at most so many waves are still being filled."""
         left = {one for one in running if not one.done()}
         while len(left) > most:
             left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
@@ -244,7 +249,7 @@ class _Restore:
                 self._report_progress()
 
     def _stop_after_failure(self, running: Iterable[Future[list[TaskReport]]]) -> None:
-        """Raise when something was not filled: the same cause would stop the next topics, which are not deleted yet."""
+        """Raise TargetError when a partition was not filled: the same cause would stop the next topics, which are not purged yet."""
         done = [one for one in running if one.done()]
         if any(one.exception() is not None or any(report.error for report in one.result()) for one in done):
             raise TargetError(
@@ -363,8 +368,8 @@ class _Restore:
 def remember_notes(archive: Archive, restore_id: str) -> None:
     """Note in the index how many facts a restore has, so that `verify` notices when some are deleted. The restore is whole without."""
     with suppress(ArchiverError):
-        counts = count_beside(archive, f"{RESTORES}/{restore_id}/")
-        share_entries(archive, [()], SeenBeside(counts=counts), level=logging.INFO)
+        counts = count_control_objects(archive, f"{RESTORES}/{restore_id}/")
+        share_entries(archive, [()], SeenControl(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

@@ -75,7 +75,7 @@ _stops: list[threading.Thread] = []
 
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
-    """Start Spark with SQL, as open_context does without."""
+    """Start Spark as open_context does, and give a session for SQL instead of a context."""
     with tempfile.TemporaryDirectory(prefix="archiver-query-", ignore_cleanup_errors=True) as folder:
         # Spark creates the folder of its tables at once, by default in the current folder.
         settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
@@ -127,12 +127,12 @@ def open_context(
                 yield starting.result
         finally:
             is_wanted.clear()
-            stopping = _stop_beside(starting)
+            stopping = _stop_in_background(starting)
             if is_submitted():  # a cluster counts an application as failed that goes without having said so
                 stopping.join(_LONGEST_STOP_S)
 
 
-def _stop_beside(starting: Future[SparkContext]) -> threading.Thread:
+def _stop_in_background(starting: Future[SparkContext]) -> threading.Thread:
     def stop() -> None:
         with suppress(Exception):  # the JVM may be gone; nothing is lost with it
             starting.result(_LONGEST_START_S).stop()
@@ -192,7 +192,7 @@ def _launch(conf: SparkConf, is_wanted: threading.Event) -> SparkContext:
 
 
 class _Launch(UserDict[str, Any]):
-    """What PySpark tells Popen. It would give the JVM, which evaluates SQL of users, our whole environment."""
+    """The arguments that PySpark gives Popen for its JVM, less most of our environment: the JVM evaluates SQL of users."""
 
     withheld: Mapping[str, str] = _NO_SETTINGS  # from the JVM's environment, and given to the workers
 

@@ -15,7 +15,7 @@ from archiver.spark.session import open_session
 
 
 def main() -> None:
-    """Do with Spark, once, the kinds of things that our commands do, and let its JVM write down what it took."""
+    """Use Spark once in the ways that our commands use it, and let its JVM write down which classes that took."""
     place = place_for_classes()
     if place is None:
         raise SystemExit(

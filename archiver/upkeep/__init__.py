@@ -1,9 +1,9 @@
 """Looks after an archive that stands: verify, compare, inspect.
 
-- check: reads and checks objects, some of them in each task
-- compare: plans and runs the comparison of the archive with the cluster (`verify --against-kafka`), a partition in each task
-- comparison: compares one partition's objects with what Kafka still has of them, by count and digest
-- findings: what a task found that checks or compares a part of the archive
-- inspection: one object, taken apart (`inspect`): header, facts, blocks, and whether they agree
-- verify: is the archive whole? What each level of `verify` checks, and what is wrong
+- check: a task of `verify`: reads some of the archive's objects, and checks each
+- compare: plans the comparison of the archive with Kafka (`verify --against-kafka`), and runs it, a partition in each task
+- comparison: compares the records that Kafka still has of one partition with the archive's objects, by count and digest
+- findings: what a task of `verify` returns: how much it examined, and what is wrong
+- inspection: takes one object apart (`inspect`): header, facts, blocks, and whether they agree
+- verify: checks an archive at each level of `verify`: its listing, single objects, control objects; names what is wrong
 """

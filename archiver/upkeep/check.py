@@ -1,4 +1,4 @@
-"""Reads and checks objects, some of them in each task."""
+"""A task of `verify`: reads some of the archive's objects, and checks each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

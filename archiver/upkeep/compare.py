@@ -1,4 +1,4 @@
-"""Plans and runs the comparison of the archive with the cluster (`verify --against-kafka`), a partition in each task."""
+"""Plans the comparison of the archive with Kafka (`verify --against-kafka`), and runs it, a partition in each task."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of
-from archiver.upkeep.comparison import Comparison
+from archiver.upkeep.comparison import PartitionComparison
 from archiver.upkeep.findings import Findings
 
 _ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
@@ -60,8 +60,8 @@ class _Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Commits:
-    """What the backup's group has committed where it names an object; `untold`: why that is not known."""
+class _GroupCommits:
+    """What the backup's group has committed, by partition; only commits that name an object. `untold`: why they are not known."""
 
     group: str
     hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def _without_archive(
 
 
 def _note_recreated(draft: _Draft, archive: Archive, described: TopicDescription) -> None:
-    """Note of a topic that was created again: whether a backup has met the new one."""
+    """Note that a topic was created again, and whether a backup has met the new topic."""
     newest = read_topic(archive, described.name)
     if newest is None or newest.current.topic_id != described.topic_id:
         draft.problems.append(f"{described.name}: was created again, and nobody archives the new one")
@@ -144,7 +144,7 @@ def _plan_topic(
     topic: ArchivedTopic,
     described: TopicDescription,
     offsets: Mapping[TopicPartition, PartitionOffsets],
-    commits: _Commits,
+    commits: _GroupCommits,
 ) -> None:
     """Plan those partitions of a topic whose offsets are known; note what they lack at the end."""
     name = topic.topic
@@ -163,7 +163,7 @@ def _plan_topic(
             draft.notes.append(f"{name}-{number}: {missing} not archived yet")
 
 
-async def _committed(client: KafkaClient, config: ArchiverConfig) -> _Commits:
+async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommits:
     mark = archive_mark(config.storage)
     group = group_of(config)
     try:
@@ -172,13 +172,13 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> _Commits:
             group, positions = await _of_former_group(client, config.storage, group, mark)
     except (KafkaError, KafkaTemporaryError) as error:
         untold = f"{error}; so the ends of the archive are not held against what the backup has committed"
-        return _Commits(group=group, untold=[untold])
+        return _GroupCommits(group=group, untold=[untold])
     hints = {
         (topic, number): hint_of(topic, number, found.offset, found.metadata)
         for (topic, number), found in positions.items()
     }
     ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}}
-    return _Commits(group=group, hints=ours)
+    return _GroupCommits(group=group, hints=ours)
 
 
 async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
@@ -271,7 +271,7 @@ async def _compare(task: CompareTask) -> Findings:
     log = task.log
     async with KafkaClient(task.kafka) as client:
         for _ in range(_ATTEMPTS):
-            comparison = Comparison(store, log.topic, log.partition, task.readings, end=log.end)
+            comparison = PartitionComparison(store, log.topic, log.partition, task.readings, end=log.end)
             try:
                 for stretch in _readable(log, task.readings):
                     await read_log(client, stretch, comparison.take)

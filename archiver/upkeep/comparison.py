@@ -1,4 +1,4 @@
-"""Compares one partition's objects with what Kafka still has of them, by count and digest."""
+"""Compares the records that Kafka still has of one partition with the archive's objects, by count and digest."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
 
-class Comparison:
+class PartitionComparison:
     """Takes Kafka's records of a partition in order, and compares them with the objects that cover their offsets.
 
     If Kafka still has every record of an object, at offsets without a gap, the object is not read: count and digest in its
@@ -36,7 +36,7 @@ class Comparison:
         self._offsets: list[Longs] = []
 
     def take(self, frame: Frame) -> None:
-        """Take the next records."""
+        """Take the next records that Kafka has."""
         row = 0
         while row < len(frame):
             offsets = frame.column(Column.OFFSET)
@@ -54,7 +54,7 @@ class Comparison:
             row = stop
 
     def finish(self) -> None:
-        """Compare what is left, when Kafka has no more records."""
+        """Compare the objects that are left, when Kafka has no more records."""
         while self._left:
             self._compare_object(self._left.pop())
 

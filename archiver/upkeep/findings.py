@@ -1,11 +1,11 @@
-"""What a task found that checks or compares a part of the archive."""
+"""What a task of `verify` returns: how much it examined, and what is wrong."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """How much a task examined, and what is wrong with it; `error`: why it could not examine all."""
+    """What one task has found: how many objects or records it has examined, and their problems; `error`: why it could not examine all."""
 
     examined: int = 0
     problems: tuple[str, ...] = ()

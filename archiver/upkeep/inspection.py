@@ -1,4 +1,4 @@
-"""One object, taken apart (`inspect`): header, facts, blocks, and whether they agree."""
+"""Takes one object apart (`inspect`): header, facts, blocks, and whether they agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -165,13 +165,13 @@ def _compare_facts(
 
 def _differing(found: Inspection) -> list[str]:
     """Spell each fact that differs in metadata and header, with both values."""
-    inside = {name.removeprefix(PREFIX_IN_HEADER): text for name, text in found.header.items()}
-    beside = {name.removeprefix(PREFIX_IN_METADATA): text for name, text in found.metadata.items()}
+    in_header = {name.removeprefix(PREFIX_IN_HEADER): text for name, text in found.header.items()}
+    in_metadata = {name.removeprefix(PREFIX_IN_METADATA): text for name, text in found.metadata.items()}
     ours = {
         item.name.replace("_", "-") for item in fields(SegmentFacts)
     }  # a later program may add to the metadata alone
-    names = [name for name in sorted(inside.keys() | ours) if inside.get(name) != beside.get(name)]
-    told = [f"{name} {_quoted(beside.get(name))}, in the header {_quoted(inside.get(name))}" for name in names]
+    names = [name for name in sorted(in_header.keys() | ours) if in_header.get(name) != in_metadata.get(name)]
+    told = [f"{name} {_quoted(in_metadata.get(name))}, in the header {_quoted(in_header.get(name))}" for name in names]
     more = len(told) - _MOST_DIFFERING
     return [*told[:_MOST_DIFFERING], *([f"and {more} more"] if more > 0 else [])]
 
@@ -183,7 +183,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Say which of the two was changed, by the checksum in the metadata where there is one."""
+    """Say whether metadata or header was changed, by the checksum in the metadata where there is one."""
     try:
         facts_from_metadata(metadata, name)
     except NotWholeError:

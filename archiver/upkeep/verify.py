@@ -1,15 +1,14 @@
-"""Is the archive whole? What each level of `verify` checks, and what is wrong."""
+"""Checks an archive at each level of `verify`: its listing, single objects, control objects; names what is wrong."""
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
-from archiver.archive.control_census import gone_facts, lost_beside
+from archiver.archive.control_census import gone_facts, lost_control_objects
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import problems_in, read_contents
@@ -18,7 +17,7 @@ from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.listing import Partition, list_beside
+from archiver.archive.listing import Partition, list_strangers
 from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
 from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment
@@ -37,6 +36,7 @@ from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
+from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, refuse_larger
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _MEND_INDEX = (
 class Level(StrEnum):
     """How much of the archive is read. Each level also checks what the ones before check."""
 
-    LISTING = "listing"  # names and facts of objects: every offset is covered, or its absence is explained
+    LISTING = "listing"  # object names and metadata: every offset is covered, or its absence is explained
     COUNTS = "counts"  # all blocks of all objects, but no record: the blocks count as many records as the facts
     RECORDS = (
         "records"  # every record: it can be decoded, offsets rise, and the sums and digests are those of the facts
@@ -62,7 +62,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingReport:
-    """What names and facts of objects tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+    """What object names and metadata tell. `problems` make an archive not whole; `notes` explain what may surprise."""
 
     topics: int
     partitions: int
@@ -86,7 +86,7 @@ def check_listing(
     wanted: Callable[[str], bool] | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ListingReport:
-    """Check the names and facts of all objects of the wanted topics (default: all), and that nothing is missing.
+    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing.
 
     `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     """
@@ -101,23 +101,23 @@ def check_listing(
     }
     segments = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
     others, unknown = _other_facts(inventory.learned, index)
-    newest_facts = index.beside.newest_facts
+    newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(archive, segments, facts)
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered)]
-    beside, notes_beside = lost_beside(archive, index) if wanted is None else ((), ())
+    lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
     return ListingReport(
         topics=len({*known, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions),
         segments=segments,
-        problems=[*unreadable, *problems_in(inventory), *others, *gone, *beside],
+        problems=[*unreadable, *problems_in(inventory), *others, *gone, *lost],
         notes=[
             *_notes(inventory),
-            *(f"{key}: is not one of ours" for key in (list_beside(archive) if wanted is None else ())),
+            *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
             *_copies(archive),
             *_unremembered(archive.layout, index, segments, unknown),
-            *notes_beside,
+            *notes_of_lost,
         ],
     )
 
@@ -203,7 +203,7 @@ def _lost_facts(
         for (topic, _), numbered in inventory.partitions.items()
         for found in numbered.values()
         if any(len(some.known) for some in segment_blocks(Chain([found.segments, found.shadowed])))
-    }  # writers of v1.0 keep nothing beside the objects
+    }  # writers of v1.0 put no control objects
     if topics and archive.store.head(archive.layout.fact_key(CLUSTER, 0)) is None:
         yield f"{archive.layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
@@ -273,7 +273,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 
 def check_control(archive: Archive) -> list[str]:
-    """Read all objects that have no records: control facts, offset maps, the index, the probe. Returns what is not as it was written."""
+    """Read all control objects: facts, offset maps, lists of chosen records, the index, the probe. Returns what is not as it was written."""
     listed = list(archive.store.list(archive.layout.control_root))
 
     def problem_of(item: ListedObject) -> str:
@@ -284,12 +284,11 @@ def check_control(archive: Archive) -> list[str]:
             return str(error)
         return "" if found is None else control_problem(archive.layout, item.key, *found)
 
-    with ThreadPoolExecutor(max_workers=_READS_AT_ONCE, thread_name_prefix="control") as pool:
-        return [problem for problem in pool.map(problem_of, listed) if problem]
+    return [problem for problem in side_by_side(_READS_AT_ONCE, problem_of, listed, "control") if problem]
 
 
 def _most_bytes(layout: Layout, key: str) -> int:
-    """Return how many bytes such an object can have at most."""
+    """Return how many bytes the control object of this key can have at most."""
     if key.startswith(layout.index_prefix):
         return MOST_FILE_BYTES
     if layout.parse_offset_map(key) is not None:
@@ -301,7 +300,7 @@ def _most_bytes(layout: Layout, key: str) -> int:
 
 
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    """Return what is wrong with an object that has no records; empty: nothing."""
+    """Return what is wrong with a control object; an empty text: nothing."""
     try:
         return _control_problem(layout, key, content, metadata)
     except NotWholeError as error:
@@ -341,7 +340,7 @@ def _problem_of_fact(content: bytes, key: str) -> str:
 
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
-    """Readers do without; but then some bits of its container could be others, and nobody would see it."""
+    """Return a problem where an object has no digest in its metadata. Readers need none, but without a digest some changed bits of its container show nowhere."""
     return (
         "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
     )

@@ -138,16 +138,18 @@ def _wait_for_share(instance: Instance, topic: str, rolls: int) -> None:
     )
 
 
-def check(sizes: Sizes, memory_share: float) -> None:
+def check(sizes: Sizes, memory_share: float, connections: int = 0) -> None:
+    """`connections`: so many may still come: the store's client keeps those that it needed at once, and a slow moment needs more."""
     growth = sizes.growth()
     print(growth)
+    more = {"spool files": PARTITIONS, "file handles": connections}
     for name, (early, late) in growth.items():
         allowed = memory_share if name == "memory MB" else 1.05
-        assert late <= early * allowed + (PARTITIONS if name == "spool files" else 0), f"{name} grew: {growth}"
+        assert late <= early * allowed + more.get(name, 0), f"{name} grew: {growth}"
 
 
 def test_some_hundred_segments_and_a_few_rebalances(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
-    check(soak(site, new_broker(KAFKA_41).bootstrap, topic, rolls=240, rebalances=3), memory_share=1.2)
+    check(soak(site, new_broker(KAFKA_41).bootstrap, topic, rolls=240, rebalances=3), 1.2, connections=16)
 
 
 @pytest.mark.long

@@ -577,7 +577,7 @@ def test_every_way_that_does_not_lead_in_is_one_line(
 ) -> None:
     """Of the table in docs/reference.md."""
     if kind == "a token_provider that hangs":
-        monkeypatch.setattr("archiver.kafka.tokens.PATIENCE_S", 1.0)
+        monkeypatch.setattr("archiver.kafka.tokens.TOKEN_PATIENCE_S", 1.0)
     way, place, changes = WAYS_OF[kind]
     kafka = {} if way in {"plain", "nothing"} else way_in(way, secure)
     if place:

@@ -181,9 +181,9 @@ def encode_records(
     target: Bytes,
     state: Longs,
 ) -> tuple[int, int, int]:
-    """Write rows start..stop behind those of a piece of a batch; offset deltas count from 0 without gaps.
+    """Encode rows start..stop of a table into `target`, behind what earlier calls wrote of the same batch. Offset deltas count from 0 without gaps.
 
-    Ends behind the row that reaches `enough` bytes, if another one follows, and before the row that would pass `limit`,
+    Ends behind the row that reaches `enough` bytes, if another row follows, and before the row that would pass `limit`,
     but a batch takes at least one. Returns (next row, room that it needs, why it ended); the room only with NEEDS_ROOM.
     """
     if start < 0 or start >= stop or stop > table.shape[1]:

@@ -33,7 +33,10 @@ class Query:
         self._parsed()
 
     def frame(self) -> DataFrame:
-        """Resolve it with the tables that there are; of a plan that it could not resolve, Spark keeps that it could not."""
+        """Resolve the statement with the tables that exist now.
+
+        The statement is parsed for each try: Spark remembers of a plan that it could not be resolved.
+        """
         dataset = _jvm_of(self._spark).org.apache.spark.sql.classic.Dataset  # PySpark has only spark.sql(text)
         resolved = dataset.ofRows(self._spark._jsparkSession, self._parsed())  # noqa: SLF001
         self._permission.require(resolved.queryExecution().analyzed())
@@ -62,10 +65,10 @@ def filtered(frame: DataFrame, predicate: str) -> DataFrame:
 
 
 class _Permission:
-    """Looks through plans in the JVM: one call for a plan of any size."""
+    """What a plan may consist of, and the check of a plan against that, by one call into the JVM for a plan of any size."""
 
     def __init__(self, spark: SparkSession, tables: Collection[str] | None) -> None:
-        """Take None for no plans either, and so no subqueries."""
+        """`tables`: the data sources that a plan may read; None: only expressions are permitted, and so no subqueries."""
         self._inventory = _inventory_in(_jvm_of(spark))
         permitted = (_HERE / "permitted_sql.txt").read_text(encoding="utf-8").splitlines()
         self._permitted = {line for line in permitted if tables is not None or not line.startswith(_OF_PLANS)}
@@ -85,7 +88,7 @@ class _Permission:
 
 @cache  # py4j knows a class by its name: a second one in the same JVM would be taken for the first
 def _inventory_in(jvm: Any) -> Any:  # noqa: ANN401 - of the JVM
-    """Compile what looks (0.2 s), by the compiler that Spark's own queries need afterwards."""
+    """Compile the class that lists what a plan consists of (0.2 s), by the compiler that Spark's own queries need afterwards."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook((_HERE / "PlanInventory.java").read_text(encoding="utf-8"))
     return compiler.getClassLoader().loadClass("PlanInventory").newInstance()

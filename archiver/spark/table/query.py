@@ -80,7 +80,7 @@ def ask(
     under a LIMIT before they have told what they left out, and rows would be printed before that is known.
     """
     skipped: list[str] = []
-    with _Telling():
+    with _SparkErrors():
         query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
         tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
         frame = tables.resolve(query)
@@ -94,7 +94,7 @@ def ask(
         if skips_damage:
             damage = _damage(spark, _planned(frame))
             skipped = list(damage.values())
-            tables.make_anew(damage.keys() | set(skipped))
+            tables.make_for_reading(damage.keys() | set(skipped))
             frame = query.frame()
         kinds = [field.dataType for field in frame.schema]
         plain = frame.toDF(*map(str, range(len(kinds))))
@@ -122,7 +122,7 @@ def _weight(task: ScanTask) -> int:
 
 
 def _rows(plain: DataFrame, kinds: Sequence[DataType], few: bool) -> Iterator[list[Any]]:
-    with _Telling():
+    with _SparkErrors():
         for row in plain.collect() if few else plain.toLocalIterator(prefetchPartitions=True):
             yield [_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
 
@@ -159,7 +159,7 @@ class _Tables:
         return label
 
     def resolve(self, query: Query) -> DataFrame:
-        """Let Spark say which tables it misses, until it has all: it alone knows what in a statement names one."""
+        """Resolve a statement again and again, each time with the table that Spark missed: Spark alone knows which names in a statement are tables."""
         while True:
             try:
                 return query.frame()
@@ -177,8 +177,8 @@ class _Tables:
         frame = self._spark.read.format(self._source).options(topic=topic, **self._options, **options).load()
         frame.createOrReplaceTempView(f"`{topic}`")
 
-    def make_anew(self, given_up: AbstractSet[str]) -> None:
-        """Make the tables that were surveyed to be read, without what was given up."""
+    def make_for_reading(self, given_up: AbstractSet[str]) -> None:
+        """Make all tables again after a survey, now to be read, without the objects that the survey gave up."""
         self._source = self._register(_SOURCE, given_up)
         for topic, options in list(self._made.items()):
             self.make(topic, **options)
@@ -199,7 +199,7 @@ def _mentions(frame: DataFrame) -> Counter[str]:
 
 
 def _planned(frame: DataFrame) -> list[object]:
-    """Return what the readers have planned for a plan's scans, each for itself, with its filters."""
+    """Return the input partitions that the readers of a plan's scans have planned, each reader with the filters of its scan."""
     partitions = (one for scan in _scans(frame) for one in scan.scan().toBatch().planInputPartitions())
     return [pickle.loads(one.pickedPartition()) for one in partitions]  # noqa: S301 - by a process of ours
 
@@ -217,7 +217,7 @@ def _each(sequence: Any) -> Iterator[Any]:  # noqa: ANN401 - of Scala
 
 
 def _most_rows(frame: DataFrame) -> float:
-    """Return how many rows there can be at most, as far as the plan tells."""
+    """Return how many rows a statement can give at most, as far as Spark's plan tells."""
     found = _plan_of(frame).maxRows()
     return math.inf if found.isEmpty() else int(found.get())
 
@@ -230,7 +230,7 @@ def _plan_of(frame: DataFrame) -> Any:  # noqa: ANN401 - of the JVM
 
 
 def _plain(column: Column, kind: DataType) -> Column:
-    """Turn what PySpark would give away some of into what it gives whole: its datetime ends with the year 9999."""
+    """Turn a column into types that PySpark hands over without loss: its datetime, for one, ends with the year 9999."""
     match kind:
         case TimestampType():
             return unix_micros(column)
@@ -251,7 +251,7 @@ def _plainer(kind: DataType) -> Callable[[Column], Column]:
 
 
 def _value(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - of any type that SQL has
-    """Turn what `_plain` left into what JSON can hold."""
+    """Turn a value of a column that `_plain` has made into a value that JSON can hold."""
     told: Any = value
     match kind:
         case _ if value is None:
@@ -281,8 +281,8 @@ def _moment(microseconds: int) -> str:
 # --- errors
 
 
-class _Telling:
-    """Turns what Spark raises in the block into one line of ours."""
+class _SparkErrors:
+    """A block in which an error that Spark raises becomes an error of ours, with one line that says why."""
 
     def __enter__(self) -> None:
         return None
@@ -293,7 +293,7 @@ class _Telling:
 
 
 def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
-    """Take out of the tracebacks of Python and Java what the data source raised; else the line in which Spark says why."""
+    """Make the error that a user sees: the data source's own, found in the tracebacks of Python and Java, else the line in which Spark says why."""
     if ours := raised_in(error, less=HOW_TO_GO_ON):
         return ours
     if program := missing_program(

@@ -1,4 +1,8 @@
-"""One scan of a topic: what its tasks read, planned from facts alone; and the work of a task. Needs no Spark."""
+"""One scan of a topic: what its tasks read, planned from facts alone; and the work of a task.
+
+Needs no Spark. It stands here because both halves are the data source's own: the plan goes by the options
+of the data source, and a task gives rows of its columns.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -56,7 +60,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What tasks read, and what is missing of what is wanted."""
+    """The tasks of a scan, and what of the wanted records the archive cannot give."""
 
     tasks: tuple[ScanTask, ...]
     missing: tuple[str, ...]
@@ -116,7 +120,7 @@ def _find(
 
 
 def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
-    """Raise for what is missing, or log it, as it was asked for."""
+    """Raise NotWholeError for what a plan misses, or log that, as option onDamage asks for."""
     if plan.missing and on_damage is OnDamage.FAIL:
         raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
     for problem in plan.missing:
@@ -157,7 +161,7 @@ def _without(readings: Sequence[Reading], given_up: Collection[str]) -> Sequence
 
 
 def sizes_of(readings: Sequence[Reading]) -> Numbers:
-    """Return how large each object is."""
+    """Return how many bytes each object has in the store."""
     sizes = [block.segments.numbers("size").astype(np.int64) for block in blocks_of(readings)]
     return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
 
@@ -189,7 +193,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
 
 
 def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
-    """Read a task's objects as it would, and give their records away; tell (key, what is wrong) of those that are damaged."""
+    """Read a task's objects as `read_task` does, without their records. Returns (key, what is wrong) of each object that is damaged."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
 
     store = patient_store_of(task.storage)
@@ -207,7 +211,7 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
 def _read_part(
     task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
-    """Read what is wanted of an object. `tries_first`: nothing comes of one that turns out to be damaged."""
+    """Read the wanted records of an object. `tries_first`: a damaged object of v1.0 gives no record, for it is read to its end first."""
     from archiver.archive.segment import check_bytes, check_header, check_record_count  # noqa: PLC0415 - kernels, as above
 
     content, metadata = found

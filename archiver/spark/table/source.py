@@ -100,7 +100,7 @@ def _filters_are_pushed() -> bool:
 
 
 def _columns_of(schema: StructType) -> tuple[str, ...]:
-    """Take the columns of a schema that a user gave, too; they must be ours."""
+    """Return the columns of the schema to be read. A user may have given it: a column that is not the data source's is refused."""
     for field in schema:
         known = FIELDS.get(field.name)
         if known is None or known.dataType != field.dataType:
@@ -112,7 +112,7 @@ def _columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 class ScanPartition(InputPartition):
-    """What one task gets."""
+    """The work of one Spark task, as Spark hands it from the planning reader to the reader on an executor."""
 
     def __init__(self, task: ScanTask) -> None:
         super().__init__(task)
@@ -120,7 +120,7 @@ class ScanPartition(InputPartition):
 
 
 class MissingPartition(InputPartition):
-    """What a survey found to be missing: nothing to read."""
+    """What a survey found to be missing, as a partition without rows: a survey has no other way to report it."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(missing)
@@ -128,7 +128,7 @@ class MissingPartition(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """Plans on the driver, and reads on the executors."""
+    """Reads one topic: plans the scan on the driver, and runs its tasks on the executors."""
 
     def __init__(self, source: KafkaArchive, options: ScanOptions) -> None:
         self._options = options
@@ -153,9 +153,9 @@ class Reader(DataSourceReader):
 
 
 class PushingReader(Reader):
-    """Takes filters; Spark applies all of them once more, so that one which was taken too lightly does no harm.
+    """A reader that narrows its scan by filters of the query. Spark applies all of them again, so none needs to be applied exactly.
 
-    Only where it is asked for: Spark 4.1 keeps what was planned with the filters of one query for every other query of the
+    Used only where an option asks for it: Spark 4.1 keeps what was planned with the filters of one query for every other query of the
     same DataFrame, which then misses records without a word (docs/spark.md, "Filters").
     """
 

@@ -28,6 +28,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.backup.feed import PartitionReport
 from archiver.backup.fetched_batches import Fetch
+from archiver.backup.opener import Opener
 from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
@@ -115,6 +116,24 @@ def test_markers_and_aborted_tails_end_by_position(
         0: rows(5),
         1: [replace(row, offset=row.offset + 5) for row in rows(7)],
     }
+
+
+def test_it_ends_where_the_log_ended_at_the_start_however_long_opening_takes(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(broker_41, topic)
+    send(broker_41, topic, 5)
+    open_all = Opener.open_all
+
+    async def open_late(opener: Opener, *given: Any, **more: Any) -> None:  # noqa: ANN401 - as they are
+        await asyncio.to_thread(send, broker_41, topic, 3)
+        await open_all(opener, *given, **more)
+
+    monkeypatch.setattr(Opener, "open_all", open_late)
+    (first,) = site.back_up(broker_41.bootstrap, topic).values()
+    assert (first.position, first.end_offset, first.written.records) == (8, 5, 8)
+    monkeypatch.undo()
+    assert coverage(read_segments(site.bucket, topic)) == [(0, 8)]
 
 
 def test_a_tail_that_compaction_emptied_ends_too(
@@ -728,7 +747,7 @@ def test_a_batch_that_expands_to_gigabytes_is_stopped(broker_41: Broker, topic: 
 def test_an_end_that_goes_away_under_a_run(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, keeps_lying: bool
 ) -> None:
-    """What is archived agrees with the log all the same: its life goes on, up to the end of now."""
+    """What is archived agrees with the log all the same: its life goes on, up to what is committed at the start."""
     create(broker_41, topic)
     send(broker_41, topic, 20)
     real, calls = KafkaClient.offsets_each, []

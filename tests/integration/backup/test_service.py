@@ -100,7 +100,7 @@ def test_a_topic_deleted_between_two_looks_ends_quietly(
     broker_41: Broker, site: ArchiveSite, topic: str, tmp_path: Path
 ) -> None:
     """The group has not heard of it yet: the fetches do. One that comes back is found again without a word of the group."""
-    quick = Change("backup/feed.py", "TROUBLE_S: Final = 15.0", "TROUBLE_S: Final = 4.0")
+    quick = Change("backup/feed.py", "LASTING_FAILURE_S: Final = 15.0", "LASTING_FAILURE_S: Final = 4.0")
     overlay = make_overlay(tmp_path / "overlay", [quick])
     create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
     produce_values(broker_41.bootstrap, topic, values(10))

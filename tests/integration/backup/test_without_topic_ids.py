@@ -61,7 +61,7 @@ def lose_below(bootstrap: str, topic: str, offset: int, partition: int = 0) -> N
 
 
 def back_up(site: ArchiveSite, exit_code: int = 0) -> str:
-    """Run the command up to the end of now; what it says."""
+    """Run the command up to what is committed at the start; what it says."""
     done = site.run("backup", "--until-end")
     assert done.returncode == exit_code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -400,7 +400,7 @@ def test_a_backup_that_is_behind_goes_on_when_records_expire(
 
 
 def back_up_around(place: str, site: ArchiveSite, meanwhile: Callable[[], None]) -> None:
-    """Run the command up to the end of now, and do something while it stands still at a place."""
+    """Run the command up to what is committed at the start, and do something while it stands still at a place."""
     process = site.command("backup", "--until-end", ARCHIVER_FAILPOINT=f"{place}:1:stop")
     stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert stopped is not None

@@ -187,7 +187,7 @@ def test_a_module_that_cannot_be_imported_is_named(text: str, tmp_path: Path, mo
 def test_a_module_whose_import_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_of_mine.py").write_text("import threading\nthreading.Event().wait()")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("archiver.kafka.tokens.PATIENCE_S", 0.2)
+    monkeypatch.setattr("archiver.kafka.tokens.TOKEN_PATIENCE_S", 0.2)
     with pytest.raises(UsageError, match=r"^its import did not end within 0 s; does it hang"):
         FunctionSource("slow_of_mine:token").check()
 

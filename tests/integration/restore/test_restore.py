@@ -517,9 +517,9 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     waits = 0
     wait_for = archiver.restore.sending.RateLimit.wait_for
 
-    async def sleep(pace: archiver.restore.sending.RateLimit, size: int) -> None:
+    async def sleep(rate_limit: archiver.restore.sending.RateLimit, size: int) -> None:
         nonlocal waits
-        await wait_for(pace, size)
+        await wait_for(rate_limit, size)
         waits += 1
         if waits == 3:
             await asyncio.to_thread(site.restore, broker.bootstrap, batch_bytes=1000, rename=rename)

@@ -8,12 +8,11 @@ import pytest
 
 import archiver.restore.partition_restore
 import archiver.restore.repartition_source
+from archiver.archive.handle import Archive, archive_of
 from archiver.config.model import StorageConfig
 from archiver.restore.claim_stream import TOPIC_CLAIM
 from archiver.restore.request import Existing
 from archiver.store.patient import PatientStore
-from archiver.store.port import ObjectStore
-from archiver.store.shared import store_of
 from tests.support.brokers import Broker, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import keys_in
@@ -81,11 +80,12 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
     monkeypatch: pytest.MonkeyPatch,
     asked: dict[str, int],
 ) -> None:
-    def hasty(storage: StorageConfig) -> ObjectStore:
-        return PatientStore(store_of(storage), patience_s=0.6)
+    def hasty(storage: StorageConfig) -> Archive:
+        archive = archive_of(storage)
+        return archive._replace(store=PatientStore(archive.store, patience_s=0.6))
 
     for module in (archiver.restore.partition_restore, archiver.restore.repartition_source):
-        monkeypatch.setattr(module, "patient_store_of", hasty)
+        monkeypatch.setattr(module, "patient_archive_of", hasty)
     proxy.fail_gets({objects[120]: 10**6})
     report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
     said = [one.error for one in report.partitions if one.error]

@@ -18,7 +18,7 @@ from archiver.archive.entries import NUMBERS, Entry, Traits
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import summarize
-from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenBeside, group_entries, split_file
+from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenControl, group_entries, split_file
 from archiver.archive.index_file import encode_index as encode_grouped
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.index_member import SmallMember, cut_member, decode_member, entries_of
@@ -132,8 +132,8 @@ def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) ->
     assert sorted(found, key=str) == sorted(written, key=str)
 
 
-def encode_index(entries: Iterable[IndexEntry], beside: SeenBeside = NOTHING_SEEN) -> bytes:
-    return encode_grouped(group_entries(entries), beside)
+def encode_index(entries: Iterable[IndexEntry], seen_control: SeenControl = NOTHING_SEEN) -> bytes:
+    return encode_grouped(group_entries(entries), seen_control)
 
 
 def entries_in(directory: tuple[str, int], member: bytes) -> list[IndexEntry]:
@@ -372,7 +372,9 @@ def test_a_later_format_is_told_as_such() -> None:
 def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object) -> None:
     with pytest.raises(CorruptSegmentError, match="not an index"):
         split_file(gzip_line({"format": 1, "directories": [], name: numbers}), "k")
-    assert split_file(gzip_line({"format": 1, "directories": []}), "k").beside == SeenBeside()  # of earlier programs
+    assert (
+        split_file(gzip_line({"format": 1, "directories": []}), "k").seen_control == SeenControl()
+    )  # of earlier programs
 
 
 def test_the_index_tells_how_large_topics_are() -> None:

@@ -68,12 +68,12 @@ def test_what_an_open_transaction_holds_back_is_pending(feed: Feed) -> None:
     assert feed.held_back_since_s is None
 
 
-def test_an_answer_without_an_error_ends_trouble_unless_an_end_was_promised(writer: SimpleNamespace) -> None:
+def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised(writer: SimpleNamespace) -> None:
     for_ever = Feed(writer=cast("PartitionWriter", writer))
     until_end = Feed(writer=cast("PartitionWriter", writer), end_offset=50)
     for feed in (for_ever, until_end):
-        feed.trouble_since_s = 1.0
+        feed.fetch_fails_since_s = 1.0
         feed.note_answer(answer(10), 2.0)
-    assert (for_ever.trouble_since_s, until_end.trouble_since_s) == (None, 1.0)
+    assert (for_ever.fetch_fails_since_s, until_end.fetch_fails_since_s) == (None, 1.0)
     until_end.note_answer(answer(50, records=b"some"), 3.0)
-    assert until_end.trouble_since_s is None
+    assert until_end.fetch_fails_since_s is None

@@ -133,7 +133,7 @@ def test_control_facts_of_topics_without_a_record_are_remembered_once() -> None:
     for told in ({"empty": 0, "t": 0}, {"t": 0}):
         world.put()
         world.indexer.write()
-        assert split_file(world.store.objects[world.store.files[-1]].body, "k").beside.newest_facts == told
+        assert split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.newest_facts == told
     empty = LAYOUT.fact_key("topics/empty", 0)
     world.store.delete([empty])
     assert [one for one in check_listing(Archive(world.store, LAYOUT)).problems if one.startswith(f"{empty}: is gone")]
@@ -156,7 +156,7 @@ def test_what_lies_beside_the_records_is_not_counted_at_a_stop() -> None:
     """The notes of large restores take longer to list than a stop may."""
 
     def counts() -> Mapping[str, int]:
-        return split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts
+        return split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.counts
 
     world = World()
     world.store.put_if_absent(
@@ -205,7 +205,9 @@ def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() 
     for is_last in (True, False):
         world.put()
         indexer.write(is_last=is_last)
-        told.append(split_file(world.store.objects[world.store.files[-1]].body, "k").beside.counts["group-positions"])
+        told.append(
+            split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.counts["group-positions"]
+        )
         assert not [one for one in check_listing(Archive(world.store, LAYOUT)).problems if "group-positions" in one]
     assert told == [9, 40]
 

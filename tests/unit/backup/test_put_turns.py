@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from archiver.archive.topics import PartitionSource
 from archiver.backup.feed import Feed
-from archiver.backup.partition_writer import PutLaterError
+from archiver.backup.partition_writer import PartitionWriter, PutLaterError
 from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.errors import StoreTemporaryError
 
@@ -15,18 +17,10 @@ ERROR = PutLaterError(StoreTemporaryError("the store is slow", cause="503"), 4.0
 AT_ONCE = 4
 
 
-class FakeFeed:
-    """What of a feed matters here."""
-
-    def __init__(self, topic: str, number: int) -> None:
-        self.key = topic, number
-        self.source = f"{topic}-{number}"
-        self.closing = False
-        self.put_due_since_s: float | None = None
-        self.put_line: object = None
-        self.put_again_at_s: float | None = None
-        self.put_fails_since_s: float | None = None
-        self.put_error: PutLaterError | None = None
+def feed_of(topic: str, number: int) -> Feed:
+    source = PartitionSource(topic=topic, partition=number, life=0, topic_id="", cluster_id="c")
+    writer = SimpleNamespace(source=source, position=0, durable_position=0, leader_epoch=0, newest_base=None)
+    return Feed(writer=cast("PartitionWriter", writer))
 
 
 class World:
@@ -37,7 +31,7 @@ class World:
         self.now_s = 0.0
 
     def wait(self, topic: str, count: int, *, closing: bool = False) -> list[Feed]:
-        feeds = [cast("Feed", FakeFeed(topic, number)) for number in range(count)]
+        feeds = [feed_of(topic, number) for number in range(count)]
         for feed in feeds:
             feed.closing = closing
             self.turns.wait(feed, self.now_s)
@@ -147,7 +141,7 @@ def test_at_the_end_topics_that_hang_leave_threads_to_others() -> None:
 
 
 def test_at_the_end_pauses_are_short() -> None:
-    feed = cast("Feed", FakeFeed("a", 0))
+    feed = feed_of("a", 0)
     turns = PutTurns(AT_ONCE)
     assert turns.note(feed, ERROR, 100.0) == 4.0
     feed.closing = True
@@ -157,7 +151,7 @@ def test_at_the_end_pauses_are_short() -> None:
 
 def test_one_line_a_minute_tells_of_all(caplog: pytest.LogCaptureFixture) -> None:
     turns = PutTurns(AT_ONCE)
-    feeds = [cast("Feed", FakeFeed("orders", number)) for number in range(3)]
+    feeds = [feed_of("orders", number) for number in range(3)]
     for feed in feeds:
         turns.note(feed, ERROR, 100.0)
     with caplog.at_level(logging.WARNING):

@@ -10,7 +10,7 @@ import pytest
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.control import append_fact, encode_fact
-from archiver.archive.control_census import lost_beside
+from archiver.archive.control_census import lost_control_objects
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import arrange
@@ -178,7 +178,7 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     assert found == plan
     assert found is not None
     assert found.is_chosen
-    problems, _ = lost_beside(Archive(store, LAYOUT), Index())
+    problems, _ = lost_control_objects(Archive(store, LAYOUT), Index())
     told = [one.partition(":")[0] for one in problems]
     assert told == [LAYOUT.chosen_key("mine", "copy", 0, f"{at:024x}") for at in range(OBJECTS)]
     assert [part.chosen_key for part in found.partitions[0].parts] == told
@@ -199,7 +199,7 @@ def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
     del store.objects[key]
     with pytest.raises(NotWholeError, match=r"/plan/1-.*is gone"):
         noted(store)
-    problems, _ = lost_beside(Archive(store, LAYOUT), Index())
+    problems, _ = lost_control_objects(Archive(store, LAYOUT), Index())
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 

@@ -27,9 +27,9 @@ def sent_at(clock: list[float], takes_s: list[float], rate_bytes: int = RATE) ->
     begun_s, found = clock[0], []
 
     async def send() -> None:
-        pace = RateLimit(rate_bytes)
+        rate_limit = RateLimit(rate_bytes)
         for one_s in takes_s:
-            await pace.wait_for(500)
+            await rate_limit.wait_for(500)
             found.append(clock[0] - begun_s)
             clock[0] += one_s
 

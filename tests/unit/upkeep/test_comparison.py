@@ -10,7 +10,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segments import Reading, Segment
 from archiver.codec.avro import SYNC_BYTES
 from archiver.store.port import ObjectKind
-from archiver.upkeep.comparison import Comparison
+from archiver.upkeep.comparison import PartitionComparison
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -31,7 +31,9 @@ def problems_of(folder: Path, archived: list[int], kafka: list[int], *, forged: 
     assert content.count(content[-SYNC_BYTES:]) > 5  # as many blocks
     store.put_if_absent(NAME, content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
     segment = Segment(key=KEY, object_key=NAME, size=len(content), facts=facts)
-    comparison = Comparison(store, KEY.topic, KEY.partition, [Reading(segment=segment, from_offset=0)], end=facts.next)
+    comparison = PartitionComparison(
+        store, KEY.topic, KEY.partition, [Reading(segment=segment, from_offset=0)], end=facts.next
+    )
     records = [record(offset) if offset != forged else Rec(offset, offset, 0, b"k", b"forged") for offset in kafka]
     for start in range(0, len(records), 7):
         comparison.take(frame_of(records[start : start + 7]))

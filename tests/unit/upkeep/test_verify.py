@@ -19,14 +19,14 @@ from fastavro.read import HEADER_SCHEMA
 import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
 from archiver.archive.control import Fact, encode_fact
-from archiver.archive.control_census import count_beside
+from archiver.archive.control_census import count_control_objects
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import read_contents
-from archiver.archive.index_file import IndexEntry, SeenBeside
+from archiver.archive.index_file import IndexEntry, SeenControl
 from archiver.archive.index_generations import append_to_index, merge_index, share_entries
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
-from archiver.archive.listing import list_beside
+from archiver.archive.listing import list_strangers
 from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
 from archiver.archive.topics import Branch, record_branch, record_cluster, record_topic
@@ -423,7 +423,7 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 def test_a_restore_that_somebody_tidied_up_is_noted(store: MemoryStore) -> None:
     keys = [key for key in beside_of(store) if "/restores/" in key]
     share_entries(
-        Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT), "restores/r-1/"))
+        Archive(store, LAYOUT), [()], SeenControl(counts=count_control_objects(Archive(store, LAYOUT), "restores/r-1/"))
     )
     store.delete(keys)
     found = check_listing(Archive(store, LAYOUT))
@@ -445,7 +445,7 @@ def test_what_is_beside_the_records_and_in_no_file_of_the_index_is_logged(
     assert not check_listing(Archive(store, LAYOUT)).notes
     (said,) = caplog.messages
     assert said.startswith("p/control/index/: 9 objects beside the records are in no file of the index: ")
-    share_entries(Archive(store, LAYOUT), [()], SeenBeside(counts=count_beside(Archive(store, LAYOUT))))
+    share_entries(Archive(store, LAYOUT), [()], SeenControl(counts=count_control_objects(Archive(store, LAYOUT))))
     caplog.clear()
     assert not check_listing(Archive(store, LAYOUT)).notes
     assert not caplog.messages
@@ -502,11 +502,11 @@ def test_strangers_beside_the_archive_are_noted(store: MemoryStore) -> None:
     for number in range(300):
         store.put_if_absent(f"p/many{number:03}/x", b"", {}, kind=ObjectKind.FACT)
         store.put_if_absent(f"p/many{number:03}.txt", b"", {}, kind=ObjectKind.FACT)
-    assert len(list_beside(Archive(store, LAYOUT))) == 100
+    assert len(list_strangers(Archive(store, LAYOUT))) == 100
 
 
 def test_a_whole_bucket_may_be_the_archive(store: MemoryStore) -> None:
-    assert list_beside(Archive(store, Layout(""))) == ["p/"]
+    assert list_strangers(Archive(store, Layout(""))) == ["p/"]
 
 
 def problem_of(content: bytes, metadata: dict[str, str], level: Level) -> str:

@@ -1,0 +1,20 @@
+from archiver.backup.hold import FIRST_PAUSE_S, Hold
+from archiver.errors import KafkaTemporaryError, TopicGoneError
+
+
+def test_a_hold_pauses_longer_until_something_is_durable_or_the_last_failure_is_long_past() -> None:
+    hold, error = Hold(since_s=0.0), KafkaTemporaryError("no leader")
+    assert [hold.fail(error, now_s, None) for now_s in (10.0, 20.0, 30.0)] == [FIRST_PAUSE_S, 2.0, 4.0]
+    assert (hold.failing_since_s, hold.open_again_at_s) == (10.0, 34.0)
+    hold.note_durable()
+    assert hold.fail(error, 40.0, None) == FIRST_PAUSE_S
+    assert hold.fail(error, 50.0, None) == 2.0
+    assert hold.fail(error, 651.0, None) == FIRST_PAUSE_S
+
+
+def test_a_hold_of_a_deleted_topic_does_not_count_as_failing() -> None:
+    hold = Hold(since_s=0.0)
+    hold.fail(KafkaTemporaryError("no leader"), 10.0, 5.0)
+    assert (hold.is_gone, hold.failing_since_s) == (False, 5.0)
+    hold.fail(TopicGoneError("deleted"), 20.0, None)
+    assert (hold.is_gone, hold.failing_since_s) == (True, None)
