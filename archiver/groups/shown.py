@@ -69,13 +69,14 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
             "nothing of consumer groups is archived up to then: neither __consumer_offsets nor a snapshot of positions"
             " (backup.groups)"
         )
+    snapshot_ms = -1 if snapshot is None else snapshot.time_ms
     facts = _topic_facts(archive, report_problem)
     roots = {name: roots_of(fact) for name, fact in facts.items()}
     by_log = {_place(one): one for one in PositionsAsOf(logs, roots) if wanted.wants(one)}
     by_snapshot = {_place(one): one for one in _positions_of(snapshot, roots) if wanted.wants(one)}
     held = {
         **{place: (one, LOG) for place, one in by_log.items()},
-        **{place: (one, SNAPSHOT) for place, one in by_snapshot.items() if _holds(snapshot, by_log.get(place))},
+        **{place: (one, SNAPSHOT) for place, one in by_snapshot.items() if _holds(one, snapshot_ms, by_log.get(place))},
     }
     ends = _Ends(archive, facts, {place[1] for place in held}, use)
     return ShownGroups(
@@ -118,11 +119,11 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
     return found
 
 
-def _holds(snapshot: Snapshot | None, by_log: ArchivedPosition | None) -> bool:
-    """Tell whether the snapshot knows it later: what was committed before it and is in no log any more was archived so."""
-    return by_log is None or by_log.state is State.UNKNOWN or (
-        snapshot is not None and by_log.commit_ms < snapshot.time_ms and by_log.removed_ms == NO_ROW
-    )  # fmt: skip
+def _holds(snapshot: ArchivedPosition, at_ms: int, by_log: ArchivedPosition | None) -> bool:
+    """Tell whether a snapshot's word holds over the log's: a commit that came before it, and is in no log, was not archived there."""
+    if by_log is None or by_log.state is State.UNKNOWN:
+        return True
+    return by_log.removed_ms == NO_ROW and by_log.commit_ms < at_ms and by_log.offset != snapshot.offset
 
 
 def _positions_of(snapshot: Snapshot | None, roots: Mapping[str, Sequence[Root]]) -> Iterator[ArchivedPosition]:
