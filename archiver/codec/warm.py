@@ -12,7 +12,6 @@ KERNEL_MODULES = (
     "archiver.codec.kernels.rows",
     "archiver.codec.kernels.scan",
     "archiver.codec.kernels.runs",
-    "archiver.codec.kernels.commits",
 )
 
 
