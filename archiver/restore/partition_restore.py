@@ -30,7 +30,7 @@ from archiver.errors import (
     StrangerError,
 )
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.log_reader import LogRange, LogStartError, producer_at, read_log
+from archiver.kafka.log_reader import LogStartError, producer_at, read_log
 from archiver.kafka.produce import ProducerIdentity, init_producer_id
 from archiver.process.failpoints import reach
 from archiver.process.silence import SilenceCounter
@@ -50,6 +50,7 @@ from archiver.restore.strangers import (
     refuse_stranger_at_start,
     refuse_strangers,
     restored_range,
+    target_range,
 )
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 
@@ -327,9 +328,7 @@ async def _find_sent(
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark <= offset:
         return None
-    where = LogRange(
-        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, start=offset, end=offset + 1
-    )
+    where = target_range(task, offset, offset + 1)
     if offsets.high_watermark != offset + batch.records or await producer_at(client, where) != identity.producer_id:
         raise Behind
     return offset

@@ -12,15 +12,16 @@ from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.task import RestoreTask
 
 
+def target_range(task: RestoreTask, start: int, end: int) -> LogRange:
+    """Return offsets of the task's target partition; `end` is not among them."""
+    return LogRange(
+        topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, start=start, end=end
+    )
+
+
 async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
     """Refuse a target whose first batch behind the claim is not ours: its records would be taken for ours, and ours not be sent."""
-    where = LogRange(
-        topic=task.target_topic,
-        topic_id=task.target_topic_id,
-        partition=task.partition,
-        start=claim.start_offset,
-        end=claim.start_offset + 1,
-    )
+    where = target_range(task, claim.start_offset, claim.start_offset + 1)
     writer = await producer_at(client, where)
     if writer != claim.identity.producer_id:
         raise StrangerError(
@@ -48,13 +49,7 @@ async def refuse_another_record(
     if not restored.records:
         return
     found, offset = Tally(), claim.start_offset + index
-    where = LogRange(
-        topic=task.target_topic,
-        topic_id=task.target_topic_id,
-        partition=task.partition,
-        start=offset,
-        end=offset + 1,
-    )
+    where = target_range(task, offset, offset + 1)
     with suppress(LogStartError):  # the brokers have deleted it; reading back tells
         await read_log(client, where, found.add)
     if found.records and found.digest != restored.digest:
@@ -88,13 +83,7 @@ async def refuse_more(client: KafkaClient, claim: PartitionClaim, restored: Cont
 
 
 def restored_range(claim: PartitionClaim, restored: Contents, task: RestoreTask) -> LogRange:
-    return LogRange(
-        topic=task.target_topic,
-        topic_id=task.target_topic_id,
-        partition=task.partition,
-        start=claim.start_offset,
-        end=claim.start_offset + restored.records,
-    )
+    return target_range(task, claim.start_offset, claim.start_offset + restored.records)
 
 
 def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
