@@ -31,9 +31,16 @@ from archiver.errors import (
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
-_MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
+MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
 _MOST_EPOCH = 2**31 - 1
 _Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled replicas name each partition of a topic
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+_SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: by a program from before it was noted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +49,14 @@ class Branch:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
+    seen_ms: _SeenMs = None  # when a backup found that the log was cut back
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.leader_epoch < -1:
             raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
 
 
-_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=_MOST_PARTITIONS)), PlainSerializer(str)]
+_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS)), PlainSerializer(str)]
 _WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
 
 
@@ -59,6 +67,7 @@ class Life:
     life: Number
     topic_id: BoundedText
     parent: Number | None = None
+    seen_ms: _SeenMs = None  # when a backup first saw the topic
     branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +95,7 @@ class TopicFact:
 
     topic: BoundedText
     cluster_id: BoundedText
-    partitions: Annotated[int, Strict(), Field(ge=1, le=_MOST_PARTITIONS)]
+    partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -286,6 +295,7 @@ def record_topic(
     partitions: int,
     configs: Mapping[str, str] | None,
     judged: Judged | None = None,
+    seen_ms: int | None = None,
 ) -> TopicFact:
     """Write down what the topic is now, if that is news. Returns what is known then, its life included.
 
@@ -304,7 +314,7 @@ def record_topic(
             cluster_id=cluster_id,
             partitions=partitions,
             configs=known_configs if configs is None else configs,
-            lives=_lives_now(known, topic_id, judged),
+            lives=_lives_now(known, topic_id, judged, seen_ms),
         )
         is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
@@ -315,13 +325,13 @@ def record_topic(
     return recorded
 
 
-def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None) -> tuple[Life, ...]:
-    """Return the lives of a topic that now has this id, which may be empty."""
+def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None, seen_ms: int | None) -> tuple[Life, ...]:
+    """Return the lives of a topic that now has this id, which may be empty. A life that begins was first seen now."""
     if known is None:
-        return (Life(life=0, topic_id=topic_id),)
+        return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)
     if topic_id and topic_id in {life.topic_id for life in known.lives}:
         return known.lives
-    begun = (*known.lives, Life(life=len(known.lives), topic_id=topic_id))
+    begun = (*known.lives, Life(life=len(known.lives), topic_id=topic_id, seen_ms=seen_ms))
     if topic_id and known.current.topic_id:
         return begun
     root = known.root(known.current.life)

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from archiver.archive.inventory import ArchivedEnd, end_at, position_of
@@ -80,10 +81,14 @@ class Opener:
         cluster_id: str,
         start: StartPoint = START_EARLIEST,
         unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
+        self._clock_ms = clock_ms
         self._identity = Identity(client, sink, pool, unproven)
-        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity)
+        self.topics = TopicRecorder(
+            client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity, clock_ms=clock_ms
+        )
         self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
         self._pool = pool
@@ -320,7 +325,7 @@ class Opener:
             topic=source.topic,
             partition=source.partition,
             parent=source.life,
-            branch=branch,
+            branch=replace(branch, seen_ms=self._clock_ms()),
         )
         log.error(
             "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."

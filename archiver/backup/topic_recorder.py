@@ -1,7 +1,8 @@
 """Records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one."""
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.archive.segment_writer import FinishedSegment
@@ -37,13 +38,21 @@ class TopicRecorder:
     """Writes down what is new about topics, and proves that a topic is still the one whose life is continued."""
 
     def __init__(
-        self, client: KafkaClient, *, sink: SegmentSink, pool: Workers, cluster_id: str, identity: Identity
+        self,
+        client: KafkaClient,
+        *,
+        sink: SegmentSink,
+        pool: Workers,
+        cluster_id: str,
+        identity: Identity,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
         self._identity = identity
+        self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
@@ -105,6 +114,7 @@ class TopicRecorder:
             partitions=len(topic.partitions),
             configs=configs,
             judged=judged,
+            seen_ms=self._clock_ms(),
         )
 
     # --- whether a topic is still the one that it was

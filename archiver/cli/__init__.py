@@ -5,6 +5,7 @@
 - commands: the table of commands: for each its module and its summary
 - config: `archiver config`
 - demo: `archiver demo`
+- groups: `archiver groups show`: its options, its run, and its two printers
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code

@@ -12,6 +12,7 @@ KERNEL_MODULES = (
     "archiver.codec.kernels.rows",
     "archiver.codec.kernels.scan",
     "archiver.codec.kernels.runs",
+    "archiver.codec.kernels.commits",
 )
 
 

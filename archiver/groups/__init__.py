@@ -1,5 +1,13 @@
-"""Where consumer groups stand.
+"""Where consumer groups stand: kept, told as of a time.
 
+- archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
+- commit_log: what one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something
+- doubts: where records of `__consumer_offsets` may be missing in the archive, so that a position is not known
+- episodes: episodes: a position from its first commit until it is removed, told by the last commit of that time
 - keeper: how the positions of consumer groups are kept: by archiving their own topic, or as facts
-- own_group: which consumer group the backups of an archive share
+- lives: which of a topic's lives a commit belongs to, where several topics have had the name one after the other
+- own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before
+- positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it
+- shown: where groups stand, with what there is of each topic: what `archiver groups show` tells
+- snapshots: snapshots of where consumer groups stood, as facts: the newest as of a time
 """

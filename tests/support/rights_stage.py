@@ -107,7 +107,7 @@ class RightsStage:
             produce_values(broker.bootstrap, ORDERS, list(values), partition=partition)
         self._commit(ORDERS)
         anybody = {"bootstrap.servers": broker.bootstrap}
-        prepared = self._write("prepared.yaml", self._config(PREFIX, {"groups": "off"}, {}) | {"kafka": anybody})
+        prepared = self._write("prepared.yaml", self._config(PREFIX, {"groups": "snapshot"}, {}) | {"kafka": anybody})
         assert _run(["backup", "--until-end", "-c", prepared]).exit_code == 0
         (self._object, *_) = keys_below(site.bucket, f"{PREFIX}/topics/")
         self.group = json.loads(_run(["config", "show", "-c", prepared, "--format", "json"]).out)["backup.group"]
@@ -234,6 +234,8 @@ class RightsStage:
         elif command.typed[0] in {"ls", "verify"}:
             told = json.loads(done.out)
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
+        elif command.typed[0] == "groups":
+            assert [(row["group"], row["offset"]) for row in json.loads(done.out)["positions"]] == [(GROUP, 1)]
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
         else:

@@ -166,6 +166,7 @@ COMMANDS: Final = (
     Command(name="`ls`", typed=("ls",), needs=READING, is_brief=True),
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
+    Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(name="`inspect`", typed=("inspect", "{object}"), needs={Right.GET: GET}, is_brief=True),
     Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),

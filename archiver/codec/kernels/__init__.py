@@ -3,6 +3,7 @@
 - avro_decode: the kernel from the bytes of Avro records, v1.0 and v2.0, to a frame
 - avro_encode: the kernel from a frame to the bytes of AvroKafkaRecord v2.0
 - batches: kernels between record batches v2 and a frame's table
+- commits: kernels over records of `__consumer_offsets`: which of them still say something, and what they say
 - digest: the record digest of docs/format.md §5, and the other running facts of records
 - hashing: XXH64, as its specification has it (tested against the reference implementation)
 - headers: headers as Kafka writes them

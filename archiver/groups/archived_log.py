@@ -1,0 +1,91 @@
+"""What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from archiver.archive.archived_topic import ArchivedTopic, problems_within
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.parts import FactsOfParts, ObjectPart, parts_within, with_planned
+from archiver.archive.reader import read_parts
+from archiver.codec.frame import Column, Frame
+from archiver.codec.selection import ALL_RECORDS, LAST_LONG
+from archiver.errors import NotWholeError
+from archiver.groups.commit_log import CommitLog, CommitRows
+from archiver.groups.doubts import Doubt, Doubts, doubts_of
+from archiver.store.port import ObjectStore
+
+_DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedLog:
+    """One partition of the offsets topic, as the archive has it."""
+
+    partition: int
+    rows: CommitRows
+    doubts: Doubts
+    cut: int  # the first offset of a record that is later than the time that was asked for; else the end
+    next: int  # the end of what is archived
+    first_ms: int | None  # of the oldest record and of the newest; None: there is none
+    last_ms: int | None
+
+
+def read_log(
+    store: ObjectStore, topic: ArchivedTopic, number: int, until_ms: int, report_problem: Callable[[str], None]
+) -> ArchivedLog:
+    """Read a partition whole. What cannot be read is reported, and is a doubt."""
+    inventory = topic.partitions.get(number, EMPTY_PARTITION)
+    for problem in problems_within(topic, number, ALL_RECORDS):
+        report_problem(problem)
+    parts = parts_within(inventory.readable, ALL_RECORDS)
+    log, times, doubts = CommitLog(until_ms), _Times(until_ms), doubts_of(inventory, _delete_retention_ms(topic))
+    if topic.damaged.get(number):  # an object of which nobody knows what it covers
+        doubts.append(Doubt(0, LAST_LONG - 1, needs_later=False))
+    for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
+        try:
+            for frame in read_parts(store, topic.topic, number, [part]):
+                times.add(frame)
+                log.add(frame)
+        except NotWholeError as error:
+            report_problem(f"{topic.topic}-{number}: {error}")
+            doubts.append(_unread(part))
+    return ArchivedLog(
+        partition=number,
+        rows=log.finish(),
+        doubts=Doubts(sorted(doubts)),
+        cut=inventory.end if times.cut is None else times.cut,
+        next=inventory.end,
+        first_ms=times.first_ms,
+        last_ms=times.last_ms,
+    )
+
+
+def _unread(part: ObjectPart) -> Doubt:
+    return Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False)
+
+
+def _delete_retention_ms(topic: ArchivedTopic) -> int:
+    configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
+    told = configs.get("delete.retention.ms", "")
+    return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
+
+
+class _Times:
+    """The times of records, and where the first one lies that is later than a time."""
+
+    def __init__(self, until_ms: int) -> None:
+        self._until_ms = until_ms
+        self.cut: int | None = None
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+
+    def add(self, frame: Frame) -> None:
+        times = frame.column(Column.TIMESTAMP)
+        first, last = int(times.min()), int(times.max())
+        self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
+        self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
+        if self.cut is None and last > self._until_ms:
+            self.cut = int(frame.column(Column.OFFSET)[np.argmax(times > self._until_ms)])

@@ -1,0 +1,128 @@
+"""What one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something.
+
+1. `add` keeps of a frame, of each key, the last value before each tombstone, that tombstone, and the last value: up to the
+   time that is asked for, and, as another history, after it.
+2. What is kept is copied together, and reduced again when there is twice as much of it.
+3. `finish` takes keys and values apart, as columns.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from archiver.codec.frame import Bytes, Column, Frame, Longs
+from archiver.codec.kernels import commits as kernels
+from archiver.codec.selection import LAST_LONG
+
+_FEW_ROWS: Final = 1 << 16
+_NOTHING: Final = Frame(
+    body=np.empty(0, np.uint8), header_body=np.empty(0, np.uint8), table=np.empty((len(Column), 0), np.int64)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRows:
+    """What is left of a partition's log, in the order of the log: records, and what each of them says."""
+
+    frame: Frame
+    fields: Longs  # rows of archiver.codec.kernels.commits
+    keys: Longs  # a number for each distinct key, the same for a position under both types
+    until_ms: int  # rows after this time are another history
+    others: int  # records of other kinds, which were passed over
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def is_later(self) -> Longs:
+        """1: the row is of after the time that was asked for."""
+        later: Longs = (self.frame.column(Column.TIMESTAMP) > self.until_ms).astype(np.int64)
+        return later
+
+
+class CommitLog:
+    """Takes the frames of one partition, in order."""
+
+    def __init__(self, until_ms: int = LAST_LONG) -> None:
+        self._until_ms = until_ms
+        self._waiting: list[Frame] = []
+        self._waiting_rows = 0
+        self._reduced_rows = 0
+        self._others = 0
+
+    def add(self, frame: Frame) -> None:
+        self._others += self._keep(frame)
+        if self._waiting_rows > 2 * self._reduced_rows + _FEW_ROWS:
+            self._reduce()
+
+    def finish(self) -> CommitRows:
+        self._reduce()
+        (frame,) = self._waiting or [_NOTHING]
+        fields = np.empty((kernels.COLUMNS, len(frame)), np.int64)
+        kernels.decode_commits(frame.body, frame.table, fields)
+        return CommitRows(
+            frame=frame,
+            fields=fields,
+            keys=_number_keys(frame, fields[kernels.KIND]),
+            until_ms=self._until_ms,
+            others=self._others,
+        )
+
+    def _keep(self, frame: Frame) -> int:
+        """Copy what still says something of a frame; returns how many rows are of other kinds."""
+        kept = np.empty(len(frame), np.uint8)
+        others = kernels.mark_telling(frame.body, frame.table, self._until_ms, _slots(3, len(frame)), kept)
+        if others < 0:
+            raise ValueError("a key or a value of the frame lies outside its buffer")
+        marked = kept.astype(bool)
+        lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, marked]
+        body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
+        table = np.empty((len(Column), lengths.shape[1]), np.int64)
+        used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
+        self._waiting.append(Frame(body=body[:used].copy(), header_body=_NOTHING.body, table=table))
+        self._waiting_rows += len(self._waiting[-1])
+        return int(others)
+
+    def _reduce(self) -> None:
+        whole = _joined(self._waiting)
+        self._waiting, self._waiting_rows = [], 0
+        self._keep(whole)
+        self._reduced_rows = self._waiting_rows
+
+
+def _joined(frames: list[Frame]) -> Frame:
+    """Put frames one behind the other."""
+    if not frames:
+        return _NOTHING
+    table = np.concatenate([frame.table for frame in frames], axis=1)
+    begins = np.cumsum([0, *(len(frame.body) for frame in frames[:-1])])
+    shift = np.repeat(begins, [len(frame) for frame in frames])
+    table[Column.KEY_START] += shift
+    table[Column.VALUE_START] += shift
+    return Frame(body=np.concatenate([frame.body for frame in frames]), header_body=_NOTHING.body, table=table)
+
+
+def _number_keys(frame: Frame, kinds: Longs) -> Longs:
+    """Number positions and groups; a position has the same number under both types of key."""
+    starts, lengths = frame.column(Column.KEY_START) + 2, frame.column(Column.KEY_LENGTH) - 2
+    alike = number_texts(frame.body, starts, lengths)  # a group may have been one of two protocols
+    found: Longs = np.unique(alike * (kernels.STREAMS + 1) + kinds, return_inverse=True)[1]
+    return found
+
+
+def number_texts(body: Bytes, starts: Longs, lengths: Longs) -> Longs:
+    """Number what is alike alike, from 0."""
+    numbers = np.empty(len(starts), np.int64)
+    slots = np.zeros(_slot_count(len(starts)), np.int64)
+    kernels.number_texts(body, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), slots, numbers)
+    return numbers
+
+
+def _slots(columns: int, rows: int) -> Longs:
+    return np.zeros((columns, _slot_count(rows)), np.int64)
+
+
+def _slot_count(rows: int) -> int:
+    """A power of two, more than half of which stays empty."""
+    return 1 << (2 * rows).bit_length()

@@ -1,0 +1,76 @@
+"""Where records of `__consumer_offsets` may be missing in the archive, so that a position is not known.
+
+Compaction takes a commit only when a later record has the same key. What else is missing may be anything, also the removal
+of a position; and a removal itself is taken some time after it was written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from archiver.archive.inventory import PartitionInventory
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import Reading
+from archiver.codec.frame import Longs
+from archiver.codec.selection import NO_TIMESTAMP
+
+# Brokers compact no record that is younger than an active segment's roll, nor within minutes: what was read sooner was whole.
+_UNCOMPACTED_MS: Final = 3_600_000
+_FIRST_BEFORE_ALL: Final = -1
+
+
+class Doubt(NamedTuple):
+    """Offsets first..last, of which some may be missing. `needs_later`: only records of keys that have a later record."""
+
+    first: int
+    last: int
+    needs_later: bool
+
+
+def doubts_of(inventory: PartitionInventory, delete_retention_ms: int) -> list[Doubt]:
+    """List what may be missing of a partition, by the names and the facts of its objects."""
+    found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
+    for reading in inventory.readable:
+        found += _doubts_within(reading, delete_retention_ms)
+    return sorted(found)
+
+
+def _doubts_within(reading: Reading, delete_retention_ms: int) -> Sequence[Doubt]:
+    facts = reading.segment.facts
+    if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
+        return [Doubt(reading.from_offset, reading.next - 1, needs_later=False)]
+    holes = [Doubt(hole.first_offset, hole.last_offset, needs_later=False) for hole in facts.holes]
+    missing = facts.next - facts.base - facts.records - sum(last - first + 1 for first, last, _ in holes)
+    put_at = reading.segment.put_at
+    if missing <= 0:
+        return holes
+    if put_at is None or facts.min_timestamp == NO_TIMESTAMP:
+        return [*holes, Doubt(facts.base, facts.next - 1, needs_later=False)]
+    age_ms = int(put_at.timestamp() * 1000) - facts.min_timestamp
+    if age_ms <= _UNCOMPACTED_MS:
+        return holes
+    return [*holes, Doubt(facts.base, facts.next - 1, needs_later=age_ms <= delete_retention_ms)]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """All doubts of a partition, to be asked about many positions at once."""
+
+    doubts: Sequence[Doubt]
+
+    def reach(self, until: Longs, has_later: npt.NDArray[np.bool_]) -> Longs:
+        """Return for each position the last offset below `until` at which a record of it may be missing; -1: nowhere."""
+        everything = self._reach(until, [one for one in self.doubts if not one.needs_later])
+        compacted = self._reach(until, [one for one in self.doubts if one.needs_later])
+        found: Longs = np.maximum(everything, np.where(has_later, compacted, _FIRST_BEFORE_ALL))
+        return found
+
+    def _reach(self, until: Longs, doubts: Sequence[Doubt]) -> Longs:
+        firsts = np.array([_FIRST_BEFORE_ALL, *(one.first for one in doubts)], np.int64)
+        lasts = np.maximum.accumulate(np.array([_FIRST_BEFORE_ALL, *(one.last for one in doubts)], np.int64))
+        place = np.searchsorted(firsts, until, side="left") - 1
+        found: Longs = np.minimum(lasts[np.maximum(place, 0)], until - 1)
+        return found

@@ -1,0 +1,144 @@
+"""A log of commits, reduced in frames of any size, tells the episodes that reading all of it one by one tells."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.codec.frame import Column, Frame
+from archiver.codec.selection import LAST_LONG
+from archiver.groups import commit_log
+from archiver.groups.commit_log import CommitLog
+from archiver.groups.episodes import Episodes, episodes_of
+from tests.support.offset_commits import Commit, PositionKey, decode_commit, decode_key
+
+Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def position_key(group: str, topic: str, partition: int, kind: int = 1) -> bytes:
+    return struct.pack(">h", kind) + text(group) + text(topic) + struct.pack(">i", partition)
+
+
+def commit_value(offset: int, metadata: str = "", epoch: int = -1) -> bytes:
+    return struct.pack(">hqi", 3, offset, epoch) + text(metadata) + struct.pack(">q", 1000 + offset)
+
+
+def frame_of(rows: Sequence[Row], first_offset: int) -> Frame:
+    body, table = bytearray(), np.zeros((len(Column), len(rows)), np.int64)
+    for place, (key, value, timestamp) in enumerate(rows):
+        table[Column.OFFSET, place], table[Column.TIMESTAMP, place] = first_offset + 3 * place, timestamp
+        for content, start, length in (
+            (key, Column.KEY_START, Column.KEY_LENGTH),
+            (value, Column.VALUE_START, Column.VALUE_LENGTH),
+        ):
+            table[start, place], table[length, place] = len(body), -1 if content is None else len(content)
+            body += content or b""
+    return Frame(body=np.frombuffer(bytes(body), np.uint8), header_body=np.empty(0, np.uint8), table=table)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An episode, as read one by one."""
+
+    key: PositionKey
+    commit: Commit
+    at_offset: int
+    at_ms: int
+    removed_at: int
+    removed_ms: int
+
+
+def one_by_one(rows: Sequence[Row], until_ms: int, *, later: bool) -> list[Told]:
+    """The oracle: with Python's dictionaries and the other decoder."""
+    standing: dict[PositionKey, Told] = {}
+    ended: list[Told] = []
+    for place, (key, value, timestamp) in enumerate(rows):
+        offset = 3 * place
+        decoded = None if key is None else decode_key(key)
+        if not isinstance(decoded, PositionKey) or (timestamp > until_ms) != later:
+            continue
+        if value is None:
+            before = standing.pop(decoded, None)
+            if before is not None:
+                ended.append(Told(decoded, before.commit, before.at_offset, before.at_ms, offset, timestamp))
+        else:
+            standing[decoded] = Told(decoded, decode_commit(value), offset, timestamp, -1, -1)
+    return sorted([*ended, *standing.values()], key=lambda one: one.at_offset)
+
+
+def told(found: Episodes) -> list[Told]:
+    return [
+        Told(
+            PositionKey(
+                found.group.texts[found.group.numbers[row]],
+                found.topic.texts[found.topic.numbers[row]],
+                int(found.partition[row]),
+            ),
+            Commit(
+                offset=int(found.offset[row]),
+                leader_epoch=int(found.leader_epoch[row]),
+                metadata=found.metadata.texts[found.metadata.numbers[row]],
+                commit_ms=int(found.commit_ms[row]),
+                topic_id=found.topic_id.texts[found.topic_id.numbers[row]],
+            ),
+            int(found.at_offset[row]),
+            int(found.at_ms[row]),
+            int(found.removed_at[row]),
+            int(found.removed_ms[row]),
+        )
+        for row in range(len(found))
+    ]
+
+
+KEYS = st.one_of(
+    st.builds(position_key, st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 1), st.sampled_from([0, 1])),
+    st.sampled_from([struct.pack(">h", 2) + text("a"), struct.pack(">h", 9) + b"share", None]),
+)
+VALUES = st.one_of(
+    st.none(), st.builds(commit_value, st.integers(0, 9), st.sampled_from(["", "m"]), st.integers(-1, 3))
+)
+ROWS = st.lists(st.tuples(KEYS, VALUES, st.integers(0, 20)), max_size=60)
+
+
+@given(
+    rows=ROWS,
+    cuts=st.lists(st.integers(0, 60)),
+    until_ms=st.sampled_from([LAST_LONG, 10]),
+    few=st.sampled_from([0, 1 << 16]),
+)
+def test_what_is_reduced_tells_the_same(rows: list[Row], cuts: list[int], until_ms: int, few: int) -> None:
+    log, ends = CommitLog(until_ms), [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_log, "_FEW_ROWS", few)
+        for start, end in zip([0, *ends], ends, strict=False):
+            log.add(frame_of(rows[start:end], 3 * start))
+        reduced = log.finish()
+    for later in (False, True):
+        assert told(episodes_of(reduced, later=later)) == one_by_one(rows, until_ms, later=later)
+    assert reduced.others == sum(key is None or key[1] == 9 for key, _, _ in rows)
+
+
+def test_a_name_that_kafka_cannot_write_harms_no_other() -> None:
+    log = CommitLog()
+    broken = position_key("a", "x", 0).replace(b"a", b"\xff")
+    rows: list[Row] = [(broken, commit_value(1), 5), (position_key("a", "x", 0), commit_value(2), 6)]
+    log.add(frame_of(rows, 0))
+    found = episodes_of(log.finish())
+    assert found.group.texts == ["\\xff", "a"]
+
+
+def test_a_commit_of_a_later_version_is_not_guessed_at() -> None:
+    log = CommitLog()
+    value = commit_value(7)
+    log.add(frame_of([(position_key("a", "x", 0), b"\0\5" + value[2:], 5), (position_key("b", "x", 0), value, 6)], 0))
+    found = episodes_of(log.finish())
+    assert found.is_readable.tolist() == [False, True]
