@@ -1,6 +1,7 @@
 """Where consumer groups stand: kept, told as of a time.
 
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
+- archived_position: where a group stood in a partition of one life of a topic, by the archive alone
 - commit_log: what one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something
 - doubts: where records of `__consumer_offsets` may be missing in the archive, so that a position is not known
 - episodes: episodes: a position from its first commit until it is removed, told by the last commit of that time

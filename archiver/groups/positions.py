@@ -10,7 +10,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.episodes import NO_ROW, Episodes, episodes_of
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, CommitSpan, Root, lives_of
 
@@ -26,32 +26,6 @@ Flags = npt.NDArray[np.bool_]
 
 # Brokers hear of a deletion one after the other: commits of so short a time behind it were under way.
 _UNDER_WAY_MS: Final = 60_000
-
-
-class State(StrEnum):
-    """What is known of a position."""
-
-    SET = "set"
-    TOPIC_DELETED = "topic deleted"  # removed with its topic: this is where the group stood then
-    REMOVED = "removed"  # expired, or the group was deleted
-    UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
-    AMBIGUOUS = "ambiguous"  # it may be of one life of its topic or of another
-
-
-class ArchivedPosition(NamedTuple):
-    """Where a group stood in a partition of one life of a topic. Without a commit that is known, `offset` is -1."""
-
-    group: str
-    topic: str
-    life: int  # NOT_ARCHIVED: the archive does not have that topic, or AMBIGUOUS
-    partition: int
-    state: State
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int  # by the clock of the broker
-    at_offset: int  # of the record in `__consumer_offsets`
-    removed_ms: int  # NO_ROW: it was not
 
 
 class _Told(NamedTuple):
@@ -211,6 +185,7 @@ def _position(episodes: Episodes, place: int, life: int, state: State) -> Archiv
         commit_ms=int(episodes.commit_ms[place]),
         at_offset=int(episodes.at_offset[place]),
         removed_ms=int(episodes.removed_ms[place]),
+        at_ms=int(episodes.at_ms[place]),
     )
 
 

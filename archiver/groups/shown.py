@@ -17,15 +17,14 @@ from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_top
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.archived_log import ArchivedLog, read_log
+from archiver.groups.archived_position import ArchivedPosition, Source, State
 from archiver.groups.episodes import NO_ROW
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root, roots_of
-from archiver.groups.positions import ArchivedPosition, PositionsAsOf, State
+from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import Snapshot, read_snapshot
 from archiver.process.workers import side_by_side
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-LOG: Final = "log"
-SNAPSHOT: Final = "snapshot"
 _READS_AT_ONCE: Final = 2
 ReportProblem = Callable[[str], None]
 
@@ -75,8 +74,12 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     by_log = {_place(one): one for one in PositionsAsOf(logs, roots) if wanted.wants(one)}
     by_snapshot = {_place(one): one for one in _positions_of(snapshot, roots) if wanted.wants(one)}
     held = {
-        **{place: (one, LOG) for place, one in by_log.items()},
-        **{place: (one, SNAPSHOT) for place, one in by_snapshot.items() if _holds(one, snapshot_ms, by_log.get(place))},
+        **{place: (one, Source.LOG) for place, one in by_log.items()},
+        **{
+            place: (one, Source.SNAPSHOT)
+            for place, one in by_snapshot.items()
+            if _holds(one, snapshot_ms, by_log.get(place))
+        },
     }
     ends = _Ends(archive, facts, {place[1] for place in held}, use)
     return ShownGroups(
@@ -143,6 +146,8 @@ def _positions_of(snapshot: Snapshot | None, roots: Mapping[str, Sequence[Root]]
                     commit_ms=-1,
                     at_offset=NO_ROW,
                     removed_ms=NO_ROW,
+                    at_ms=snapshot.time_ms if snapshot is not None else 0,
+                    source=Source.SNAPSHOT,
                 )
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import Doubt, Doubts
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root
-from archiver.groups.positions import ArchivedPosition, PositionsAsOf, State
+from archiver.groups.positions import PositionsAsOf
 from tests.support.offset_commits import spell_topic_id
 from tests.unit.groups.test_episodes import Row, commit_value, frame_of, position_key
 

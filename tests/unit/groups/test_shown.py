@@ -11,9 +11,9 @@ from archiver.archive.topics import record_cluster, record_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, UsageError
+from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.episodes import NO_ROW
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.positions import ArchivedPosition, State
 from archiver.groups.shown import PositionFilter, ShownGroups, _holds, show_groups
 from tests.support.memory_store import MemoryStore
 

@@ -1,0 +1,48 @@
+"""Where a group stood in a partition of one life of a topic, by the archive alone."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+UNKNOWN_MS: Final = -1
+
+
+class State(StrEnum):
+    """What is known of a position."""
+
+    SET = "set"
+    TOPIC_DELETED = "topic deleted"  # removed with its topic: this is where the group stood then
+    REMOVED = "removed"  # expired, or the group was deleted
+    UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
+    AMBIGUOUS = "ambiguous"  # it may be of one life of its topic or of another
+
+
+class Source(StrEnum):
+    """What a position was read from."""
+
+    LOG = "log"
+    FOLD = "fold"
+    SNAPSHOT = "snapshot"
+
+
+class ArchivedPosition(NamedTuple):
+    """Without a commit that is known, `offset` is -1."""
+
+    group: str
+    topic: str
+    life: int  # without a parent; NOT_ARCHIVED: the archive does not have that topic, or AMBIGUOUS
+    partition: int
+    state: State
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int  # by the clock of the broker
+    at_offset: int  # of the record in `__consumer_offsets`
+    removed_ms: int  # NO_ROW: it was not
+    at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
+    source: Source = Source.LOG
+    known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a group is to be set to it: it stood there, or stood there when its topic was deleted."""
+        return self.state in {State.SET, State.TOPIC_DELETED} and self.offset >= 0
