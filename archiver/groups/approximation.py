@@ -13,7 +13,6 @@ import numpy as np
 from archiver.codec.frame import Longs
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtLog:
     """Which source each batch of a partition is of. Batches follow each other without a gap, and have a record for each offset."""

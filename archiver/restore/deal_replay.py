@@ -84,9 +84,7 @@ def _replay(task: ReplayTask) -> Replay:
             f" planned, and the restore has dealt {then}: the archive has changed since. Bring it back to what it was, or"
             " restore under another name with --rename and another --id"
         )
-    return Replay(
-        target_topic=task.target_topic, partition=task.partition, dealt=narrow(dealt), below=_narrow(below)
-    )
+    return Replay(target_topic=task.target_topic, partition=task.partition, dealt=narrow(dealt), below=_narrow(below))
 
 
 def count_dealt(frames: Iterator[Frame], targets: int, source: int, offsets: Longs) -> tuple[Longs, Longs]:

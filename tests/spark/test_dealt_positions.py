@@ -44,9 +44,7 @@ def test_a_consumer_misses_nothing_and_reads_again_what_was_told(
         written = fill(broker, topic, [120, 80, 150], seed)
         site.back_up(broker.bootstrap, topic, records=30)
         patch.setattr(archiver.spark.repartition, "run_on_spark", run_at_once)
-        site.restore(
-            broker.bootstrap, rename=[f"{topic}={target}"], restore_id="mine", repartition=5, batch_bytes=500
-        )
+        site.restore(broker.bootstrap, rename=[f"{topic}={target}"], restore_id="mine", repartition=5, batch_bytes=500)
         dealt = dealt_topic(site, broker.bootstrap, target, "mine", request, COMMITTED)
         (found,) = approximate_positions(spark_avro.sparkContext, [dealt])
     assert (found.error, found.refused) == ("", ())

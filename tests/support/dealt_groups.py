@@ -70,7 +70,9 @@ def read_on(bootstrap: str, topic: str, group: str, offsets: Sequence[int]) -> C
                 ended.add(message.partition())
                 continue
             headers = dict(message.headers() or [])
-            source, _, at = str(bytes(headers["at"] or b"").decode()).partition("/")
+            told = headers["at"]
+            assert isinstance(told, bytes)
+            source, _, at = told.partition(b"/")
             found[int(source), int(at)] += 1
     finally:
         consumer.close()

@@ -23,7 +23,7 @@ class Case:
 
     def records(self) -> list[tuple[int, int, int]]:
         """Every record as (offset, source, its number in the source), one by one."""
-        numbers, found = [0] * SOURCES, []
+        numbers, found = [0] * SOURCES, list[tuple[int, int, int]]()
         for source, size in self.batches:
             for _ in range(size):
                 found.append((self.start + len(found), source, numbers[source]))

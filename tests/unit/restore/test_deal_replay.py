@@ -2,10 +2,9 @@
 
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
-import numpy as np
 
 from archiver.restore.deal_replay import count_dealt
 from tests.support.dealt_records import brute_force

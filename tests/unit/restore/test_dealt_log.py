@@ -20,7 +20,7 @@ class Head(NamedTuple):
     base: int
     last: int
     producer_id: int
-    count: int
+    records: int
 
 
 def head(base: int, last: int, producer_id: int = IDS[0], count: int | None = None) -> Head:
