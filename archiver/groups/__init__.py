@@ -1,5 +1,6 @@
 """Where consumer groups stand: kept, told as of a time.
 
+- approximation: where groups go on in a partition into which several sources were dealt: at the lowest record that they had not read of any source
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
 - archived_position: where a group stood in a partition of one life of a topic, by the archive alone
 - commit_log: what one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something
