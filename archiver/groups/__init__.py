@@ -1,4 +1,4 @@
-"""Where consumer groups stand: kept, told as of a time.
+"""Where consumer groups stand: kept, told as of a time, translated.
 
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
 - archived_position: where a group stood in a partition of one life of a topic, by the archive alone
@@ -11,4 +11,5 @@
 - positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it
 - shown: where groups stand, with what there is of each topic: what `archiver groups show` tells
 - snapshots: snapshots of where consumer groups stood, as facts: the newest as of a time
+- translation: where a group is to stand on the target: its position in a source partition, translated through the map of a restore
 """

@@ -23,8 +23,8 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicPartition
 from archiver.restore.claims import PartitionClaim
 from archiver.restore.noted_plan import last_object
-from archiver.restore.noted_targets import NotedTarget, list_targets, or_reason, read_noted_targets
 from archiver.restore.source_lives import SourceLives, SourcePartition
+from archiver.restore.target_notes import NotedTarget, list_targets, or_reason, read_noted_targets
 
 _AGAIN: Final = "run that restore again until it is whole"
 
