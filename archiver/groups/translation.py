@@ -68,6 +68,7 @@ class Fork:
     offset: int
     seen_ms: int | None  # when a backup found it; None: not noted
     child_epoch: int = _UNKNOWN  # leader epoch of the child's first object
+    child_first: int = _LARGEST  # the first record there
     parent_epoch: int = _UNKNOWN  # that of the parent's last object
     parent_next: int | None = None  # the end of what is archived of the parent; None: not known
 
@@ -226,7 +227,7 @@ def _on_restored_log(commits: _Commits, restored: RestoredPartition) -> tuple[Lo
         if fork.life <= restored.held_life:
             is_other = passed < number
         else:  # a log that was not restored: what is not surely of a restored one may be of that
-            is_other = (passed >= number) | ~_surely_before(commits, fork)
+            is_other = (passed >= number) | ~_surely_before(commits, restored.forks[number - 1 :])
         is_cut = is_other & (sources > fork.offset)
         sources[is_cut] = branches[is_cut] = fork.offset
     return sources, branches
@@ -246,14 +247,27 @@ def _surely_behind(commits: _Commits, fork: Fork) -> Truths:
     if fork.epochs_tell:
         found |= commits.epochs >= fork.child_epoch
     if fork.parent_next is not None and fork.seen_ms is not None:
-        is_untold = (commits.epochs < 0) if fork.epochs_tell else ~_surely_before(commits, fork)
+        is_untold = (commits.epochs < 0) if fork.epochs_tell else ~_in_earlier_epoch(commits, fork)
         is_late = commits.at_ms > min(fork.seen_ms + _CLOCKS_DIFFER_MS, _LARGEST)
         found |= is_untold & is_late & (commits.offsets > fork.parent_next)
     return found
 
 
-def _surely_before(commits: _Commits, fork: Fork) -> Truths:
-    """Tell which commits are of the parent, or of what both logs have: those in an epoch that ended before the child began."""
+def _surely_before(commits: _Commits, forks: Sequence[Fork]) -> Truths:
+    """Tell which commits are of the parent of the first of some forks.
+
+    Who has read no record of a later log yet, only what is skipped there, commits the parent's epoch, too.
+    """
+    first = forks[0].child_first
+    for later in forks[1:]:
+        if later.offset <= first:  # the log behind that fork does not have that record
+            first = max(first, later.child_first)
+    found: Truths = _in_earlier_epoch(commits, forks[0]) & (commits.offsets > first)
+    return found
+
+
+def _in_earlier_epoch(commits: _Commits, fork: Fork) -> Truths:
+    """Tell which commits are in an epoch that ended before the child began."""
     most = fork.parent_epoch if fork.epochs_tell else fork.parent_epoch - 1
     found: Truths = (commits.epochs >= 0) & (commits.epochs <= most)
     return found

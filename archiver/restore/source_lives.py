@@ -8,6 +8,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import Life, TopicFact, list_newest_topic_facts, read_topic_facts
+from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
 from archiver.groups.translation import Fork
@@ -84,6 +85,7 @@ class SourceLives:
             offset=branch.offset,
             seen_ms=branch.seen_ms,
             child_epoch=_epoch_of(behind, 0),
+            child_first=behind.readable[0].segment.facts.first if behind.readable else LAST_LONG,
             parent_epoch=max(branch.leader_epoch, _epoch_of(before, -1)),
             parent_next=None if is_damaged else max(start, _end_of(before)),
         )

@@ -152,7 +152,7 @@ def test_a_million_take_seconds() -> None:
 
 
 def fork(**told: Any) -> Fork:  # noqa: ANN401 - of any member
-    plain = Fork(life=1, offset=95, seen_ms=SEEN_MS, child_epoch=4, parent_epoch=3, parent_next=100)
+    plain = Fork(life=1, offset=95, seen_ms=SEEN_MS, child_epoch=4, child_first=95, parent_epoch=3, parent_next=100)
     return replace(plain, **told)
 
 
@@ -201,6 +201,9 @@ def test_above_a_branch_when_the_child_was_restored(
         (committed(103, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
         (committed(97, 3), {"child_epoch": 3}, (95, [EXACT, BRANCH])),
         (committed(97, 2), {"child_epoch": 3}, (97, [EXACT])),
+        # A reader of the child that has met no record there yet, only what is skipped, has the parent's epoch.
+        (committed(97, 3), {"child_first": 97}, (95, [EXACT, BRANCH])),
+        (committed(97, 3), {"child_first": 96}, (97, [EXACT])),
     ],
 )
 def test_above_a_branch_when_the_parent_was_restored(
@@ -213,9 +216,9 @@ def test_above_a_branch_when_the_parent_was_restored(
 
 def test_several_branches_one_after_the_other() -> None:
     forks = (
-        fork(offset=50, parent_next=60, child_epoch=2, parent_epoch=1),
-        fork(life=2, offset=40, parent_next=70, child_epoch=4, parent_epoch=3),
-        fork(life=5, offset=80, parent_next=90, child_epoch=6, parent_epoch=5),
+        fork(offset=50, child_first=50, parent_next=60, child_epoch=2, parent_epoch=1),
+        fork(life=2, offset=40, child_first=40, parent_next=70, child_epoch=4, parent_epoch=3),
+        fork(life=5, offset=80, child_first=80, parent_next=90, child_epoch=6, parent_epoch=5),
     )
     newest = restored(range(100), forks=forks, life=5, held_life=5)
     assert [translate(committed(55, epoch), newest).offset for epoch in (1, 2, 3, 4, 6)] == [40, 40, 40, 55, 55]
@@ -275,6 +278,7 @@ def forks_of(rng: random.Random, lives: Sequence[Log]) -> tuple[Fork, ...]:
             child_epoch=epochs(child)[rng.randint(0, len(epochs(child)) - 1) if rng.random() < 0.2 else 0]
             if epochs(child)
             else -1,
+            child_first=min((o for o in child.records if child.branch <= o < child.archived), default=2**63 - 1),
             parent_epoch=max(epochs(parent), default=-1),
             parent_next=parent.archived,
         )
@@ -339,17 +343,20 @@ def check_commit(
     assert found.offset == wanted or found.offset in safe
     is_told = any(one.kind is Kind.BRANCH for one in found.remarks)
     assert is_told or found.offset == wanted
-    if has_evidence(epoch, life, held, [one for one in partition.forks if one.offset < offset] and partition.forks):
+    if has_evidence(committed(offset, epoch), life, held, partition.forks):
         assert found.offset == wanted, (offset, epoch, life, held)
     return kinds_of(found, offset, log, is_exact=found.offset == wanted)
 
 
-def has_evidence(epoch: int, life: int, held: int, forks: Sequence[Fork]) -> bool:
+def has_evidence(commit: ArchivedPosition, life: int, held: int, forks: Sequence[Fork]) -> bool:
     """Whether epochs must decide: those that the archive has, and that its objects tell."""
+    epoch, offset = commit.leader_epoch, commit.offset
     for number, fork in enumerate(forks, start=1):
         is_child = fork.child_epoch >= 0 and epoch >= fork.child_epoch
-        is_parent = 0 <= epoch <= fork.parent_epoch < fork.child_epoch
-        if not (is_child if number <= min(life, held) else is_parent if number > max(life, held) else True):
+        firsts = [one.child_first for one in forks[number - 1 :]]
+        is_parent = 0 <= epoch <= fork.parent_epoch < fork.child_epoch and offset > max(firsts)
+        is_told = is_child if number <= min(life, held) else is_parent if number > max(life, held) else True
+        if not is_told and any(one.offset < offset for one in forks):
             return False
     return True
 
