@@ -1,9 +1,10 @@
 """`archiver groups translate`: its options, its run, and its two printers."""
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
@@ -15,6 +16,8 @@ from archiver.process.text import spell_count, spell_table
 if TYPE_CHECKING:
     from archiver.groups.translation import Remark, TranslatedPosition
     from archiver.restore.group_restore import GroupPlan, PlannedGroup
+
+_MOST_REASONS: Final = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,13 +66,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_problems(plan: "GroupPlan") -> Iterator[str]:
-    """Say what should be set and cannot be, in a few lines."""
-    counts: dict[str, int] = {}
-    for one in plan.open:
-        counts[str(one.reason)] = counts.get(str(one.reason), 0) + 1
-    for reason, count in counts.items():
-        yield f"{spell_count(count, 'position')} cannot be translated: {reason}"
-    if "unknown" in counts:
+    """Say what should be set and cannot be, and why: a line for each reason."""
+    counts = Counter(one.told or str(one.reason) for one in plan.open)
+    for why, count in counts.most_common(_MOST_REASONS):
+        yield f"{spell_count(count, 'position')} cannot be translated: {why}"
+    yield from left_out_lines(len(counts) - _MOST_REASONS, "reason")
+    if any(str(one.reason) == "unknown" for one in plan.open):
         known = plan.known_from_ms
         yield (
             "there is no later time as of which these are known"

@@ -46,7 +46,7 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTopics:
-    """All topics of one restore. `unreadable`: targets of which not even the source is known, and why."""
+    """Topics of one restore. `unreadable`: targets of which not even the source is known, and why."""
 
     restore_id: str
     cluster_id: str
@@ -57,7 +57,7 @@ class RestoredTopics:
 async def find_restored_topics(
     archive: Archive, client: KafkaClient, restore_id: str, wanted: Collection[TopicPartition], use: IndexUse
 ) -> RestoredTopics:
-    """Find what a restore has brought back. `wanted`: the source partitions whose maps are read.
+    """Find what a restore has brought back of some source partitions: those of their topics, and the maps of `wanted`.
 
     Raises UsageError for a restore that is not known.
     """
@@ -67,7 +67,12 @@ async def find_restored_topics(
     noted = read_noted_targets(
         archive, restore_id, cluster_id, names, {name: one.topic_id for name, one in found.items()}
     )
-    targets = [replace(one, problem=str(denied[one.topic])) if one.topic in denied else one for one in noted.targets]
+    sources = {source for source, _ in wanted}
+    targets = [
+        replace(one, problem=str(denied[one.topic])) if one.topic in denied else one
+        for one in noted.targets
+        if one.plan.source in sources
+    ]
     numbers = _wanted_of(targets, wanted)
     asked = {(target, number) for target, some in numbers.items() for number in some if target in found}
     reader = _Reader(
