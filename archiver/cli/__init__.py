@@ -2,10 +2,12 @@
 
 - backup: `archiver backup`
 - cat: `archiver cat`
+- chosen_positions: options that choose positions of consumer groups: as of when, of which groups, in which topics
 - commands: the table of commands: for each its module and its summary
 - config: `archiver config`
 - demo: `archiver demo`
-- groups: `archiver groups show`: its options, its run, and its two printers
+- groups: `archiver groups`: its commands; and of `show` the run, and the two printers
+- groups_translate: `archiver groups translate`: its options, its run, and its two printers
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code

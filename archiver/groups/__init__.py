@@ -1,4 +1,4 @@
-"""Where consumer groups stand: kept, told as of a time.
+"""Where consumer groups stand: kept, told as of a time, translated.
 
 - approximation: where groups go on in a partition into which several sources were dealt: at the lowest record that they had not read of any source
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
@@ -12,4 +12,5 @@
 - positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it
 - shown: where groups stand, with what there is of each topic: what `archiver groups show` tells
 - snapshots: snapshots of where consumer groups stood, as facts: the newest as of a time
+- translation: where a group is to stand on the target: its position in a source partition, translated through the map of a restore
 """

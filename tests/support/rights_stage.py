@@ -39,6 +39,7 @@ OFFSETS: Final = "__consumer_offsets"
 _CLUSTER: Final = "kafka-cluster"
 _SPARK_S: Final = 90.0
 _ON_TARGETS: Final = {
+    Right.DESCRIBE: Op.DESCRIBE,
     Right.CREATE: Op.CREATE,
     Right.READ: Op.READ,
     Right.WRITE: Op.WRITE,
@@ -125,6 +126,11 @@ class RightsStage:
             create_topic(self._broker.bootstrap, target_of(case), 2, {**KEEP_ALL, **case.command.standing})
             produce_values(self._broker.bootstrap, target_of(case), [b"theirs"])
             self._commit(target_of(case))
+        if case.command.kind is Kind.TRANSLATION:
+            renamed = ["--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", "--id", target_of(case)]
+            anybody = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
+            prepared = str(self._site.folder / "prepared.yaml")
+            assert _run(["restore", "-c", prepared, "--target", anybody, *renamed]).exit_code == 0
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
 
     def _acl(self, case: Case, right: Right) -> tuple[ResourceType, str, Op]:
@@ -154,6 +160,9 @@ class RightsStage:
     def _arguments(self, case: Case) -> list[str]:
         config = self._write("archive.yaml", self._config(prefix_of(case), case.command.backup, case.command.storage))
         verbose = ["-c", config, "--verbose"]
+        if case.command.kind is Kind.TRANSLATION:
+            target = self._write("target.yaml", {"kafka": self._kafka})
+            return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json"]
         if case.command.kind is not Kind.RESTORE:
             return [*verbose, *([] if case.command.typed[0] == "cat" else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
@@ -234,6 +243,9 @@ class RightsStage:
         elif command.typed[0] in {"ls", "verify"}:
             told = json.loads(done.out)
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
+        elif command.kind is Kind.TRANSLATION:
+            (group,) = json.loads(done.out)["groups"]
+            assert [(row["target_topic"], row["offset"]) for row in group["positions"]] == [(target_of(case), 1)]
         elif command.typed[0] == "groups":
             assert [(row["group"], row["offset"]) for row in json.loads(done.out)["positions"]] == [(GROUP, 1)]
         elif command.typed[0] == "inspect":

@@ -23,6 +23,7 @@ class Right(Enum):
     DESCRIBE_GROUPS = "Describe on the groups"
     READ_GROUP = "Read on the archive's group"
     DESCRIBE_GROUP = "Describe on the archive's group"
+    DESCRIBE = "Describe on the targets"
     CREATE = "Create on the targets"
     READ = "Read on the targets"
     WRITE = "Write on the targets"
@@ -72,11 +73,12 @@ class Kind(Enum):
     BACKUP = "fills an archive of its own"
     SERVICE = "fills one until it is stopped"
     RESTORE = "fills a topic of its own"
+    TRANSLATION = "asks for a topic that was restored before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A row. `typed` may have {object}; that of a restore comes with its topic and target."""
+    """A row. `typed` may have {object}; that of a restore, or for one, comes with its topic and target."""
 
     name: str
     typed: tuple[str, ...]
@@ -167,6 +169,13 @@ COMMANDS: Final = (
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
+    Command(
+        name="`groups translate`",
+        typed=("groups", "translate"),
+        kind=Kind.TRANSLATION,
+        needs={Right.DESCRIBE: on_target("Describe", 3), **READING},
+        is_brief=True,
+    ),
     Command(name="`inspect`", typed=("inspect", "{object}"), needs={Right.GET: GET}, is_brief=True),
     Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),

@@ -1,0 +1,37 @@
+"""Options that choose positions of consumer groups: as of when, of which groups, in which topics."""
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from archiver.errors import UsageError
+
+if TYPE_CHECKING:
+    from archiver.groups.shown import PositionFilter
+
+
+def add_chosen_positions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--as-of", metavar="TIME", help="as of then (2026-11-20T14:00:00Z); default: the newest that is archived"
+    )
+    parser.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
+    parser.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
+
+
+def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
+    from archiver.codec.selection import LAST_LONG
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.groups.shown import PositionFilter
+
+    return PositionFilter(
+        as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
+        groups=_pattern("--groups", options.groups),
+        topics=_pattern("--topics", options.topics),
+    )
+
+
+def _pattern(option: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
