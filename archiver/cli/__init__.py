@@ -5,7 +5,9 @@
 - commands: the table of commands: for each its module and its summary
 - config: `archiver config`
 - demo: `archiver demo`
-- groups: `archiver groups show`: its options, its run, and its two printers
+- groups: `archiver groups`: its commands; and of `show` the options, the run, and the two printers
+- groups_applied: the two printers of what came of setting groups, or of setting them back
+- groups_rollback: `archiver groups rollback`
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code

@@ -1,14 +1,14 @@
-"""`archiver groups show`: its options, its run, and its two printers."""
+"""`archiver groups`: its commands; and of `show` the options, the run, and the two printers."""
 
 import argparse
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
+from archiver.cli import groups_rollback
+from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of, pattern
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_table
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
     show.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
+    groups_rollback.add_options(
+        parser_of(ways, "rollback", "set groups of a target back to where they stood before they were set")
+    )
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -38,8 +41,8 @@ def run_show(options: argparse.Namespace) -> int:
     storage = archive_config(options).storage
     wanted = PositionFilter(
         as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
-        groups=_pattern("--groups", options.groups),
-        topics=_pattern("--topics", options.topics),
+        groups=pattern("--groups", options.groups),
+        topics=pattern("--topics", options.topics),
     )
     problems: list[str] = []
     found = show_groups(open_archive(storage), wanted, storage.index, problems.append)
@@ -50,13 +53,6 @@ def run_show(options: argparse.Namespace) -> int:
     for problem in problems:
         complain(problem)
     return NotWholeError.exit_code if problems else 0
-
-
-def _pattern(option: str, text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 
 
 def groups_row(found: "ShownGroups", problems: list[str]) -> dict[str, Any]:

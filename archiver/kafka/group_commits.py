@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import Code, broker_error, code_text
+from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.group_coordinators import coordinator_of
 from archiver.kafka.group_positions import Positions
 from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
@@ -25,21 +26,26 @@ _HAS_MEMBERS: Final = frozenset({
 })  # fmt: skip
 
 
-_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE})
-
-
 class GroupActiveError(KafkaError):
     """A group has members: what it has committed is theirs, and nothing was changed."""
 
 
 async def commit_positions(client: KafkaClient, group: str, positions: Positions) -> None:
-    """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing."""
-    _refuse(group, await _ask_coordinator(client, group, OffsetCommitCall(group, positions)), "set")
+    """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing.
+
+    After KafkaTemporaryError nobody knows whether they are set. The request is not repeated here: a consumer may have run
+    on meanwhile, so the caller must first read where the group stands.
+    """
+    node_id = await coordinator_of(client, group)
+    _refuse(group, await client.send(node_id, OffsetCommitCall(group, positions)), "set")
 
 
 async def delete_positions(client: KafkaClient, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Take positions of one group away. A group that is not there has none. Raises GroupActiveError."""
-    codes = await _ask_coordinator(client, group, OffsetDeleteCall(group, partitions))
+    """Take positions of one group away. A group that is not there has none. Raises as `commit_positions`.
+
+    Brokers also do it where a group has members, if none of these has subscribed to the topic.
+    """
+    codes = await client.send(await coordinator_of(client, group), OffsetDeleteCall(group, partitions))
     _refuse(group, {key: code for key, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}, "deleted")
 
 
@@ -58,57 +64,13 @@ def _refuse(group: str, codes: Codes, done: str) -> None:
             )
 
 
-async def _ask_coordinator(client: KafkaClient, group: str, call: Call[Codes]) -> Codes:
-    """Ask the group's coordinator; where that moves, again."""
-
-    async def once() -> Codes:
-        codes = await client.send(await _coordinator(client, group), call)
-        moved = _MOVED.intersection(codes.values())
-        if moved:
-            raise KafkaTemporaryError(f"the coordinator of group {group} moves: {code_text(min(moved))}")
-        return codes
-
-    return await client.persist(once)
-
-
-async def _coordinator(client: KafkaClient, group: str) -> int:
-    """Return the node that coordinates a group. Brokers make the topic of all positions when they are first asked for it."""
-    code, node_id = await client.send_any(FindCoordinatorCall(group))
-    if code:
-        raise broker_error(
-            code, f"the coordinator of group {group} could not be found", right=f"Describe on group {group}"
-        )
-    return node_id
-
-
-class FindCoordinatorCall(Call[tuple[int, int]]):
-    """(error code, node). v3 is what every supported broker has."""
-
-    api_key = 10
-    lowest = highest = 3
-    flexible_from = 3
-
-    def __init__(self, group: str) -> None:
-        self._group = group
-
-    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
-        out.text(self._group)
-        out.int8(0)  # a group, not a transaction
-        out.tags()
-
-    def read(self, answer: AnswerReader, version: int) -> tuple[int, int]:  # noqa: ARG002 one version
-        self.throttle_ms = answer.int32()
-        code = answer.int16()
-        answer.text()  # what the code means
-        return code, answer.int32()
-
-
 class OffsetCommitCall(Call[Codes]):
     """An error code for each position. v8 is what every supported broker has."""
 
     api_key = 8
     lowest = highest = 8
     flexible_from = 8
+    when_sent = "positions.sent"
 
     def __init__(self, group: str, positions: Positions) -> None:
         self._group = group
@@ -145,6 +107,7 @@ class OffsetDeleteCall(Call[Codes]):
     api_key = 47
     lowest = highest = 0
     flexible_from = 1
+    when_sent = "deletion.sent"
 
     def __init__(self, group: str, partitions: Collection[TopicPartition]) -> None:
         self._group = group
