@@ -88,7 +88,7 @@ def _offset(position: "GroupPosition | None") -> str:
 
 def _warnings(report: "ApplicationReport") -> Iterator[str]:
     yield "consumers that were given their partitions (assign) are in no group that brokers know: stop them yourself"
-    told = "7d by default; these brokers do not tell theirs"
+    told = "1w by default; these brokers do not tell theirs"
     if report.expiry_ms is not None:
         told = spell_exact_duration(report.expiry_ms)
     yield f"brokers forget the positions of a group that nobody joins in time (offsets.retention.minutes: {told})"

@@ -125,7 +125,7 @@ def topic_name(text: str) -> str:
 def pattern(option: str, text: str) -> re.Pattern[str]:
     """Parse the value of an option that is a regular expression."""
     try:
-        return re.compile(text)
+        return re.compile(text, re.DOTALL)  # names of groups may have line breaks
     except re.error as error:
         raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 

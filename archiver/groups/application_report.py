@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from archiver.errors import ArchiverError, NotWholeError
 from archiver.groups.application_decisions import Decision, Outcome, is_same
@@ -10,8 +9,6 @@ from archiver.groups.position_moves import Moved
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_commits import GroupActiveError
 from archiver.kafka.group_positions import GroupPosition, Positions
-
-DEFAULT_EXPIRY_MS: Final = 7 * 86_400_000  # Kafka's offsets.retention.minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

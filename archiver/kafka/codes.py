@@ -117,6 +117,7 @@ _NEXT_STEP = {
     Code.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
     Code.GROUP_AUTHORIZATION_FAILED: "grant this user the operation on the group",
     Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
+    Code.INVALID_GROUP_ID: "Kafka deletes no positions of a group without a name, they expire",
     Code.INVALID_COMMIT_OFFSET_SIZE: "raise max.message.bytes of topic __consumer_offsets",
     Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
     Code.INVALID_REPLICATION_FACTOR: "fewer brokers are up than it needs; bring them back, or give --replication-factor",

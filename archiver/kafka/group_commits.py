@@ -1,6 +1,6 @@
 """Sets and deletes positions of consumer groups, as an administrator does: only where nobody is a member."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from archiver.errors import KafkaError
@@ -15,6 +15,8 @@ Codes = Mapping[TopicPartition, int]
 
 # No member: a broker takes it only for a group that has none, whichever protocol the group uses.
 _NO_GENERATION: Final = -1
+_BATCH_BYTES: Final = 1_000_000  # below message.max.bytes by default, 1,048,588
+_RECORD_BYTES: Final = 72  # of a commit, without its texts: 43 under value v3, and 16 more for a topic id
 _HAS_MEMBERS: Final = frozenset({
     Code.UNKNOWN_MEMBER_ID,
     Code.ILLEGAL_GENERATION,
@@ -33,11 +35,28 @@ class GroupActiveError(KafkaError):
 async def commit_positions(client: KafkaClient, group: str, positions: Positions) -> None:
     """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing.
 
-    After KafkaTemporaryError nobody knows whether they are set. The request is not repeated here: a consumer may have run
-    on meanwhile, so the caller must first read where the group stands.
+    Only where they would not fit into a batch of `__consumer_offsets`, they take several requests, each of which is refused
+    so. After KafkaTemporaryError nobody knows whether they are set. No request is repeated here: a consumer may have run on
+    meanwhile, so the caller must first read where the group stands.
     """
     node_id = await coordinator_of(client, group)
-    _refuse(group, await client.send(node_id, OffsetCommitCall(group, positions)), "set")
+    for some in _batches(group, positions):
+        _refuse(group, await client.send(node_id, OffsetCommitCall(group, some)), "set")
+
+
+def _batches(group: str, positions: Positions) -> Iterator[Positions]:
+    """Split positions so that their records fit into a batch of the offsets topic, which has the brokers' default size."""
+    batch: Positions = {}
+    size = 0
+    for place, position in sorted(positions.items()):
+        record_bytes = _RECORD_BYTES + sum(len(text.encode()) for text in (group, place[0], position.metadata))
+        if batch and size + record_bytes > _BATCH_BYTES:
+            yield batch
+            batch, size = {}, 0
+        batch[place] = position
+        size += record_bytes
+    if batch:
+        yield batch
 
 
 async def delete_positions(client: KafkaClient, group: str, partitions: Collection[TopicPartition]) -> None:
