@@ -39,8 +39,11 @@ class GroupReport:
 
     @property
     def exit_code(self) -> int:
-        is_done = not self.refusal and all(one.outcome.is_done for one in self.positions)
-        return max(0 if is_done else NotWholeError.exit_code, 0 if self.error is None else self.error.exit_code)
+        outcomes = {one.outcome for one in self.positions}
+        if self.error is not None:
+            outcomes.discard(Outcome.NOT_SET)
+        is_left = bool(self.refusal) or not all(one.is_done for one in outcomes)
+        return max(NotWholeError.exit_code if is_left else 0, 0 if self.error is None else self.error.exit_code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

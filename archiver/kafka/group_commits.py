@@ -41,7 +41,8 @@ async def commit_positions(client: KafkaClient, group: str, positions: Positions
     """
     node_id = await coordinator_of(client, group)
     for some in _batches(group, positions):
-        _refuse(group, await client.send(node_id, OffsetCommitCall(group, some)), "set")
+        codes = await client.send(node_id, OffsetCommitCall(group, some))
+        _refuse(group, codes, "set", f"Read on group {group}")
 
 
 def _batches(group: str, positions: Positions) -> Iterator[Positions]:
@@ -65,10 +66,11 @@ async def delete_positions(client: KafkaClient, group: str, partitions: Collecti
     Brokers also do it where a group has members, if none of these has subscribed to the topic.
     """
     codes = await client.send(await coordinator_of(client, group), OffsetDeleteCall(group, partitions))
-    _refuse(group, {key: code for key, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}, "deleted")
+    found = {place: code for place, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}
+    _refuse(group, found, "deleted", f"Delete on group {group}")
 
 
-def _refuse(group: str, codes: Codes, done: str) -> None:
+def _refuse(group: str, codes: Codes, done: str, right: str) -> None:
     for (topic, partition), code in sorted(codes.items()):
         if code in _HAS_MEMBERS:
             raise GroupActiveError(
@@ -79,7 +81,7 @@ def _refuse(group: str, codes: Codes, done: str) -> None:
             raise broker_error(
                 code,
                 f"the position of group {group} in {topic}-{partition} could not be {done}",
-                right=f"Read on group {group} and topic {topic}",
+                right=f"{right}, and Read on topic {topic}",
             )
 
 

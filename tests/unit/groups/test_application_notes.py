@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from archiver.archive.control import append_fact, read_history
+from archiver.archive.control_census import count_control_objects, lost_control_objects
 from archiver.archive.handle import Archive
+from archiver.archive.index_generations import read_index
 from archiver.archive.layout import Layout
 from archiver.errors import CorruptSegmentError, TemporaryError
 from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
 from archiver.kafka.group_positions import GroupPosition
+from archiver.restore.notes import RestoreNotes
 from tests.support.memory_store import MemoryStore
 
 BEFORE = GroupPosition(offset=2**63 - 1, leader_epoch=2**31 - 1, metadata="x\0y")
@@ -153,3 +156,20 @@ def test_a_fact_that_can_be_is_taken(archive: Archive) -> None:
     append_fact(archive, notes_of(archive).stream("g"), lambda _: with_member("of_a_later_version", 1))
     (note,) = notes_of(archive).read_all().values()
     assert isinstance(note, GroupNote)
+
+
+def test_notes_are_counted_and_missed_with_their_restore_and_do_not_disturb_it(archive: Archive) -> None:
+    notes = notes_of(archive)
+    first = notes.put(None, "g", "s", {("orders", 0): move()}, IDS)
+    notes.put(first, "g", "s", {("orders", 1): move()}, IDS)
+    notes.put(None, "finished", "s", {("orders", 1): move()}, IDS)
+    assert count_control_objects(archive) == {"restores/r1": 3}
+    assert RestoreNotes(archive, "r1", "cluster").claims({"orders": "id"}) == {"orders": {}}
+    assert RestoreNotes(archive, "r2", "cluster").begun_by_others({"orders": "id"}) == {}
+    index = read_index(archive)
+    assert lost_control_objects(archive, index) == ([], [])
+    store = archive.store
+    assert isinstance(store, MemoryStore)
+    key = f"prefix/control/{notes.stream('g')}/000000.json"
+    del store.objects[key]
+    assert lost_control_objects(archive, index)[0] == [f"{key}: is gone; bring it back from the bucket's versions"]
