@@ -1,10 +1,9 @@
 """Options that choose positions of consumer groups: as of when, of which groups, in which topics."""
 
 import argparse
-import re
 from typing import TYPE_CHECKING
 
-from archiver.errors import UsageError
+from archiver.cli.options import pattern
 
 if TYPE_CHECKING:
     from archiver.groups.shown import PositionFilter
@@ -25,13 +24,6 @@ def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
 
     return PositionFilter(
         as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
-        groups=_pattern("--groups", options.groups),
-        topics=_pattern("--topics", options.topics),
+        groups=pattern("--groups", options.groups),
+        topics=pattern("--topics", options.topics),
     )
-
-
-def _pattern(option: str, text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error

@@ -8,7 +8,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.config.model import ArchiverConfig
@@ -23,22 +23,13 @@ from archiver.groups.translation import (
     translate_all,
     unset_reason,
 )
+from archiver.groups.wanted_positions import WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
 from archiver.store.address import group_of
 
 _APPROXIMATE: Final = "records were dealt out by key, and no map tells where; give --groups-approximate"
-
-
-class WantedPosition(NamedTuple):
-    """What is to be committed for a group on the target."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

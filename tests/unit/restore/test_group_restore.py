@@ -12,7 +12,8 @@ from archiver.groups.episodes import NO_ROW
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.own_group import archivers_groups
 from archiver.groups.translation import RestoredPartition, TargetPartition
-from archiver.restore.group_restore import GroupPlan, WantedPosition, parse_group_renames, plan_group_positions
+from archiver.groups.wanted_positions import WantedPosition
+from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics
 from archiver.store.address import group_of
 from tests.support.offset_maps import map_of
