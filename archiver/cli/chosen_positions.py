@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from archiver.cli.options import pattern
 
 if TYPE_CHECKING:
+    from archiver.config.model import ArchiverConfig
     from archiver.groups.shown import PositionFilter
+    from archiver.restore.group_restore import GroupRequest
 
 
 def add_chosen_positions(parser: argparse.ArgumentParser) -> None:
@@ -27,3 +29,18 @@ def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
         groups=pattern("--groups", options.groups),
         topics=pattern("--topics", options.topics),
     )
+
+
+def add_group_renames(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    parser.add_argument(
+        "--rename-group", action="append", default=[], metavar="OLD=NEW", help="the group's name on the target"
+    )
+
+
+def group_request(
+    config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter", *, is_approximate: bool = False
+) -> "GroupRequest":
+    from archiver.restore.group_restore import GroupRequest, parse_group_renames
+
+    renames = parse_group_renames(options.rename_group)
+    return GroupRequest(config=config, wanted=wanted, renames=renames, is_approximate=is_approximate)

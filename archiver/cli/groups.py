@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli import groups_rollback, groups_translate
+from archiver.cli import groups_apply, groups_rollback, groups_translate
 from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
@@ -26,6 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_chosen_positions(show)
     translate = parser_of(ways, "translate", "where consumer groups are to stand on the target of a restore")
     groups_translate.add_options(translate)
+    apply = parser_of(ways, "apply", "set groups of a target to where they stood, through the maps of a restore")
+    groups_apply.add_options(apply)
     rollback = parser_of(ways, "rollback", "set groups of a target back to where they stood before they were set")
     groups_rollback.add_options(rollback)
 

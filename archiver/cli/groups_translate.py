@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
+from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_table
 
 if TYPE_CHECKING:
     from archiver.groups.translation import Remark, TranslatedPosition
-    from archiver.restore.group_restore import GroupPlan, PlannedGroup
+    from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
 
 _MOST_REASONS: Final = 20
 
@@ -29,37 +29,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
     add_chosen_positions(parser)
-    parser.add_argument(
-        "--rename-group", action="append", default=[], metavar="OLD=NEW", help="the group's name on the target"
-    )
+    add_group_renames(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     import asyncio
 
     from archiver.archive.handle import open_archive
+    from archiver.cli.chosen_positions import group_request
     from archiver.config.load import load_target
     from archiver.kafka.settings import KafkaSettings
-    from archiver.restore.group_restore import parse_group_renames, read_group_plan
+    from archiver.restore.group_restore import read_group_plan, read_positions
     from archiver.restore.request import check_restore_id
 
-    config, target = archive_config(options), load_target(options.target)
-    problems: list[str] = []
-    plan = asyncio.run(
-        read_group_plan(
-            open_archive(config.storage),
-            KafkaSettings.parse(target.kafka, target.place_of_kafka),
-            check_restore_id(options.restore),
-            config,
-            wanted_positions(options),
-            renames=parse_group_renames(options.rename_group),
-            report_problem=problems.append,
-        )
+    asked, target = (
+        group_request(archive_config(options), options, wanted_positions(options)),
+        load_target(options.target),
     )
+    archive, problems = open_archive(asked.config.storage), list[str]()
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    positions = read_positions(archive, asked, problems.append)
+    plan = asyncio.run(read_group_plan(archive, kafka, check_restore_id(options.restore), asked, positions))
     if options.format == "json":
         print_json(plan_row(plan, problems))
     else:
         print_lines(plan_lines(plan))
+        print_line("nothing was changed")
     for problem in [*problems, *open_problems(plan)]:
         complain(problem)
     return NotWholeError.exit_code if problems or not plan.is_whole else 0
@@ -103,6 +98,18 @@ def _group_row(group: "PlannedGroup") -> dict[str, Any]:
         "positions": [_position_row(one) for one in group.positions],
         "not_set": [_unset_row(one) for one in group.unset],
         "without_commit": [{"topic": topic, "partition": number} for topic, number in group.without_commit],
+        "dealt": [_dealt_row(one) for one in group.dealt],
+    }
+
+
+def _dealt_row(one: "DealtGroup") -> dict[str, Any]:
+    return {
+        "topic": one.source,
+        "target_topic": one.topic,
+        "target_topic_id": one.topic_id,
+        "offsets": [position.offset for position in one.positions],
+        "read_again": one.read_again,
+        "deleted": one.deleted,
     }
 
 
@@ -147,6 +154,7 @@ def plan_lines(plan: "GroupPlan") -> Iterator[str]:
     yield from spell_table(("group", "archived", "committed", "target", "offset", ""), rows)
     groups = sum(bool(group.positions) for group in plan.groups)
     yield f"{spell_count(len(rows), 'position')} of {spell_count(groups, 'group')}, in restore {plan.restored.restore_id}"
+    yield from _list("dealt out by key", [line for group in plan.groups for line in _dealt_lines(group)])
     yield from _list("not set", [line for group in plan.groups for line in _unset_lines(group)])
     yield from _list(
         "without a commit (a consumer begins there by its auto.offset.reset: latest skips what was restored)",
@@ -154,7 +162,6 @@ def plan_lines(plan: "GroupPlan") -> Iterator[str]:
     )
     if plan.left_out:
         yield f"left out, as the archiver's own: {', '.join(plan.left_out)}"
-    yield "nothing was changed"
 
 
 def _list(head: str, lines: list[str]) -> Iterator[str]:
@@ -188,6 +195,14 @@ def _spelled(remark: "Remark") -> str:
             return f"{remark.kind}: {spell_count(remark.number or 0, 'offset')} of the target are gone"
         case _:
             return str(remark.kind)
+
+
+def _dealt_lines(group: "PlannedGroup") -> Iterator[str]:
+    for one in group.dealt:
+        gone = f"; {spell_count(one.deleted, 'record')} that it had not read are gone" if one.deleted else ""
+        offsets = ", ".join(f"{number}: {position.offset}" for number, position in enumerate(one.positions))
+        again = spell_count(one.read_again, "record")
+        yield f"{group.group}: {one.topic}: reads {again} again{gone} ({offsets})"
 
 
 def _unset_lines(group: "PlannedGroup") -> Iterator[str]:

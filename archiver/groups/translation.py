@@ -179,7 +179,7 @@ class _Commits(NamedTuple):
 
 def _translated(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> Iterator[TranslatedPosition]:
     commits, offset_map = _Commits.of(positions), restored.offset_map
-    sources, branches = _on_restored_log(commits, restored)
+    sources, branches = _on_restored_log(commits, restored.forks, restored.held_life)
     targets = offset_map.translate(sources)
     is_record = (targets < offset_map.facts.target_next) & (offset_map.translate_back(targets) == sources)
     rows = (column.tolist() for column in (sources, branches, targets, is_record))
@@ -216,18 +216,24 @@ def _place(source: int, target: int, restored: RestoredPartition, *, is_record: 
 # --- logs that were cut back
 
 
-def _on_restored_log(commits: _Commits, restored: RestoredPartition) -> tuple[Longs, Longs]:
+def offsets_on_log(positions: Sequence[ArchivedPosition], forks: Sequence[Fork], held_life: int) -> list[int]:
+    """Return where positions of one partition stand on the log that `held_life` held the end of."""
+    offsets: list[int] = _on_restored_log(_Commits.of(positions), forks, held_life)[0].tolist()
+    return offsets
+
+
+def _on_restored_log(commits: _Commits, forks: Sequence[Fork], held_life: int) -> tuple[Longs, Longs]:
     """Return where commits stand on the log that was restored, and the branches that they were taken to; UNSET: to none.
 
     A commit of another log than the restored one is in both of them only below the lowest branch between the two.
     """
-    passed = _forks_passed(commits, restored.forks)
+    passed = _forks_passed(commits, forks)
     sources, branches = commits.offsets.copy(), np.full(len(commits.offsets), UNSET, np.int64)
-    for number, fork in enumerate(restored.forks, start=1):
-        if fork.life <= restored.held_life:
+    for number, fork in enumerate(forks, start=1):
+        if fork.life <= held_life:
             is_other = passed < number
         else:  # a log that was not restored: what is not surely of a restored one may be of that
-            is_other = (passed >= number) | ~_surely_before(commits, restored.forks[number - 1 :])
+            is_other = (passed >= number) | ~_surely_before(commits, forks[number - 1 :])
         is_cut = is_other & (sources > fork.offset)
         sources[is_cut] = branches[is_cut] = fork.offset
     return sources, branches

@@ -8,11 +8,13 @@
 - claims: what a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back
 - config_agreement: what one run knows of the configs of its targets, by `broker_terms`, `fill_terms` and `final_terms`, and what these would do to the records
 - deal_replay: how many records of a source partition, below some of its offsets, were dealt to each target partition: the deal is done again, and nothing is sent
+- dealt_groups: groups in topics that a restore has dealt out by key: what is asked about them, and what becomes of the plan by the answers
 - dealt_log: where groups go on in one target partition that several sources were dealt into: by the headers of its batches
 - dealt_positions: where groups go on in topics that a restore has dealt into another number of partitions: which tasks find that out, and what comes of their reports
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
 - fill_terms: with which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed
 - final_terms: which of the archived configs the cluster will refuse to set when a target is filled: asked before anything is changed
+- group_preview: what would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted
 - group_restore: where each consumer group is to stand on the target of a restore, as a value. Planning changes nothing
 - in_sync_replicas: whether partitions have as many replicas in sync as brokers want before they take a record
 - lost_records: whether the brokers have lost records of a target since they were read back

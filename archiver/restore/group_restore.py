@@ -12,7 +12,10 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.config.model import ArchiverConfig
-from archiver.errors import UsageError
+from archiver.errors import NotWholeError, UsageError
+from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
+from archiver.groups.application_report import ApplicationReport
+from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.own_group import FORMER_GROUP, archivers_groups
 from archiver.groups.shown import PositionFilter, show_groups
@@ -23,13 +26,44 @@ from archiver.groups.translation import (
     translate_all,
     unset_reason,
 )
-from archiver.groups.wanted_positions import WantedPosition
+from archiver.groups.wanted_positions import WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
 from archiver.store.address import group_of
 
-_APPROXIMATE: Final = "records were dealt out by key, and no map tells where; give --groups-approximate"
+_APPROXIMATE: Final = (
+    "records were dealt out by key, and no map tells where; give `restore --groups` and --groups-approximate"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequest:
+    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key."""
+
+    config: ArchiverConfig
+    wanted: PositionFilter
+    renames: Mapping[str, str]
+    is_approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DealtGroup:
+    """Where a group is to stand in a topic that was dealt out by key: in each of its partitions."""
+
+    source: str
+    topic: str
+    topic_id: str
+    positions: tuple[DealtPosition, ...]
+
+    @property
+    def read_again(self) -> int:
+        return sum(one.read_again for one in self.positions)
+
+    @property
+    def deleted(self) -> int:
+        """How many records the brokers have deleted that the group had not read."""
+        return sum(one.deleted for one in self.positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +75,24 @@ class PlannedGroup:
     positions: tuple[TranslatedPosition, ...]
     unset: tuple[TranslatedPosition, ...]
     without_commit: tuple[tuple[str, int], ...]  # topic and partition of the target
+    dealt: tuple[DealtGroup, ...] = ()
 
     @property
     def wanted(self) -> list[WantedPosition]:
         """All that is to be set; empty: the group gets nothing."""
-        return [
+        translated = [
             WantedPosition(
                 one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
             )
             for one in self.positions
             if one.target is not None
         ]
+        dealt = [
+            WantedPosition(topic.topic, topic.topic_id, number, one.offset)
+            for topic in self.dealt
+            for number, one in enumerate(topic.positions)
+        ]
+        return [*translated, *dealt]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,26 +141,66 @@ def plan_group_positions(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRestore:
+    """What became of the groups of a restore. `problems`: what could not be read of the archive."""
+
+    plan: GroupPlan
+    report: ApplicationReport
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        is_whole = self.plan.is_whole and not self.problems
+        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code)
+
+
+def read_positions(
+    archive: Archive, asked: GroupRequest, report_problem: Callable[[str], None]
+) -> Sequence[ArchivedPosition]:
+    """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
+    found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
+    positions = [one.position for one in found.positions]
+    own = archivers_groups(asked.config, positions)
+    _target_names({one.group for one in positions if one.group not in own}, asked.renames, _backup_groups(asked))
+    return positions
+
+
 async def read_group_plan(
-    archive: Archive,
-    kafka: KafkaSettings,
-    restore_id: str,
-    config: ArchiverConfig,
-    wanted: PositionFilter,
-    *,
-    renames: Mapping[str, str],
-    report_problem: Callable[[str], None],
+    archive: Archive, kafka: KafkaSettings, restore_id: str, asked: GroupRequest, positions: Sequence[ArchivedPosition]
 ) -> GroupPlan:
-    """Read positions from the archive, ask the target, and plan. Writes nothing."""
-    use = config.storage.index
-    positions = [one.position for one in show_groups(archive, wanted, use, report_problem).positions]
-    own = archivers_groups(config, positions)
+    """Ask the target, and plan where groups are to stand there. Writes nothing."""
+    own = archivers_groups(asked.config, positions)
     places = {(one.topic, one.partition) for one in positions if one.group not in own}
     async with KafkaClient(kafka) as client:
-        restored = await find_restored_topics(archive, client, restore_id, places, use)
+        restored = await find_restored_topics(archive, client, restore_id, places, asked.config.storage.index)
     return plan_group_positions(
-        positions, restored, renames=renames, own_groups=own, backup_groups={group_of(config), FORMER_GROUP}
+        positions, restored, renames=asked.renames, own_groups=own, backup_groups=_backup_groups(asked)
     )
+
+
+async def apply_group_plan(
+    archive: Archive,
+    kafka: KafkaSettings,
+    plan: GroupPlan,
+    report_progress: ReportProgress = report_no_progress,
+    *,
+    is_dry_run: bool = False,
+) -> ApplicationReport:
+    """Set the groups of a plan. A group that fails is in the report, and the others go on."""
+    wanted = {
+        group.group: WantedGroup(source_group=group.source, positions=group.wanted)
+        for group in plan.groups
+        if group.wanted
+    }
+    async with KafkaClient(kafka) as client:
+        return await apply_positions(
+            client, archive, plan.restored.restore_id, wanted, report_progress, is_dry_run=is_dry_run
+        )
+
+
+def _backup_groups(asked: GroupRequest) -> Collection[str]:
+    return {group_of(asked.config), FORMER_GROUP}
 
 
 def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
