@@ -180,7 +180,7 @@ class OpenSegment:
                 and self._uncompressed + self._blocks.pending_bytes >= limits.uncompressed_bytes
             )
             or (limits.records > 0 and self.records >= limits.records)
-            or len(self._coverage.holes) >= MOST_HOLES
+            or (self.records > 0 and len(self._coverage.holes) >= MOST_HOLES)  # holes alone are no segment
         )
 
     def append(self, frame: Frame, start: int) -> int:

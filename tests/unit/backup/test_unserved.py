@@ -16,7 +16,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import SegmentLimits
+from archiver.archive.segment_writer import MOST_HOLES, SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.backup.fetched_batches import Fetch
 from archiver.backup.ledger import NO_LEDGER
@@ -214,3 +214,21 @@ def test_a_segment_that_another_writer_was_first_to_put_is_cut_again(spool: Path
     written_by(slow, log)
     slow.flush()
     assert [(one.base, one.next, one.records, one.unserved) for one in facts_in(store)] == [(0, 5, 2, 2), (5, 12, 3, 3)]
+
+
+def test_what_lies_between_joined_holes_counts_once(spool: Path) -> None:
+    """No object could name so many holes. What was left out between them is then told by the hole, and by nothing else."""
+    log, store = Log(random.Random(0)), MemoryStore()
+    writer = writer_into(store, spool, 1000)
+    for number in range(MOST_HOLES + 3):
+        writer.skip(log.end + 10)
+        log.end += 10
+        log.append(control_batch(log.end, commit=True, producer_id=number))
+        writer.take(Fetch(position=writer.position, records=memoryview(log.batches[-1])))
+    log.append(batch_of([record_at(log.end + 2)], base_offset=log.end))
+    written_by(writer, log)
+    writer.flush()
+    (facts,) = facts_in(store)
+    held = sum(hole.last_offset - hole.first_offset + 1 for hole in facts.holes)
+    assert (len(facts.holes), held) == (MOST_HOLES, 10 * (MOST_HOLES + 3) + 3)
+    assert 2 <= (facts.unserved or 0) <= 2 + MOST_HOLES
