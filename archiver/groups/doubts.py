@@ -64,7 +64,8 @@ def _doubts_within(reading: Reading, age_ms: int | None, delete_retention_ms: in
     first, last = reading.from_offset, reading.next - 1
     if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
         return [Doubt(first, last, needs_later=False)]
-    found = [Doubt(hole.first_offset, hole.last_offset, needs_later=False) for hole in facts.holes]
+    holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
+    found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
     if _may_lack(facts, age_ms):
         found.append(Doubt(first, last, needs_later=age_ms is not None and age_ms <= delete_retention_ms))
     return found
