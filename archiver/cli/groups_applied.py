@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from archiver.cli.spelling import table_lines
 from archiver.config.quantities import spell_exact_duration
-from archiver.process.text import spell_count, spell_table
+from archiver.process.text import spell_count
 
 if TYPE_CHECKING:
     from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
     from archiver.kafka.group_positions import GroupPosition
 
 _NO_POSITION: Final = "none"
+_MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has all
 # What is done about a position that was left as it is, by its outcome.
 _NEXT_STEPS: Final = {
     "the group has members": "stop its consumers, and run the same command again",
@@ -59,7 +61,7 @@ def applied_lines(report: "ApplicationReport") -> Iterator[str]:
     wanted = "back to" if report.is_rollback else "wanted"
     head = ("group", "topic", "partition", "before", wanted, "now" if report.is_dry_run else "after", "")
     rows = [_cells(report, group, one) for group in report.groups for one in group.positions]
-    yield from spell_table(head, rows)
+    yield from table_lines(head, rows)
     yield f"{spell_count(len(rows), 'position')} of {spell_count(len(report.groups), 'group')}, of restore {report.restore_id}"
     if report.is_dry_run:
         yield "nothing was changed"
@@ -100,7 +102,8 @@ def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
         if group.refusal:
             yield group.refusal
         if group.error is not None:
-            yield f"group {group.group}: {group.error}"
+            text, name = str(group.error), f"group {group.group}"
+            yield text if name in text else f"{name}: {text}"
         yield from _left_lines(group)
 
 
@@ -114,6 +117,3 @@ def _left_lines(group: "GroupReport") -> Iterator[str]:
     for outcome, places in by_outcome.items():
         more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
         yield f"group {group.group}, left as it is: {', '.join(places[:_MOST_NAMED])}{more}: {outcome}; {_NEXT_STEPS[outcome]}"
-
-
-_MOST_NAMED: Final = 10
