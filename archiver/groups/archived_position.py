@@ -10,7 +10,9 @@ class State(StrEnum):
     """What is known of a position."""
 
     SET = "set"
-    TOPIC_DELETED = "topic deleted"  # removed with its topic, or as the last one in it: this is where the group stood then
+    TOPIC_DELETED = (
+        "topic deleted"  # removed with its topic, or as the last one in it: this is where the group stood then
+    )
     REMOVED = "removed"  # expired, or the group was deleted; where it stood then may not be known
     UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
     AMBIGUOUS = "ambiguous"  # it may be of one life of its topic or of another

@@ -22,7 +22,9 @@ from archiver.groups.position_rows import NO_ROW, Flags, PositionRows
 from archiver.groups.row_lives import Standing
 
 _TOGETHER_MS: Final = 60_000
-_KEPT_MS: Final = 7 * 86_400_000  # how long brokers keep positions of groups without members (offsets.retention.minutes)
+_KEPT_MS: Final = (
+    7 * 86_400_000
+)  # how long brokers keep positions of groups without members (offsets.retention.minutes)
 _LIFE_BITS: Final = 32
 
 

@@ -116,5 +116,3 @@ def _replaced(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition) ->
 def _is_same(one: ArchivedPosition, snapshot: ArchivedPosition) -> bool:
     told = (snapshot.life, snapshot.offset, snapshot.leader_epoch, snapshot.metadata)
     return (one.life, one.offset, one.leader_epoch, one.metadata) == told
-
-

@@ -55,7 +55,9 @@ def life_at(roots: Sequence[Root], from_ms: int, until_ms: int) -> int:
     """Return the life of a position that stood at some moment between two times."""
     if len(roots) < 2:
         return roots[0].life if roots else NOT_ARCHIVED
-    return lives_of(roots, [Stretch(from_ms=until_ms, until_ms=from_ms)])[0]  # surely before the one, surely after the other
+    return lives_of(roots, [Stretch(from_ms=until_ms, until_ms=from_ms)])[
+        0
+    ]  # surely before the one, surely after the other
 
 
 def lives_of(roots: Sequence[Root], stretches: Sequence[Stretch]) -> list[int]:

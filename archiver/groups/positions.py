@@ -9,34 +9,19 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from archiver.codec.frame import Column, Longs
-from archiver.codec.kernels import commits as kernels
+from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
 from archiver.groups.endings import LogSigns, Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
 from archiver.groups.episodes import Episodes, episodes_of
-from archiver.groups.lives import AMBIGUOUS, Roots, life_at
-from archiver.groups.position_rows import NO_ROW, Flags, PositionRows
-from archiver.groups.row_lives import lives_of_rows, standing_of
-
-
-class _Told(NamedTuple):
-    """One partition of the offsets topic: its rows, their lives, and the episodes up to the time."""
-
-    log: ArchivedLog
-    rows: PositionRows
-    lives: Longs
-    signs: LogSigns
-    episodes: Episodes
-
-    def life_of(self, rows: Longs) -> Longs:
-        found: Longs = np.append(self.lives, NO_ROW)[rows]
-        return found
+from archiver.groups.lives import AMBIGUOUS, Roots
+from archiver.groups.missed_positions import missed_positions
+from archiver.groups.position_rows import NO_ROW, Flags
+from archiver.groups.told_log import ToldLog, known_from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +32,13 @@ class PositionsAsOf:
     roots: Roots  # of archived topics
 
     def __iter__(self) -> Iterator[ArchivedPosition]:
-        told = [_tell(log, self.roots) for log in self.logs]
+        told = [ToldLog.of(log, self.roots) for log in self.logs]
         signs = signs_of_all((one.signs for one in told), self.roots)
         found = [_Found.of(one, signs) for one in told]
         ended = {which for one in found for which in one.ended_topics()}
         for one in found:
             yield from one.positions(ended)
-            yield from _without_rows(one.told, self.roots)
-
-
-def _tell(log: ArchivedLog, roots: Roots) -> _Told:
-    rows = PositionRows.of(log.rows)
-    standing = standing_of(log, rows)
-    lives = lives_of_rows(rows, standing, roots)
-    return _Told(log, rows, lives, LogSigns.of(log, rows, lives, standing), episodes_of(rows))
+            yield from missed_positions(one.told, self.roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +50,7 @@ class _Entries:
     is_split: Flags  # it began in this life, and went on in another one: what came between them is missing
 
     @classmethod
-    def of(cls, told: _Told) -> "_Entries":
+    def of(cls, told: ToldLog) -> "_Entries":
         some = told.episodes
         lives = told.life_of(np.where(some.last == NO_ROW, some.removal, some.last))
         split = np.flatnonzero((some.last != NO_ROW) & (told.life_of(some.first) != lives))
@@ -91,7 +69,7 @@ class _Entries:
 class _Found:
     """What is known of each entry."""
 
-    told: _Told
+    told: ToldLog
     entries: _Entries
     is_lone: Flags  # a removal without a commit
     is_ended: Flags  # with its topic
@@ -100,7 +78,7 @@ class _Found:
     known_from_ms: Longs
 
     @classmethod
-    def of(cls, told: _Told, signs: Mapping[TopicLife, Signs]) -> "_Found":
+    def of(cls, told: ToldLog, signs: Mapping[TopicLife, Signs]) -> "_Found":
         some, entries = told.episodes, _Entries.of(told)
         last, place = some.last[entries.place], entries.place
         row = np.where(last != NO_ROW, last, some.removal[place])
@@ -114,7 +92,7 @@ class _Found:
             is_ended=removals.is_ended,
             is_unknown=is_unknown,
             is_ambiguous=is_ambiguous,
-            known_from_ms=_known_from_ms(told, some.key[place], reach, entries.life),
+            known_from_ms=known_from_ms(told, some.key[place], reach, entries.life),
         )
 
     def ended_topics(self) -> set[TopicLife]:
@@ -165,18 +143,18 @@ def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
     return found
 
 
-def _unknown(told: _Told, entries: _Entries, needs_value: Flags) -> tuple[Flags, Longs]:
+def _unknown(told: ToldLog, entries: _Entries, needs_value: Flags) -> tuple[Flags, Longs]:
     """Tell what is not known, and up to which offset not. `needs_value`: what stood before a removal matters, too."""
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
     until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[_any_row(some)[place]]])
     until = np.where(entries.life >= 0, until, log.cut)
-    reach = log.doubts.reach(until, _last_offset(told, some.key[place]) > last_known)
+    reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
     needs_value &= some.last[place] != NO_ROW
     before = log.doubts.reach(np.where(is_removed, removed_at, at), np.ones(len(place), bool))
     is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place]))
-    is_unread = (~some.is_readable[place] & ~is_removed) | (_is_without_time(told) & _is_newest_of_key(some))[place]
+    is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))
 
@@ -185,7 +163,7 @@ def _any_row(some: Episodes) -> Longs:
     return np.where(some.last != NO_ROW, some.last, some.removal)
 
 
-def _ends_of_lives(told: _Told) -> Longs:
+def _ends_of_lives(told: ToldLog) -> Longs:
     """Return of each life of a topic the first offset that is known to be of a later one."""
     signs = told.signs
     found = np.full(len(signs.topic_lives), LAST_LONG)
@@ -198,41 +176,22 @@ def _ends_of_lives(told: _Told) -> Longs:
     return found
 
 
-def _last_offset(told: _Told, keys: Longs) -> Longs:
+def _last_offset(told: ToldLog, keys: Longs) -> Longs:
     """Return the offset of the last row of each key, of after the time, too."""
     found: Longs = told.rows.offset[np.searchsorted(told.rows.key, keys, side="right") - 1]
     return found
 
 
-def _is_without_time(told: _Told) -> Flags:
-    """Tell of each episode whether its last row may be of after the time that was asked for."""
-    some = told.episodes
-    last_ms = np.where(some.removed_at != NO_ROW, some.removed_ms, some.at_ms)
-    return (last_ms < 0) & (told.log.rows.until_ms != LAST_LONG)
-
-
-def _is_newest_of_key(some: Episodes) -> Flags:
+def _is_without_time(told: ToldLog) -> Flags:
+    """Tell of each episode whether its last row may be of after the time: it has none, nor has any behind it."""
+    rows, some = told.rows, told.episodes
+    if told.log.rows.until_ms == LAST_LONG:
+        return np.zeros(len(some), bool)
+    timed = np.flatnonzero(~rows.is_later & (rows.ms >= 0))
     latest = np.full(int(some.key.max(initial=-1)) + 1, NO_ROW)
-    np.maximum.at(latest, some.key, np.arange(len(some)))
-    found: Flags = latest[some.key] == np.arange(len(some))
+    np.maximum.at(latest, rows.key[timed], rows.offset[timed])
+    found: Flags = np.maximum(some.at_offset, some.removed_at) > latest[some.key]
     return found
-
-
-def _known_from_ms(told: _Told, keys: Longs, reach: Longs, lives: Longs) -> Longs:
-    """Return the time of the first row of each key, later than the time that was asked for, behind an offset.
-
-    UNKNOWN_MS: there is none, or it is of another life.
-    """
-    rows, count = told.rows, len(told.log.rows) + 1
-    is_telling = rows.is_later & (~rows.is_commit | (rows.told(kernels.IS_READABLE) == 1))
-    later = np.flatnonzero(is_telling)
-    if not len(later):
-        return np.full(len(keys), UNKNOWN_MS)
-    behind = np.searchsorted(told.log.rows.frame.column(Column.OFFSET), reach, side="right")
-    at = np.searchsorted(rows.key[later] * count + rows.place[later], keys * count + behind)
-    row = later[np.minimum(at, len(later) - 1)]
-    is_found = (at < len(later)) & (rows.key[row] == keys) & (told.lives[row] == lives)
-    return np.where(is_found, rows.ms[row], UNKNOWN_MS)
 
 
 def _position(episodes: Episodes, place: int, life: int) -> ArchivedPosition:
@@ -251,35 +210,3 @@ def _position(episodes: Episodes, place: int, life: int) -> ArchivedPosition:
         at_ms=int(episodes.at_ms[place]),
         removed_at=int(episodes.removed_at[place]),
     )
-
-
-def _without_rows(told: _Told, roots: Roots) -> Iterator[ArchivedPosition]:
-    """Positions that are committed, or removed, later alone, and may have been before."""
-    rows, log = told.rows, told.log
-    first = np.flatnonzero(np.append(True, np.diff(rows.key) != 0)) if len(rows) else np.empty(0, np.int64)
-    first = first[~np.isin(rows.key[first], told.episodes.key)]
-    reach = log.doubts.reach(np.full(len(first), log.cut), np.ones(len(first), bool))
-    chosen, reach = first[reach >= 0], reach[reach >= 0]
-    groups, topics = (
-        rows.texts(chosen, *which)
-        for which in ((kernels.GROUP_START, kernels.GROUP_LENGTH), (kernels.TOPIC_START, kernels.TOPIC_LENGTH))
-    )
-    until_ms, lives = log.rows.until_ms, told.lives[chosen]
-    known_from_ms = _known_from_ms(told, rows.key[chosen], reach, lives).tolist()
-    for number, row in enumerate(chosen.tolist()):
-        several = roots.get(topics.at(number), ())
-        life = life_at(several, until_ms, until_ms) if len(several) > 1 else int(lives[number])
-        yield ArchivedPosition(
-            group=groups.at(number),
-            topic=topics.at(number),
-            life=life,
-            partition=int(rows.told(kernels.PARTITION)[row]),
-            state=State.UNKNOWN,
-            offset=-1,
-            leader_epoch=-1,
-            metadata="",
-            commit_ms=-1,
-            at_offset=NO_ROW,
-            removed_ms=NO_ROW,
-            known_from_ms=known_from_ms[number] if life == lives[number] else UNKNOWN_MS,
-        )

@@ -32,7 +32,7 @@ class Standing:
 def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
     has_next = rows.following != NO_ROW
     until = np.where(has_next, rows.offset[rows.following], log.next) if len(rows) else np.empty(0, np.int64)
-    is_sure = log.doubts.reach(until, has_next) <= rows.offset
+    is_sure = log.missing_from(rows.offset, until, has_next) <= rows.offset
     end_ms = NO_ROW if log.last_ms is None else log.last_ms
     next_ms = np.where(has_next, rows.ms[rows.following], end_ms) if len(rows) else until
     return Standing(

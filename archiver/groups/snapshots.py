@@ -64,7 +64,9 @@ class Snapshots:
 
     newest_ms: int
     groups: Mapping[str, GroupSnapshot]
-    missing: Mapping[str, int | None]  # groups that the newest one misses: of when the one is that has them; None: there is none
+    missing: Mapping[
+        str, int | None
+    ]  # groups that the newest one misses: of when the one is that has them; None: there is none
 
 
 def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:

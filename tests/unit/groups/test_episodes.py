@@ -4,46 +4,17 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.groups import commit_log
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.episodes import Episodes, episodes_of
 from archiver.groups.position_rows import PositionRows
+from tests.support.commit_frames import Row, commit_value, frame_of, position_key, text
 from tests.support.offset_commits import Commit, PositionKey, decode_commit, decode_key
-
-Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return struct.pack(">h", len(raw)) + raw
-
-
-def position_key(group: str, topic: str, partition: int, kind: int = 1) -> bytes:
-    return struct.pack(">h", kind) + text(group) + text(topic) + struct.pack(">i", partition)
-
-
-def commit_value(offset: int, metadata: str = "", epoch: int = -1) -> bytes:
-    return struct.pack(">hqi", 3, offset, epoch) + text(metadata) + struct.pack(">q", 1000 + offset)
-
-
-def frame_of(rows: Sequence[Row], first_offset: int) -> Frame:
-    body, table = bytearray(), np.zeros((len(Column), len(rows)), np.int64)
-    for place, (key, value, timestamp) in enumerate(rows):
-        table[Column.OFFSET, place], table[Column.TIMESTAMP, place] = first_offset + 3 * place, timestamp
-        for content, start, length in (
-            (key, Column.KEY_START, Column.KEY_LENGTH),
-            (value, Column.VALUE_START, Column.VALUE_LENGTH),
-        ):
-            table[start, place], table[length, place] = len(body), -1 if content is None else len(content)
-            body += content or b""
-    return Frame(body=np.frombuffer(bytes(body), np.uint8), header_body=np.empty(0, np.uint8), table=table)
 
 
 @dataclass(frozen=True, slots=True)
