@@ -1,19 +1,28 @@
 """`archiver groups show`: its options, its run, and its two printers."""
 
 import argparse
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import spell_count, spell_table
+from archiver.process.text import printable, spell_count, spell_table
 
 if TYPE_CHECKING:
+    from archiver.archive.handle import Archive
+    from archiver.config.model import ArchiverConfig
     from archiver.groups.archived_log import ArchivedLog
+    from archiver.groups.archived_position import ArchivedPosition
+    from archiver.groups.live_logs import LiveLog
     from archiver.groups.shown import ShownGroups, ShownPosition
+
+LiveLogs = Mapping[int, "LiveLog"]  # by partition
+_LIVES = {-1: "not archived", -2: "ambiguous"}
+_REMARKS = {"set": "", "topic deleted": "removed with its topic, or as the last one in it"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +36,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
     show.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
+    show.add_argument(
+        "--against-kafka",
+        action="store_true",
+        help="also ask the cluster where __consumer_offsets ends now, and which open transaction holds a partition back",
+    )
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -35,21 +49,32 @@ def run_show(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
     from archiver.groups.shown import PositionFilter, show_groups
 
-    storage = archive_config(options).storage
+    config = archive_config(options)
     wanted = PositionFilter(
         as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
         groups=_pattern("--groups", options.groups),
         topics=_pattern("--topics", options.topics),
     )
     problems: list[str] = []
-    found = show_groups(open_archive(storage), wanted, storage.index, problems.append)
+    archive = open_archive(config.storage)
+    live = _ask_kafka(config, archive) if options.against_kafka else None
+    found = show_groups(archive, wanted, config.storage.index, problems.append)
     if options.format == "json":
-        print_json(groups_row(found, problems))
+        print_json(groups_row(found, problems, live))
     else:
-        print_lines(groups_lines(found))
+        print_lines(groups_lines(found, live))
     for problem in problems:
         complain(problem)
     return NotWholeError.exit_code if problems else 0
+
+
+def _ask_kafka(config: "ArchiverConfig", archive: "Archive") -> LiveLogs:
+    from archiver.archive.topics import read_cluster
+    from archiver.groups.live_logs import survey_live_logs
+    from archiver.kafka.settings import KafkaSettings
+
+    settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    return {log.partition: log for log in asyncio.run(survey_live_logs(settings, read_cluster(archive)))}
 
 
 def _pattern(option: str, text: str) -> re.Pattern[str]:
@@ -59,31 +84,45 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 
 
-def groups_row(found: "ShownGroups", problems: list[str]) -> dict[str, Any]:
+def groups_row(found: "ShownGroups", problems: list[str], live: LiveLogs | None = None) -> dict[str, Any]:
     return {
         "positions": [position_row(one) for one in found.positions],
         "offsets_partitions": [_log_row(log) for log in found.logs],
         "snapshot_ms": found.snapshot_ms,
+        "missing_in_snapshot": [
+            {"group": group, "told_by_snapshot_ms": at_ms} for group, at_ms in found.missing.items()
+        ],
+        **({} if live is None else {"live_offsets_partitions": [_live_row(log) for log in live.values()]}),
         "problems": problems,
     }
 
 
 def position_row(one: "ShownPosition") -> dict[str, Any]:
     position = one.position
+    stood = _stood(position)
     return {
         "group": position.group,
         "topic": position.topic,
         "life": None if position.life < 0 else position.life,
+        "topic_is": _LIVES.get(position.life, "archived"),
         "partition": position.partition,
         "state": str(position.state),
-        "offset": None if position.offset < 0 else position.offset,
-        "leader_epoch": None if position.leader_epoch < 0 else position.leader_epoch,
-        "metadata": position.metadata,
-        "committed_ms": None if position.commit_ms < 0 else position.commit_ms,
+        "offset": position.offset if stood else None,
+        "leader_epoch": position.leader_epoch if stood and position.leader_epoch >= 0 else None,
+        "metadata": position.metadata if stood else None,
+        "committed_ms": position.commit_ms if stood and position.commit_ms >= 0 else None,
         "removed_ms": None if position.removed_ms < 0 else position.removed_ms,
+        "cause": str(position.cause) or None,
+        "known_from_ms": None if position.known_from_ms < 0 else position.known_from_ms,
         "lag": one.lag,
-        "source": one.source,
+        "beyond_archive": one.beyond,
+        "source": str(one.source),
     }
+
+
+def _stood(position: "ArchivedPosition") -> bool:
+    """Tell whether the offset is one at which the group stood: the last one of what is unknown, or was removed, may be stale."""
+    return position.offset >= 0 and position.state not in {"removed", "unknown"}
 
 
 def _log_row(log: "ArchivedLog") -> dict[str, Any]:
@@ -96,31 +135,88 @@ def _log_row(log: "ArchivedLog") -> dict[str, Any]:
     }
 
 
-def groups_lines(found: "ShownGroups") -> Iterator[str]:
+def _live_row(log: "LiveLog") -> dict[str, Any]:
+    return {
+        "partition": log.partition,
+        "end": log.end,
+        "last_stable": log.last_stable,
+        "transactions": [
+            {
+                "producer_id": one.producer_id,
+                "transactional_id": one.transactional_id or None,
+                "start_offset": one.start_offset,
+                "last_ms": one.last_timestamp_ms,
+            }
+            for one in log.transactions
+        ],
+        "problem": log.problem or None,
+    }
+
+
+def groups_lines(found: "ShownGroups", live: LiveLogs | None = None) -> Iterator[str]:
     yield from spell_table(
         ("group", "topic", "partition", "offset", "lag", "committed", "from", ""),
         [_position_cells(one) for one in found.positions],
     )
     groups = len({one.position.group for one in found.positions})
     yield f"{spell_count(len(found.positions), 'position')} of {spell_count(groups, 'group')}"
-    for log in found.logs:
-        if log.last_ms is not None:
-            yield f"__consumer_offsets-{log.partition}: archived up to offset {log.next}, of {moment(log.last_ms)}"
+    archived = {log.partition: log for log in found.logs}
+    for number in sorted({*archived, *(live or {})}):
+        told = [_archived_text(archived.get(number)), *([] if live is None else _live_texts(live.get(number)))]
+        yield f"__consumer_offsets-{number}: {'; '.join(told)}"
     if found.snapshot_ms is not None:
         yield f"the newest snapshot of positions is of {moment(found.snapshot_ms)}"
+    for group, at_ms in found.missing.items():
+        told_by = "no earlier snapshot tells of it" if at_ms is None else f"told by the snapshot of {moment(at_ms)}"
+        yield f"the newest snapshot does not tell of group {printable(group)}: {told_by}"
+
+
+def _archived_text(log: "ArchivedLog | None") -> str:
+    if log is None:
+        return "not archived"
+    if log.last_ms is None:
+        return f"archived up to offset {log.next}, and nothing of it can be read"
+    return f"archived up to offset {log.next}, of {moment(log.last_ms)}"
+
+
+def _live_texts(log: "LiveLog | None") -> Iterator[str]:
+    if log is None:
+        yield "the cluster does not have it"
+        return
+    yield f"the log ends at {log.end}"
+    if log.last_stable < log.end:
+        yield f"held back at {log.last_stable}" + "".join(
+            f" by a transaction of {one}, last written to at {moment(one.last_timestamp_ms)}"
+            for one in log.transactions[:1]
+        )
+    if log.problem:
+        yield f"by which transaction is not known: {log.problem}"
 
 
 def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
     position = one.position
     topic = position.topic + (f"@{position.life}" if position.life > 0 else "")
-    remarks = [] if position.state == "set" else [str(position.state)]
+    stood = _stood(position)
     return (
-        position.group,
-        topic,
+        printable(position.group),
+        printable(topic),
         str(position.partition),
-        "?" if position.offset < 0 else str(position.offset),
+        str(position.offset) if stood else "?",
         "" if one.lag is None else f"{one.lag:,}",
-        "" if position.commit_ms < 0 else moment(position.commit_ms),
+        moment(position.commit_ms) if stood and position.commit_ms >= 0 else "",
         one.source,
-        ", ".join([*remarks, *(["its topic is not archived"] if position.life == -1 else [])]),
+        "; ".join(_remarks(one)),
     )
+
+
+def _remarks(one: "ShownPosition") -> Iterator[str]:
+    position = one.position
+    state = str(position.state)
+    if remark := _REMARKS.get(state, state):
+        yield remark + (f" ({position.cause})" if state == "removed" and position.cause != "unknown" else "")
+    if position.known_from_ms >= 0:
+        yield f"known from {moment(position.known_from_ms)} on"
+    if one.beyond is not None:
+        yield f"{spell_count(one.beyond, 'offset')} beyond the end of the archive"
+    if position.life == -1:
+        yield "its topic is not archived"

@@ -2,7 +2,8 @@
 
 A removal says nothing of its cause. It may be that of the topic if the archive has no sign of the topic behind it, in that
 life: no commit of any group, no removal of another position that is more than a minute later, no position that stands, and no
-record. All positions of a topic that is deleted are removed within that minute. The last group of a topic, or its only one,
+record. All positions of a topic that is deleted are removed within that minute; only where a later topic has the name, one may
+seem to stand where the archive of its log ends too early. The last group of a topic, or its only one,
 that expires or is deleted looks the same: so what is offered is told to be removed with its topic, or as the last one in it.
 Whoever restores the topic sets such a group to where it stood, which it would have lost else.
 """
@@ -35,6 +36,7 @@ class Signs(NamedTuple):
     removal_ms: int = NO_ROW
     stands_ms: int = NO_ROW  # a position stood where the archive ends, which is of then
     alive_ms: int = NO_ROW  # by what was archived of the topic
+    is_over: int = 0  # 1: a later topic had the name
 
 
 TopicLife = tuple[str, int]
@@ -83,10 +85,11 @@ def signs_of_all(logs: Iterable[LogSigns], roots: Roots) -> dict[TopicLife, Sign
     for log in logs:
         for which, signs in zip(log.topic_lives, log.signs, strict=True):
             found[which] = _later(signs, found.get(which, Signs()))
-    for which, signs in found.items():
-        alive_ms = [root.alive_ms for root in roots.get(which[0], ()) if root.life == which[1]]
-        if alive_ms and alive_ms[0] is not None:
-            found[which] = signs._replace(alive_ms=alive_ms[0])
+    for (topic, life), signs in found.items():
+        these = [root for root in roots.get(topic, ()) if root.life >= life >= 0]
+        for root in these[:1]:
+            alive_ms = NO_ROW if root.alive_ms is None else root.alive_ms
+            found[topic, life] = signs._replace(alive_ms=alive_ms, is_over=int(len(these) > 1))
     return found
 
 
@@ -119,14 +122,14 @@ def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs,
 def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Longs, ms: Longs) -> Flags:
     """Tell whether no sign of the topic lies behind a removal."""
     columns = np.array(list(signs), np.int64).reshape(-1, len(Signs._fields)).T
-    commit_ms, removal_ms, stands_ms, alive_ms = columns[:, number]
+    commit_ms, removal_ms, stands_ms, alive_ms, is_over = columns[:, number]
     found: Flags = (
         (at != NO_ROW)
         & (ms >= 0)
         & (last_commit[number] < at)
         & (commit_ms <= ms + UNDER_WAY_MS)
         & (removal_ms <= ms + _TOGETHER_MS)
-        & (stands_ms <= ms)
+        & ((stands_ms == NO_ROW) | ((is_over == 1) & (stands_ms <= ms)))
         & (alive_ms <= ms + CLOCKS_DIFFER_MS)
     )
     return found

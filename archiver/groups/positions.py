@@ -16,8 +16,8 @@ from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
-from archiver.groups.endings import LogSigns, Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
-from archiver.groups.episodes import Episodes, episodes_of
+from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
+from archiver.groups.episodes import Episodes
 from archiver.groups.lives import AMBIGUOUS, Roots
 from archiver.groups.missed_positions import missed_positions
 from archiver.groups.position_rows import NO_ROW, Flags

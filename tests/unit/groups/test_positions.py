@@ -15,7 +15,6 @@ from tests.support.simulated_offsets import (
     Archived,
     Place,
     Simulated,
-    Truth,
     World,
     Written,
     archived_log,
@@ -162,7 +161,9 @@ def row(group: str, offset: int | None, at_ms: int, topic_id: int | None = None)
     return position_key(group, "x", 0), value, at_ms
 
 
+HOUR = 3_600_000
 ONE = [Root(0, "", None)]
+TWO = [Root(0, "", 10 * HOUR), Root(1, "", 20 * HOUR)]
 
 
 def told_of(
@@ -262,8 +263,17 @@ def test_what_stands_elsewhere_shows_that_the_topic_was_not_deleted() -> None:
     rows, later = [row("a", 1, 10), row("a", None, 10 * MINUTE_MS)], 20 * MINUTE_MS
     stands = [row("b", 2, 5), (position_key("z", "other", 0), commit_value(1), later)]
     assert states_of(told_of(rows, LAST_LONG, others=stands))["a"] == (State.REMOVED, 1)
-    # The archive of that partition ends before the removal: what stands there is not known.
-    assert states_of(told_of(rows, LAST_LONG, others=stands[:1]))["a"] == (State.TOPIC_DELETED, 1)
+    assert states_of(told_of(rows, LAST_LONG, others=stands[:1]))["a"] == (State.REMOVED, 1)  # there nobody came since
+    # The topic was created again, so nothing can stand there: the archive of that partition ends before the removal.
+    found = lives_of(
+        told_of(
+            [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR)],
+            LAST_LONG,
+            roots=TWO,
+            others=[row("b", 2, 9 * HOUR), row("b", 3, 11 * HOUR)],
+        )
+    )
+    assert found == {("a", 0, State.TOPIC_DELETED, 1), ("b", 0, State.SET, 3)}
 
 
 def test_what_the_topic_outlived_was_not_removed_with_it() -> None:
@@ -320,9 +330,6 @@ def test_an_offset_that_is_none_is_unknown() -> None:
 
 
 # --- lives
-
-HOUR = 3_600_000
-TWO = [Root(0, "", 10 * HOUR), Root(1, "", 20 * HOUR)]
 
 
 def test_what_stood_when_a_life_was_there_is_of_that_life() -> None:
