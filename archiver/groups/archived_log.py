@@ -10,11 +10,13 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, parts_within, with_planned
 from archiver.archive.reader import read_parts
-from archiver.codec.frame import Column, Frame
+from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.groups.commit_log import CommitLog, CommitRows
 from archiver.groups.doubts import Doubt, Doubts, doubts_of
+from archiver.groups.lives import CLOCKS_DIFFER_MS
+from archiver.groups.position_rows import Flags, PositionRows
 from archiver.store.port import ObjectStore
 
 _DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
@@ -27,10 +29,22 @@ class ArchivedLog:
     partition: int
     rows: CommitRows
     doubts: Doubts
-    cut: int  # the first offset of a record that is later than the time that was asked for; else the end
+    cut: int  # records below it may be of the time that was asked for, or of before it
     next: int  # the end of what is archived
-    first_ms: int | None  # of the oldest record and of the newest; None: there is none
+    first_ms: int | None  # of the oldest record and of the newest; None: there is none that has a time
     last_ms: int | None
+
+    def missing_from(self, offsets: Longs, until: Longs, has_row: Flags) -> Longs:
+        """Return for each position the last offset below `until` at which a record of it may be missing; -1: nowhere.
+
+        `has_row`: it has a row behind an offset. Compaction eats only what has a later record, which may be missing, too.
+        """
+        whole = max((one.last for one in self.doubts.doubts if not one.needs_later), default=-1)
+        return self.doubts.reach(until, has_row | (offsets < whole))
+
+    def topics(self) -> set[str]:
+        """Name the topics that groups have, or had, positions in."""
+        return set(PositionRows.of(self.rows).topic.texts)
 
 
 def read_log(
@@ -41,7 +55,7 @@ def read_log(
     for problem in problems_within(topic, number, ALL_RECORDS):
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
-    log, times, doubts = CommitLog(until_ms), _Times(until_ms), doubts_of(inventory, _delete_retention_ms(topic))
+    log, times, doubts = CommitLog(until_ms), LogTimes(until_ms), doubts_of(inventory, _delete_retention_ms(topic))
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
         doubts.append(Doubt(0, LAST_LONG - 1, needs_later=False))
     for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
@@ -56,7 +70,7 @@ def read_log(
         partition=number,
         rows=log.finish(),
         doubts=Doubts(sorted(doubts)),
-        cut=inventory.end if times.cut is None else times.cut,
+        cut=times.cut(max([inventory.end, *(gap.last_offset + 1 for gap in inventory.gaps)])),
         next=inventory.end,
         first_ms=times.first_ms,
         last_ms=times.last_ms,
@@ -73,19 +87,30 @@ def _delete_retention_ms(topic: ArchivedTopic) -> int:
     return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
 
 
-class _Times:
-    """The times of records, and where the first one lies that is later than a time."""
+class LogTimes:
+    """The times of records, and up to where records may be of a time or of before it: clocks of brokers differ a little."""
 
     def __init__(self, until_ms: int) -> None:
         self._until_ms = until_ms
-        self.cut: int | None = None
+        self._first_later: int | None = None
+        self._last_earlier = -1
         self.first_ms: int | None = None
         self.last_ms: int | None = None
 
     def add(self, frame: Frame) -> None:
-        times = frame.column(Column.TIMESTAMP)
-        first, last = int(times.min()), int(times.max())
-        self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
-        self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
-        if self.cut is None and last > self._until_ms:
-            self.cut = int(frame.column(Column.OFFSET)[np.argmax(times > self._until_ms)])
+        times, offsets = frame.column(Column.TIMESTAMP), frame.column(Column.OFFSET)
+        known = times[times >= 0]  # -1: of no known time
+        if len(known):
+            first, last = int(known.min()), int(known.max())
+            self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
+            self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
+        later = times > min(self._until_ms, LAST_LONG - CLOCKS_DIFFER_MS) + CLOCKS_DIFFER_MS
+        if self._first_later is None and later.any():
+            self._first_later = int(offsets[np.argmax(later)])
+        earlier = offsets[(times >= 0) & (times <= self._until_ms)]
+        if len(earlier):
+            self._last_earlier = int(earlier[-1])
+
+    def cut(self, end: int) -> int:
+        """Return the offset below which records may be missing that count; `end`: of what is archived."""
+        return end if self._first_later is None else max(self._first_later, self._last_earlier + 1)
