@@ -1,7 +1,7 @@
 """What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,10 +11,12 @@ from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, parts_within, with_planned
 from archiver.archive.reader import read_parts
 from archiver.codec.frame import Column, Frame
-from archiver.codec.selection import ALL_RECORDS, LAST_LONG
+from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import NotWholeError
-from archiver.groups.commit_log import CommitLog, CommitRows
+from archiver.groups.commit_log import CommitRows
 from archiver.groups.doubts import Doubt, Doubts, doubts_of
+from archiver.groups.folds import Folds
+from archiver.groups.log_beginning import begin_log
 from archiver.store.port import ObjectStore
 
 _DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
@@ -31,19 +33,27 @@ class ArchivedLog:
     next: int  # the end of what is archived
     first_ms: int | None  # of the oldest record and of the newest; None: there is none
     last_ms: int | None
+    fold_next: int = 0  # what lies below was read from folds
 
 
 def read_log(
-    store: ObjectStore, topic: ArchivedTopic, number: int, until_ms: int, report_problem: Callable[[str], None]
+    store: ObjectStore,
+    topic: ArchivedTopic,
+    number: int,
+    until_ms: int,
+    report_problem: Callable[[str], None],
+    folds: Folds | None = None,
 ) -> ArchivedLog:
-    """Read a partition whole. What cannot be read is reported, and is a doubt."""
-    inventory = topic.partitions.get(number, EMPTY_PARTITION)
-    for problem in problems_within(topic, number, ALL_RECORDS):
+    """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
+    beginning = begin_log(folds, topic, number, until_ms)
+    inventory = topic.partitions.get(number, EMPTY_PARTITION).from_offset(beginning.next)
+    for problem in problems_within(topic, number, Selection(first_offset=beginning.next)):
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
-    log, times, doubts = CommitLog(until_ms), _Times(until_ms), doubts_of(inventory, _delete_retention_ms(topic))
+    log, times = beginning.log, _Times(until_ms, beginning.first_ms, beginning.last_ms)
+    doubts = [*beginning.doubts, *doubts_of(inventory, delete_retention_ms(topic))]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
-        doubts.append(Doubt(0, LAST_LONG - 1, needs_later=False))
+        doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
         try:
             for frame in read_parts(store, topic.topic, number, [part]):
@@ -52,14 +62,16 @@ def read_log(
         except NotWholeError as error:
             report_problem(f"{topic.topic}-{number}: {error}")
             doubts.append(_unread(part))
+    rows = log.finish()
     return ArchivedLog(
         partition=number,
-        rows=log.finish(),
+        rows=replace(rows, others=rows.others + beginning.others),
         doubts=Doubts(sorted(doubts)),
-        cut=inventory.end if times.cut is None else times.cut,
-        next=inventory.end,
+        cut=max(inventory.end, beginning.next) if times.cut is None else times.cut,
+        next=max(inventory.end, beginning.next),
         first_ms=times.first_ms,
         last_ms=times.last_ms,
+        fold_next=beginning.next,
     )
 
 
@@ -67,7 +79,7 @@ def _unread(part: ObjectPart) -> Doubt:
     return Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False)
 
 
-def _delete_retention_ms(topic: ArchivedTopic) -> int:
+def delete_retention_ms(topic: ArchivedTopic) -> int:
     configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
     told = configs.get("delete.retention.ms", "")
     return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
@@ -76,11 +88,11 @@ def _delete_retention_ms(topic: ArchivedTopic) -> int:
 class _Times:
     """The times of records, and where the first one lies that is later than a time."""
 
-    def __init__(self, until_ms: int) -> None:
+    def __init__(self, until_ms: int, first_ms: int | None, last_ms: int | None) -> None:
         self._until_ms = until_ms
         self.cut: int | None = None
-        self.first_ms: int | None = None
-        self.last_ms: int | None = None
+        self.first_ms = first_ms
+        self.last_ms = last_ms
 
     def add(self, frame: Frame) -> None:
         times = frame.column(Column.TIMESTAMP)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.archived_position import ArchivedPosition, Source, State
 from archiver.groups.episodes import NO_ROW, Episodes, episodes_of
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, CommitSpan, Root, lives_of
 
@@ -132,7 +132,8 @@ def _positions(told: _Told, last_commits: LastCommits) -> Iterator[ArchivedPosit
     is_unknown = (log.doubts.reach(until, has_later) > last_known) | ~some.is_readable
     is_ambiguous = _is_ambiguous(some, lives)
     for place in range(len(some)):
-        yield _position(some, place, int(lives[place]), _state(some, place, is_ambiguous, is_ended, is_unknown))
+        state = _state(some, place, is_ambiguous, is_ended, is_unknown)
+        yield _position(some, place, int(lives[place]), state, log.fold_next)
     yield from _without_commit(told)
 
 
@@ -172,7 +173,7 @@ def _state(some: Episodes, place: int, is_ambiguous: Flags, is_ended: Flags, is_
     return State.SET if some.removed_at[place] == NO_ROW else State.REMOVED
 
 
-def _position(episodes: Episodes, place: int, life: int, state: State) -> ArchivedPosition:
+def _position(episodes: Episodes, place: int, life: int, state: State, fold_next: int = 0) -> ArchivedPosition:
     return ArchivedPosition(
         group=episodes.group.texts[episodes.group.numbers[place]],
         topic=episodes.topic.texts[episodes.topic.numbers[place]],
@@ -186,6 +187,7 @@ def _position(episodes: Episodes, place: int, life: int, state: State) -> Archiv
         at_offset=int(episodes.at_offset[place]),
         removed_ms=int(episodes.removed_ms[place]),
         at_ms=int(episodes.at_ms[place]),
+        source=Source.FOLD if episodes.at_offset[place] < fold_next else Source.LOG,
     )
 
 

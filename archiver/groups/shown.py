@@ -19,6 +19,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.groups.archived_log import ArchivedLog, read_log
 from archiver.groups.archived_position import ArchivedPosition, Source, State
 from archiver.groups.episodes import NO_ROW
+from archiver.groups.folds import Folds
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root, roots_of
 from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import Snapshot, read_snapshot
@@ -74,7 +75,7 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     by_log = {_place(one): one for one in PositionsAsOf(logs, roots) if wanted.wants(one)}
     by_snapshot = {_place(one): one for one in _positions_of(snapshot, roots) if wanted.wants(one)}
     held = {
-        **{place: (one, Source.LOG) for place, one in by_log.items()},
+        **{place: (one, one.source) for place, one in by_log.items()},
         **{
             place: (one, Source.SNAPSHOT)
             for place, one in by_snapshot.items()
@@ -103,10 +104,11 @@ def _read_logs(archive: Archive, as_of_ms: int, use: IndexUse, report_problem: R
     if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
         return
     topic = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
-    numbers = sorted({*topic.partitions, *topic.damaged})
+    folds = Folds.of(archive, report_problem)
+    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions})
     yield from side_by_side(
         _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem),
+        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
         numbers,
         "offsets",
     )
