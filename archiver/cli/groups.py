@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from archiver.cli.groups_fold import add_fold
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
     show.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
+    add_fold(ways)
 
 
 def run_show(options: argparse.Namespace) -> int:
