@@ -6,6 +6,7 @@
 - config: `archiver config`
 - demo: `archiver demo`
 - groups: `archiver groups show`: its options, its run, and its two printers
+- groups_fold: `archiver groups fold`: its options, its run, and its two printers
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from archiver.cli.options import Commands
     from archiver.groups.folding import FoldPlan, MadeFold
 
+
 def add_fold(ways: "Commands") -> None:
     fold = parser_of(ways, "fold", "put together what older records of group positions still say")
     add_run(fold, run_fold_command)

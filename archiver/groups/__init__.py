@@ -5,8 +5,12 @@
 - commit_log: what one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something
 - doubts: where records of `__consumer_offsets` may be missing in the archive, so that a position is not known
 - episodes: episodes: a position from its first commit until it is removed, told by the last commit of that time
+- fold_object: a fold: what the beginning of a partition of `__consumer_offsets` still says, as one Avro object of plain records
+- folding: makes folds of `__consumer_offsets`: of an earlier fold, and of the objects above it
+- folds: which folds of `__consumer_offsets` there are, and which of them a reader of a time begins with
 - keeper: how the positions of consumer groups are kept: by archiving their own topic, or as facts
 - lives: which of a topic's lives a commit belongs to, where several topics have had the name one after the other
+- log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects
 - own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before
 - positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it
 - shown: where groups stand, with what there is of each topic: what `archiver groups show` tells

@@ -55,7 +55,19 @@ def test_options_exist(page: str) -> None:
     prose = re.sub(
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
-    commands = ("backup", "ls", "cat", "groups show", "inspect", "verify", "restore", "query", "spark-env pack", "demo")
+    commands = (
+        "backup",
+        "ls",
+        "cat",
+        "groups show",
+        "groups fold",
+        "inspect",
+        "verify",
+        "restore",
+        "query",
+        "spark-env pack",
+        "demo",
+    )
     help_texts = "".join(map(_help_of, commands))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive", *OF_SPARK_SUBMIT}
     assert named

@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 PLACES = ("fold.put", "fold.compared", "fold.noted")
 
 
-def folded(site: ArchiveSite, capsys: pytest.CaptureFixture[str], *options: str, ends_with: int = 0) -> dict[int, Mapping[str, Any]]:
+def folded(
+    site: ArchiveSite, capsys: pytest.CaptureFixture[str], *options: str, ends_with: int = 0
+) -> dict[int, Mapping[str, Any]]:
     capsys.readouterr()
     config = str(site.folder / "archive.yaml")
     assert main(["groups", "fold", "--format", "json", "-c", config, *options]) == ends_with

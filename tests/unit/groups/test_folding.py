@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import fastavro
 import pytest
@@ -61,7 +61,9 @@ def logs(draw: st.DrawFn) -> Log:
     return Log(records, sorted({*ends, offset}), first_ms)
 
 
-def positions(log: ArchivedLog, roots: Mapping[str, Sequence[Root]] = ROOTS) -> dict[tuple[str, str, int, int], ArchivedPosition]:
+def positions(
+    log: ArchivedLog, roots: Mapping[str, Sequence[Root]] = ROOTS
+) -> dict[tuple[str, str, int, int], ArchivedPosition]:
     found = [one._replace(source=Source.LOG) for one in PositionsAsOf([log], roots)]
     told = {(one.group, one.topic, one.partition, one.life): one for one in found}
     assert len(told) == len(found)
@@ -90,9 +92,9 @@ def still_said(records: Sequence[Rec]) -> list[tuple[int, bytes | None, bytes | 
         for number, one in enumerate(of_key):
             following = of_key[number + 1] if number + 1 < len(of_key) else None
             before = of_key[number - 1] if number else None
-            if one.value is None and (before is None or before.value is not None):
-                kept.append(one)
-            elif one.value is not None and (following is None or following.value is None):
+            neighbour = before if one.value is None else following  # a tombstone's own value; what supersedes a value
+            is_same_kind = neighbour is not None and (neighbour.value is None) == (one.value is None)
+            if not is_same_kind:
                 kept.append(one)
     return sorted((one.offset, one.key, one.value) for one in kept)
 
@@ -103,7 +105,12 @@ def test_with_folds_the_log_says_the_same(log: Log, folded: set[int], until: int
     for until_ms in (log.first_ms + until, LAST_LONG):
         told, plain = archive.read(until_ms), archive.read(until_ms, with_folds=False)
         assert positions(told) == positions(plain)
-        assert (told.cut, told.next, told.first_ms, told.last_ms) == (plain.cut, plain.next, plain.first_ms, plain.last_ms)
+        assert (told.cut, told.next, told.first_ms, told.last_ms) == (
+            plain.cut,
+            plain.next,
+            plain.first_ms,
+            plain.last_ms,
+        )
         assert told.rows.others == plain.rows.others
 
 
@@ -112,7 +119,7 @@ def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(log:
     archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
     made = archive.fold()
     content = archive.store.objects[made.key].body
-    read = list(fastavro.reader(io.BytesIO(content)))
+    read = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(content))))
     found = [(one["offset"], one["key"], one["value"]) for one in read if one["key"][1] in {0, 1}]
     assert found == still_said(log.records)
     assert all(one["topic"] == "__consumer_offsets" and one["partition"] == 0 for one in read)
@@ -149,8 +156,8 @@ ROWS = [
 ]
 
 
-def told(archive: OffsetsArchive, until_ms: int = LAST_LONG, report: Any = None) -> dict[str, tuple[State, int, Source]]:  # noqa: ANN401
-    log = archive.read(until_ms, **({"report": report} if report else {}))
+def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[State, int, Source]]:
+    log = archive.read(until_ms)
     return {one.group: (one.state, one.offset, one.source) for one in PositionsAsOf([log], ROOTS)}
 
 
@@ -197,7 +204,10 @@ def test_doubts_are_merged_to_no_more_than_there_is_room_for() -> None:
     for first in range(0, 1000, 10):
         assert any(one[0] <= first <= one[1] and (not one[2] or first % 20 == 0) for one in merged)
     assert merge_doubts([Doubt(5, 9, needs_later=True), Doubt(0, 4, needs_later=True)]) == ((0, 9, True),)
-    assert merge_doubts([Doubt(5, 9, needs_later=True), Doubt(0, 4, needs_later=False)]) == ((0, 4, False), (5, 9, True))
+    assert merge_doubts([Doubt(5, 9, needs_later=True), Doubt(0, 4, needs_later=False)]) == (
+        (0, 4, False),
+        (5, 9, True),
+    )
 
 
 def test_nothing_is_folded_where_something_is_missing_or_damaged() -> None:
@@ -213,7 +223,9 @@ def test_nothing_is_folded_where_something_is_missing_or_damaged() -> None:
         archive.fold()
     archive.store.objects = dict(whole)
     body = whole[keys[1]].body
-    archive.store.objects[keys[1]] = type(whole[keys[1]])(body[:-20] + bytes(20), whole[keys[1]].metadata, whole[keys[1]].last_modified)
+    archive.store.objects[keys[1]] = type(whole[keys[1]])(
+        body[:-20] + bytes(20), whole[keys[1]].metadata, whole[keys[1]].last_modified
+    )
     with pytest.raises(NotWholeError, match="bytes are not those that were written"):
         archive.fold()
     assert not [key for key in archive.store.objects if FOLDS in key]
@@ -232,7 +244,9 @@ class _KilledError(Exception):
 
 
 @pytest.mark.parametrize("place", ["fold.put", "fold.compared", "fold.noted"])
-def test_killed_between_two_effects_nothing_is_wrong_and_the_same_command_goes_on(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_between_two_effects_nothing_is_wrong_and_the_same_command_goes_on(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = put_all(Log(ROWS, [2, 4, 5]), [0])
     before = told(archive, FIRST_MS + 1), {one: state[:2] for one, state in told(archive).items()}
     reached = []
