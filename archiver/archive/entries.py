@@ -10,8 +10,9 @@ from archiver.process.columns import Numbers, Places, Texts, narrow, same
 
 NUMBERS: Final = (
     "base", "first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp",
-    "bytes", "largest_record", "source_bytes", "digest",
+    "bytes", "largest_record", "source_bytes", "digest", "unserved",
 )  # fmt: skip
+NOT_TOLD: Final = -1  # an `unserved` that the object does not have
 _TEXTS: Final = ("etag", "sha256")
 # Most segments begin with a record: where `first` equals `base` in all rows, both are one column in memory.
 _OFTEN_ALIKE: Final = (("first", "base"),)
@@ -60,7 +61,7 @@ class Entries:
         traits: dict[Traits | None, int] = {}
         kinds = [traits.setdefault(_traits_of(one), len(traits)) for one in facts]
         columns: dict[str, Numbers | Texts] = {
-            name: narrow(np.array([getattr(one, name) for one in known], np.int64)) for name in NUMBERS
+            name: narrow(np.array([_number(one, name) for one in known], np.int64)) for name in NUMBERS
         }
         columns |= {
             "partition": narrow(np.array([entry.partition for entry in entries], np.int64)),
@@ -127,7 +128,9 @@ class Entries:
         numbers = {name: int(self.numbers(name)[place]) for name in (NUMBERS if traits is not None else NUMBERS[:3])}
         if traits is None:
             return Bounds(**numbers)
-        return SegmentFacts(**numbers, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
+        unserved = numbers.pop("unserved")
+        told = {} if unserved == NOT_TOLD else {"unserved": unserved}
+        return SegmentFacts(**numbers, **told, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
 
     def known_facts(self, place: int) -> SegmentFacts | None:
         """Return the facts of an object, or None. Without facts, an index may hold bounds that are impossible, too."""
@@ -150,6 +153,11 @@ def _traits_of(facts: SegmentFacts | Bounds) -> Traits | None:
     return Traits(*(getattr(facts, name) for name in Traits._fields))
 
 
+def _number(facts: "SegmentFacts | _Unknown", name: str) -> int:
+    value: int | None = getattr(facts, name)
+    return NOT_TOLD if value is None else value
+
+
 class _Unknown(NamedTuple):
     """What the columns hold for an object of v1.0, which has no facts."""
 
@@ -165,6 +173,7 @@ class _Unknown(NamedTuple):
     largest_record: int = 0
     source_bytes: int = 0
     digest: int = 0
+    unserved: int = NOT_TOLD
     sha256: str = ""
 
 
@@ -182,5 +191,7 @@ def can_be(columns: Mapping[str, Numbers]) -> Numbers:
     are_sizes = np.logical_and.reduce(
         [columns[name] >= 0 for name in ("bytes", "largest_record", "source_bytes", "digest")]
     )
-    found: Numbers = are_offsets & are_counts & are_times & are_sizes
+    unserved = columns["unserved"]
+    are_unserved = (unserved >= NOT_TOLD) & (unserved <= following - base - records)
+    found: Numbers = are_offsets & are_counts & are_times & are_sizes & are_unserved
     return found

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from archiver.archive.entries import NUMBERS, Entries, Traits, can_be
+from archiver.archive.entries import NOT_TOLD, NUMBERS, Entries, Traits, can_be
 from archiver.archive.segment_facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError
@@ -38,7 +38,8 @@ _FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
 _TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
-
+# Columns that files of earlier programs lack, and what stands for them.
+_NOT_IN_ALL: Final[Mapping[str, int]] = {"unserved": NOT_TOLD}
 
 # The range of numbers; `can_be` asks more of numbers that are facts.
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}
@@ -139,7 +140,7 @@ def entries_of(members: Sequence[SmallMember]) -> Entries:
 def _small_member(told: object, packed_bytes: int) -> SmallMember:
     found = as_object(told)
     count = _checked_count(found.get("count"), packed_bytes)
-    columns = {name: found.get(name) for name in _COLUMNS}
+    columns = {name: found.get(name, _NOT_IN_ALL.get(name)) for name in _COLUMNS}
     for (name, value), kind in zip(columns.items(), _COLUMNS.values(), strict=True):
         if isinstance(value, list) and len(value) != count:
             raise ValueError(f"column {name}")
@@ -195,6 +196,8 @@ def _large_member(columns: JsonColumns, packed_bytes: int) -> Entries:
         for _ in lists:
             pass
     count = _checked_count(count, packed_bytes)
+    for name, value in _NOT_IN_ALL.items():
+        found.setdefault(name, _GATHERED[name](iter([[value]]))._replace(is_same=True))
     for name in _COLUMNS:
         if name not in found or not (found[name].is_same or len(found[name].places) == count):
             raise ValueError(f"column {name}")

@@ -194,8 +194,9 @@ class _PartitionLookup:
             claimed = self.known.entries.facts(row)
             if seen.facts == claimed:
                 return True
-            contradicted.add(seen.object_key, claimed, seen.facts)
-            self.known.disbelieve(row)
+            if not (isinstance(seen.facts, SegmentFacts) and seen.facts.is_noted_as(claimed)):
+                contradicted.add(seen.object_key, claimed, seen.facts)
+                self.known.disbelieve(row)
         self.rows[place] = -1
         return False
 

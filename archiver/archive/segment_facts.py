@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from operator import ne
 from typing import NamedTuple
@@ -17,6 +17,7 @@ _FIRST_FORMAT = 1  # written wherever readers of that format understand the whol
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
+_NOT_IN_ALL = frozenset({"unserved"})  # facts that objects of earlier programs lack
 # Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
@@ -75,6 +76,7 @@ class SegmentFacts:
     largest_record: int
     source_bytes: int
     holes: tuple[Hole, ...] = field(default=())
+    unserved: int | None = None  # None: of a program that did not count it
     sha256: str
     digest: int
     encryption: str = "none"
@@ -86,6 +88,8 @@ class SegmentFacts:
             raise ValueError(f"{self.records} records cannot lie in {self.first}..{self.last}")
         if not 0 <= self.tombstones <= self.records:
             raise ValueError(f"{self.tombstones} tombstones of {self.records} records")
+        if not 0 <= (self.unserved or 0) <= self.next - self.base - self.records:
+            raise ValueError(f"{self.unserved} offsets of {self.base}..{self.next} without a record")
         if self.min_timestamp > self.max_timestamp:
             raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
         largest = max(self.next, self.max_timestamp, self.bytes, self.source_bytes, self.largest_record, self.digest)
@@ -95,8 +99,14 @@ class SegmentFacts:
 
     def differing(self, other: "SegmentFacts") -> list[str]:
         """Name the facts in which another segment differs."""
-        theirs = other._texts()  # noqa: SLF001 - of the same class
-        return [name for name, text in self._texts().items() if theirs[name] != text]
+        ours, theirs = self._texts(), other._texts()  # noqa: SLF001 - of the same class
+        return [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+
+    def is_noted_as(self, noted: object) -> bool:
+        """Tell whether an index notes these facts; programs that do not know a later fact leave it out."""
+        if isinstance(noted, SegmentFacts) and noted.unserved is None:
+            return noted == replace(self, unserved=None)
+        return noted == self
 
     def to_metadata(self) -> dict[str, str]:
         """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
@@ -108,7 +118,8 @@ class SegmentFacts:
         return {PREFIX_IN_HEADER + name: text for name, text in self._texts().items()}
 
     def _texts(self) -> dict[str, str]:
-        return {item.name.replace("_", "-"): spell_fact(item.name, getattr(self, item.name)) for item in fields(self)}
+        told = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name.replace("_", "-"): spell_fact(name, value) for name, value in told if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +217,8 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
         )
     try:
-        return SegmentFacts(**{item.name: parse_fact(item.name, ours[item.name]) for item in fields(SegmentFacts)})  # type: ignore[arg-type]
+        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in _NOT_IN_ALL]
+        return SegmentFacts(**{name: parse_fact(name, ours[name]) for name in names})  # type: ignore[arg-type]
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
     except ValueError as error:

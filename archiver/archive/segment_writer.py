@@ -116,7 +116,13 @@ class _Coverage:
     next: int
     leader_epoch: int = -1
     source_bytes: int = 0
+    left_out: int = 0  # markers and aborted records
     holes: list[Hole] = field(default_factory=list)
+
+    def unserved(self, records: int) -> int:
+        """Count the offsets that no batch served: what is neither a record, nor was left out, nor lies in a hole."""
+        in_holes = sum(hole.last_offset - hole.first_offset + 1 for hole in self.holes)
+        return self.next - self.base - records - self.left_out - in_holes
 
 
 class OpenSegment:
@@ -174,7 +180,7 @@ class OpenSegment:
                 and self._uncompressed + self._blocks.pending_bytes >= limits.uncompressed_bytes
             )
             or (limits.records > 0 and self.records >= limits.records)
-            or len(self._coverage.holes) >= MOST_HOLES
+            or (self.records > 0 and len(self._coverage.holes) >= MOST_HOLES)  # holes alone are no segment
         )
 
     def append(self, frame: Frame, start: int) -> int:
@@ -201,12 +207,16 @@ class OpenSegment:
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
 
-    def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int) -> None:
-        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets."""
+    def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int, left_out: int = 0) -> None:
+        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
+
+        `left_out`: how many markers and aborted records were there. Whatever else has no record was not served.
+        """
         coverage = self._coverage
         coverage.next = max(coverage.next, next_offset)
         coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
         coverage.source_bytes += source_bytes
+        coverage.left_out += left_out
 
     def forget_epoch(self) -> None:
         """Forget the epoch: the coverage will end behind batches that were never seen."""
@@ -271,6 +281,7 @@ class OpenSegment:
             next=coverage.next,
             source_bytes=coverage.source_bytes,
             holes=tuple(coverage.holes),
+            unserved=coverage.unserved(self.records),
             sha256=self._sha256.hexdigest(),
             **self._tally.facts(),
         )

@@ -103,6 +103,7 @@ class PartitionWriter:
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._base = end.next
         self._waiting_holes: list[Hole] = []
+        self._waiting_left_out = 0  # markers and aborted records behind the base, while no segment is open
 
     @property
     def batches(self) -> BatchPolicy:
@@ -213,16 +214,27 @@ class PartitionWriter:
                 after = segment.append(frame, row)
                 share = left_bytes * (after - row) // left_rows
                 left_bytes, left_rows, row = left_bytes - share, left_rows - (after - row), after
+                start = self.position
                 if not left_rows:
                     self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
                 else:
                     self.position, self.leader_epoch = segment.next, epoch_before(batches, segment.next)
-                segment.cover(self.position, leader_epoch=self.leader_epoch, source_bytes=share)
+                segment.cover(
+                    self.position,
+                    leader_epoch=self.leader_epoch,
+                    source_bytes=share,
+                    left_out=decoded.left_out_within(start, self.position),
+                )
                 if left_rows and self.is_due:
                     return decoded.source_bytes - left_bytes
+        left_out = decoded.left_out_within(self.position, decoded.next_offset)
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
-        if self._open is not None:
-            self._open.cover(self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes)
+        if self._open is None:
+            self._waiting_left_out += left_out
+        else:
+            self._open.cover(
+                self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes, left_out=left_out
+            )
         return decoded.source_bytes
 
     def skip(
@@ -237,6 +249,10 @@ class PartitionWriter:
             self._open.note_hole(hole)
             self._open.forget_epoch()  # another epoch may have begun there
         elif self._joins_waiting(hole):
+            if self._waiting_holes[-1].last_offset + 1 < hole.first_offset:
+                self._waiting_left_out = (
+                    0  # what was left out in between now lies in the hole, and must not count twice
+                )
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
@@ -281,6 +297,7 @@ class PartitionWriter:
         if self._closed is not None:
             self._closed.discard()
         self._open = self._closed = self.oldest_held_ms = None
+        self._waiting_left_out = 0
         self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
@@ -292,6 +309,7 @@ class PartitionWriter:
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
                 self._open.note_hole(hole)
+            self._open.cover(self._base, leader_epoch=-1, source_bytes=0, left_out=self._waiting_left_out)
         return self._open
 
     def _is_old(self) -> bool:
@@ -315,6 +333,7 @@ class PartitionWriter:
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
         self._waiting_holes.clear()
+        self._waiting_left_out = 0
         reach("position.counted")
         return ours
 

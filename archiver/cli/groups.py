@@ -1,15 +1,15 @@
-"""`archiver groups show`: its options, its run, and its two printers."""
+"""`archiver groups`: its commands; and of `show` the run, and the two printers."""
 
 import argparse
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.groups_fold import add_fold
+from archiver.cli import groups_apply, groups_fold, groups_rollback, groups_translate
+from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_table
 
 if TYPE_CHECKING:
@@ -23,28 +23,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(show, run_show)
     add_archive(show)
     add_format(show)
-    show.add_argument(
-        "--as-of", metavar="TIME", help="as of then (2026-11-20T14:00:00Z); default: the newest that is archived"
-    )
-    show.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
-    show.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
-    add_fold(ways)
+    add_chosen_positions(show)
+    translate = parser_of(ways, "translate", "where consumer groups are to stand on the target of a restore")
+    groups_translate.add_options(translate)
+    apply = parser_of(ways, "apply", "set groups of a target to where they stood, through the maps of a restore")
+    groups_apply.add_options(apply)
+    rollback = parser_of(ways, "rollback", "set groups of a target back to where they stood before they were set")
+    groups_rollback.add_options(rollback)
+    fold = parser_of(ways, "fold", "put together what older records of group positions still say")
+    groups_fold.add_options(fold)
 
 
 def run_show(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
-    from archiver.codec.selection import LAST_LONG
-    from archiver.config.quantities import parse_moment_ms
-    from archiver.groups.shown import PositionFilter, show_groups
+    from archiver.groups.shown import show_groups
 
     storage = archive_config(options).storage
-    wanted = PositionFilter(
-        as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
-        groups=_pattern("--groups", options.groups),
-        topics=_pattern("--topics", options.topics),
-    )
     problems: list[str] = []
-    found = show_groups(open_archive(storage), wanted, storage.index, problems.append)
+    found = show_groups(open_archive(storage), wanted_positions(options), storage.index, problems.append)
     if options.format == "json":
         print_json(groups_row(found, problems))
     else:
@@ -52,13 +48,6 @@ def run_show(options: argparse.Namespace) -> int:
     for problem in problems:
         complain(problem)
     return NotWholeError.exit_code if problems else 0
-
-
-def _pattern(option: str, text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 
 
 def groups_row(found: "ShownGroups", problems: list[str]) -> dict[str, Any]:

@@ -3,22 +3,20 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
+from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.process.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.cli.options import Commands
     from archiver.groups.folding import FoldPlan, MadeFold
 
 
-def add_fold(ways: "Commands") -> None:
-    fold = parser_of(ways, "fold", "put together what older records of group positions still say")
-    add_run(fold, run_fold_command)
-    add_archive(fold)
-    add_format(fold)
-    fold.add_argument("--dry-run", action="store_true", help="tell what there is to fold, and write nothing")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run_fold_command)
+    add_archive(parser)
+    add_format(parser)
+    parser.add_argument("--dry-run", action="store_true", help="tell what there is to fold, and write nothing")
 
 
 def run_fold_command(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Options that several commands have, and the types of their values."""
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -119,6 +120,14 @@ def topic_name(text: str) -> str:
         else "1 to 249 of a-z A-Z 0-9 . _ -"
     )
     raise argparse.ArgumentTypeError(f"{text!r} is not the name of a topic; {hint}")
+
+
+def pattern(option: str, text: str) -> re.Pattern[str]:
+    """Parse the value of an option that is a regular expression."""
+    try:
+        return re.compile(text, re.DOTALL)  # names of groups may have line breaks
+    except re.error as error:
+        raise UsageError(f"{option}: {text!r} is no regular expression: {error}") from error
 
 
 def size(text: str) -> int:

@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from archiver.cli.chosen_positions import add_group_renames, group_request
+from archiver.cli.groups_apply import complain_of_groups
 from archiver.cli.options import (
     add_archive,
     add_format,
@@ -15,6 +17,7 @@ from archiver.cli.options import (
     add_times,
     archive_config,
     natural,
+    pattern,
     size,
 )
 from archiver.cli.output import complain, complain_of, print_json, print_lines
@@ -24,6 +27,8 @@ from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageEr
 from archiver.process.shell import can_be_typed, spell_command
 
 if TYPE_CHECKING:
+    from archiver.config.model import ArchiverConfig
+    from archiver.restore.group_restore import GroupRequest
     from archiver.restore.report import RestoreResult
     from archiver.restore.request import RestoreRequest
 
@@ -47,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     _add_chosen_records(parser.add_argument_group("which records"))
     _add_target_topics(parser.add_argument_group("into which topics"))
+    _add_groups(parser.add_argument_group("consumer groups"))
     _add_ways_to_restore(parser.add_argument_group("how"))
 
 
@@ -131,6 +137,21 @@ def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
     )
 
 
+def _add_groups(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--groups",
+        metavar="REGEX",
+        help="when all topics are whole, set the groups whose whole name matches to where they stood: as of --until, else of the"
+        " newest commit that is archived",
+    )
+    add_group_renames(group)
+    group.add_argument(
+        "--groups-approximate",
+        action="store_true",
+        help="with --repartition: set groups so that they miss nothing, and may read records again; how many is told",
+    )
+
+
 def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--first", metavar="REGEX", help="restore these topics before all others (default: the largest first)"
@@ -160,8 +181,10 @@ def run(options: argparse.Namespace) -> int:
     from archiver.restore.report import RestoreResult
     from archiver.spark.restore import run_restore_job
 
+    config, request = archive_config(options), restore_request(options)
+    groups = _groups_request(config, options, request)
     if options.dry_run:
-        return preview(options, restore_request(options))
+        return preview(options, request, groups)
     arm(failpoint())
     begun: list[str] = []
     started_s = time.monotonic()
@@ -173,12 +196,13 @@ def run(options: argparse.Namespace) -> int:
 
         try:
             result = run_restore_job(
-                archive_config(options).storage,
+                config.storage,
                 load_target(options.target),
-                restore_request(options),
+                request,
                 restore_id=options.id,
                 notice=progress.report,
                 begin=begin,
+                groups=groups,
             )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
             failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
@@ -193,11 +217,39 @@ def run(options: argparse.Namespace) -> int:
     return _print_result(options, result)
 
 
+def _groups_request(
+    config: "ArchiverConfig", options: argparse.Namespace, request: "RestoreRequest"
+) -> "GroupRequest | None":
+    """Return which groups are to be set; None: none. Raises UsageError."""
+    if options.groups is None:
+        given = (
+            "--rename-group" if options.rename_group else "--groups-approximate" if options.groups_approximate else ""
+        )
+        if given:
+            raise UsageError(f"{given}: goes with --groups")
+        return None
+    if request.repartition is not None and not options.groups_approximate:
+        raise UsageError(
+            "--groups with --repartition: a group that had read some partitions further than others has no exact position then;"
+            " with --groups-approximate it reads records again, and misses none"
+        )
+    from archiver.groups.shown import PositionFilter
+
+    wanted = PositionFilter(
+        as_of_ms=request.wanted.until_ms, groups=pattern("--groups", options.groups), topics=pattern("--groups", ".*")
+    )
+    return group_request(config, options, wanted, is_approximate=options.groups_approximate)
+
+
 def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     if options.format == "json":
         print_json(restore_row(result))
     else:
         print_lines(restore_lines(result))
+    if options.groups is not None and result.groups is None:
+        complain("groups were not set: that comes when all topics are whole")
+    if result.groups is not None:
+        complain_of_groups(result.groups)
     incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]
     for partition in incomplete:
         for missing in partition.missing:
@@ -210,7 +262,8 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     if failed or errors:
         complain(_way_on(options, result.restore_id))
     codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
-    return max([*codes, *([NotWholeError.exit_code] if incomplete else [])], default=0)
+    groups_code = 0 if result.groups is None else result.groups.exit_code
+    return max([*codes, *([NotWholeError.exit_code] if incomplete else []), groups_code])
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 from archiver.cli.options import (
     archive_config,
 )
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import NOTHING_ARCHIVED
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
+    from archiver.config.model import ArchiverConfig
+    from archiver.restore.group_preview import GroupPreview
+    from archiver.restore.group_restore import GroupRequest
     from archiver.restore.preview import RestorePreview
     from archiver.restore.request import RestoreRequest
 
 
-def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
+def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "GroupRequest | None") -> int:
     """Print what a restore would do, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
@@ -35,17 +38,62 @@ def preview(options: argparse.Namespace, request: "RestoreRequest") -> int:
             select_topics=config.topics.select,
             notice=progress.report,
         )
+        groups = None if asked is None else _preview_groups(config, options, asked, found)
     if options.format == "json":
-        print_json(preview_row(found))
+        print_json(preview_row(found) | {"groups": None if groups is None else [_group_row(one) for one in groups]})
     else:
         print_lines(preview_lines(found))
+        print_lines(() if groups is None else group_lines(groups))
+        print_line("nothing was changed")
     for problem in [*found.refused, *found.damage, *found.problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
+    is_open = [one for one in groups or () if one.is_open]
+    for group in is_open:
+        complain(f"group {group.group} would not be set as a whole: {_unset_text(group)}")
     if found.refused:
         return TargetError.exit_code
-    return NotWholeError.exit_code if found.damage or found.problems or found.missing else 0
+    return NotWholeError.exit_code if found.damage or found.problems or found.missing or is_open else 0
+
+
+def _preview_groups(
+    config: "ArchiverConfig", options: argparse.Namespace, asked: "GroupRequest", found: "RestorePreview"
+) -> "list[GroupPreview]":
+    import asyncio
+
+    from archiver.archive.handle import open_archive
+    from archiver.config.load import load_target
+    from archiver.kafka.settings import KafkaSettings
+    from archiver.restore.group_preview import preview_groups
+    from archiver.restore.group_restore import read_positions
+
+    target, archive = load_target(options.target), open_archive(config.storage)
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    positions = read_positions(archive, asked, complain)
+    return asyncio.run(preview_groups(archive, kafka, asked, positions, found.topics))
+
+
+def _group_row(group: "GroupPreview") -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "archived_group": group.source,
+        "positions": group.positions,
+        "not_set": {str(why): count for why, count in group.unset.items()},
+        "has_members": group.has_members,
+    }
+
+
+def group_lines(groups: "list[GroupPreview]") -> Iterator[str]:
+    rows = [(one.group, f"{one.positions:,}", _unset_text(one)) for one in groups]
+    yield from spell_table(("group", "positions to set", "not set"), rows)
+
+
+def _unset_text(group: "GroupPreview") -> str:
+    told = [f"{spell_count(count, 'position')}: {why}" for why, count in group.unset.items()]
+    return "; ".join(
+        [*told, *(["it has members on the target: stop its consumers first"] if group.has_members else [])]
+    )
 
 
 def preview_row(preview: "RestorePreview") -> dict[str, Any]:
@@ -109,7 +157,6 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
         if not topic.has_objects and not preview.is_partial:
             yield f"note: {topic.target}: {NOTHING_ARCHIVED.format(topic.source)}"
     yield from (f"may be refused, by what is chosen of these records: {doubt}" for doubt in preview.doubts)
-    yield "nothing was changed"
 
 
 _THERE = {"empty": "there already", "append": "there already, and kept", "purge": "there already, and would be purged"}

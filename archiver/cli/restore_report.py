@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from archiver.cli.groups_apply import groups_lines, groups_row
 from archiver.cli.spelling import NOTHING_ARCHIVED
 from archiver.process.text import spell_count, spell_size, spell_table
 
@@ -26,6 +27,7 @@ def restore_row(result: "RestoreResult") -> dict[str, Any]:
         "failure": None if result.failure is None else str(result.failure),
         "not_begun": result.not_begun,
         "topics": [topic_row(one) for one in result.topics],
+        "groups": None if result.groups is None else groups_row(result.groups),
     }
 
 
@@ -100,6 +102,9 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         names = ", ".join(result.not_begun[:_MOST_NAMES])
         more = len(result.not_begun) - _MOST_NAMES
         yield f"not begun: {names}{f' and {more:,} more' if more > 0 else ''}"
+    if result.groups is not None:
+        yield ""
+        yield from groups_lines(result.groups)
 
 
 def _outcome(topic: "TopicReport", report: "TaskReport") -> str:

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import google_crc32c
 import numpy as np
@@ -23,6 +23,7 @@ UNKNOWN_LEADER_EPOCH = -1
 MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of all payloads that one call opens
 # Rows of one frame: their table takes 2.6 MB, however many records a fetch has. A row may be eleven times as large as its record.
 MOST_FETCHED_ROWS = 32 * 1024
+_NOTHING_LEFT_OUT = np.zeros((2, 0), np.int64)
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # decompressed: the upper limit of backup.batch.bytes
 # Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
@@ -44,7 +45,8 @@ class DecodedBatches:
 
     `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
     `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
-    `writers`: (last offset, producer id) of each batch, in order.
+    `writers`: (last offset, producer id) of each batch, in order. `left_out`: (last offset, records at or above the position) of
+    each batch of markers or aborted records: they were there to be read, and are not the archive's.
     """
 
     frames: Callable[[], Iterator[Frame]]
@@ -54,6 +56,13 @@ class DecodedBatches:
     source_bytes: int
     aborted: tuple[tuple[int, int], ...]
     writers: Longs
+    left_out: Longs = field(default_factory=lambda: _NOTHING_LEFT_OUT)
+
+    def left_out_within(self, first: int, end: int) -> int:
+        """Count markers and aborted records at or above `first` and below `end`; neither may lie within their batches."""
+        lasts, records = self.left_out
+        start, stop = lasts.searchsorted((first, end)) if len(lasts) else (0, 0)
+        return int(records[start:stop].sum())
 
     @property
     def frame(self) -> Frame:
@@ -180,7 +189,8 @@ def decode_batches(
     batches, source = whole_batches(data, position)
     batches, source = _first(_fitting_rows(batches), batches, source)
     _check(batches, source)
-    wanted = np.ascontiguousarray(batches[:, _with_records(batches, aborted)])
+    kept = _with_records(batches, aborted)
+    wanted = np.ascontiguousarray(batches[:, kept])
     body, fitting = _inflate(wanted, source, most_bytes, scratch)
     if fitting < wanted.shape[1]:
         batches, source = _first(
@@ -196,6 +206,7 @@ def decode_batches(
         source_bytes=len(source),
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
         writers=batches[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
+        left_out=_left_out(batches, kept[: batches.shape[1]], position),
     )
 
 
@@ -303,6 +314,20 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
         elif batches[batch_kernels.ATTRIBUTES, index] & _TRANSACTIONAL_BIT:
             kept[index] = False
     return kept
+
+
+def _left_out(batches: Longs, kept: npt.NDArray[np.bool_], position: int) -> Longs:
+    """Return (last offset, records at or above the position) of the batches whose records are not the archive's.
+
+    Their records are not looked at, only counted, as the header says. Of a batch that begins below the position, as many as
+    there is room for may lie below it: those are not counted.
+    """
+    if kept.all():
+        return _NOTHING_LEFT_OUT
+    base, last, count = batches[[batch_kernels.BASE_OFFSET, batch_kernels.LAST_OFFSET, batch_kernels.COUNT]][:, ~kept]
+    first = np.maximum(base, position)
+    records = np.minimum(count - (first - base), last - first + 1)
+    return np.stack([last, np.maximum(records, 0)])
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:

@@ -14,7 +14,7 @@ from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import NotWholeError
 from archiver.groups.commit_log import CommitRows
-from archiver.groups.doubts import Doubt, Doubts, doubts_of
+from archiver.groups.doubts import Doubt, Doubts, doubts_above
 from archiver.groups.folds import Folds
 from archiver.groups.log_beginning import begin_log
 from archiver.store.port import ObjectStore
@@ -46,12 +46,13 @@ def read_log(
 ) -> ArchivedLog:
     """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
     beginning = begin_log(folds, topic, number, until_ms)
-    inventory = topic.partitions.get(number, EMPTY_PARTITION).from_offset(beginning.next)
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    inventory = whole.from_offset(beginning.next)
     for problem in problems_within(topic, number, Selection(first_offset=beginning.next)):
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
     log, times = beginning.log, _Times(until_ms, beginning.first_ms, beginning.last_ms)
-    doubts = [*beginning.doubts, *doubts_of(inventory, delete_retention_ms(topic))]
+    doubts = [*beginning.doubts, *doubts_above(whole, beginning.next, delete_retention_ms(topic))]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):

@@ -33,26 +33,57 @@ class Doubt(NamedTuple):
 def doubts_of(inventory: PartitionInventory, delete_retention_ms: int) -> list[Doubt]:
     """List what may be missing of a partition, by the names and the facts of its objects."""
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
-    for reading in inventory.readable:
-        found += _doubts_within(reading, delete_retention_ms)
+    since_ms: int | None = None
+    for number, reading in enumerate(inventory.readable):
+        if not number and reading.from_offset > 0:
+            found.append(Doubt(0, reading.from_offset - 1, needs_later=False))
+        found += _doubts_within(reading, _age_ms(reading, since_ms), delete_retention_ms)
+        since_ms = _newest_ms(reading)
     return sorted(found)
 
 
-def _doubts_within(reading: Reading, delete_retention_ms: int) -> Sequence[Doubt]:
+def doubts_above(inventory: PartitionInventory, offset: int, delete_retention_ms: int) -> list[Doubt]:
+    """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be."""
+    found = doubts_of(inventory, delete_retention_ms)
+    return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
+
+
+def _newest_ms(reading: Reading) -> int | None:
+    """Return the time of an object's newest record: those of the next object came later. None: nothing tells.
+
+    Where a log was cut back, that record may be one of those that the log lost, and younger than the records that follow.
+    """
     facts = reading.segment.facts
-    if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
-        return [Doubt(reading.from_offset, reading.next - 1, needs_later=False)]
-    holes = [Doubt(hole.first_offset, hole.last_offset, needs_later=False) for hole in facts.holes]
-    missing = facts.next - facts.base - facts.records - sum(last - first + 1 for first, last, _ in holes)
+    if not isinstance(facts, SegmentFacts) or facts.max_timestamp == NO_TIMESTAMP or reading.until_offset is not None:
+        return None
+    return facts.max_timestamp
+
+
+def _age_ms(reading: Reading, since_ms: int | None) -> int | None:
+    """Return how old records can have been at most when they were read. Those that are left prove nothing: compaction leaves young ones."""
     put_at = reading.segment.put_at
-    if missing <= 0:
-        return holes
-    if put_at is None or facts.min_timestamp == NO_TIMESTAMP:
-        return [*holes, Doubt(facts.base, facts.next - 1, needs_later=False)]
-    age_ms = int(put_at.timestamp() * 1000) - facts.min_timestamp
-    if age_ms <= _UNCOMPACTED_MS:
-        return holes
-    return [*holes, Doubt(facts.base, facts.next - 1, needs_later=age_ms <= delete_retention_ms)]
+    return None if put_at is None or since_ms is None else int(put_at.timestamp() * 1000) - since_ms
+
+
+def _doubts_within(reading: Reading, age_ms: int | None, delete_retention_ms: int) -> Sequence[Doubt]:
+    facts = reading.segment.facts
+    first, last = reading.from_offset, reading.next - 1
+    if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
+        return [Doubt(first, last, needs_later=False)]
+    holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
+    found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
+    if _may_lack(facts, age_ms):
+        found.append(Doubt(first, last, needs_later=age_ms is not None and age_ms <= delete_retention_ms))
+    return found
+
+
+def _may_lack(facts: SegmentFacts, age_ms: int | None) -> bool:
+    """Tell whether compaction may have taken records. Where no program counted, markers and aborted records look the same."""
+    if facts.unserved is not None:
+        return facts.unserved > 0
+    in_holes = sum(hole.last_offset - hole.first_offset + 1 for hole in facts.holes)
+    is_missing = facts.next - facts.base - facts.records > in_holes
+    return is_missing and (age_ms is None or age_ms > _UNCOMPACTED_MS)
 
 
 @dataclass(frozen=True, slots=True)

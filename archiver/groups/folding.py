@@ -26,7 +26,7 @@ from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.groups.archived_log import delete_retention_ms
 from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import doubts_of
+from archiver.groups.doubts import doubts_above
 from archiver.groups.fold_object import (
     FOLD_DIGEST,
     MOST_FOLD_BYTES,
@@ -182,8 +182,8 @@ def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
     """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
-    rest = topic.partitions[number].from_offset(beginning.next)
-    found = [*beginning.doubts, *doubts_of(rest, delete_retention_ms(topic))]
+    above = doubts_above(topic.partitions[number], beginning.next, delete_retention_ms(topic))
+    found = [*beginning.doubts, *above]
     clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
     return merge_doubts(clipped)
 

@@ -1,7 +1,8 @@
 """Which consumer group the backups of an archive share: their own, or the one that all archives had before (decision 21)."""
 
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -10,6 +11,7 @@ from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.topics import read_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaError, NotWholeError
+from archiver.groups.archived_position import ArchivedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import GroupPosition, positions_of
@@ -60,6 +62,31 @@ def count_commits(archive: Archive, mark: str, committed: Mapping[tuple[str, int
     step = max(1, len(untold) // _SAMPLE)
     found = [*told, *(_has(archive, hint) for hint in untold[::step])]
     return found.count(True), found.count(False)
+
+
+def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPosition]) -> frozenset[str]:
+    """Return which of these groups are backups' own: by name, or because all that was committed are hints of backups.
+
+    What they committed says where an archive ends, and nothing of a restored topic.
+    """
+    named = group_of(config)
+    prefix = (
+        f"{named}-" if config.backup.group is None else None
+    )  # such a name has the archive's mark: nobody else's begins so
+    are_hints: dict[str, bool] = defaultdict(lambda: True)
+    for one in positions:
+        if one.offset >= 0:
+            are_hints[one.group] = are_hints[one.group] and bool(one.metadata) and _is_hint(one)
+    return frozenset(
+        group
+        for group, is_backup in are_hints.items()
+        if is_backup or group in {named, FORMER_GROUP} or (prefix is not None and group.startswith(prefix))
+    )
+
+
+def _is_hint(position: ArchivedPosition) -> bool:
+    hint = hint_of(position.topic, position.partition, position.offset, position.metadata)
+    return hint.base is not None or bool(hint.archive)
 
 
 def _has(archive: Archive, hint: Hint) -> bool | None:

@@ -16,6 +16,7 @@ Reading order: settings, wire, codes, calls, client; then fetch, produce, admin.
 - fetch: fetches record batches as the brokers store them, by topic id where the broker can
 - group: a consumer group as the archiver uses it
 - group_commits: sets and deletes positions of consumer groups, as an administrator does: only where nobody is a member
+- group_coordinators: which broker coordinates a consumer group, and where the group stands by that broker's word alone
 - group_positions: the positions of consumer groups, asked of the brokers that coordinate them
 - log_dirs: how many bytes of partitions lie on the brokers' disks
 - log_reader: reads a partition's committed records from Kafka, in order, up to an end

@@ -19,6 +19,7 @@ class Code(IntEnum):
     BROKER_NOT_AVAILABLE = 8
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -28,8 +29,10 @@ class Code(IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     ILLEGAL_GENERATION = 22
+    INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
     REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
@@ -58,6 +61,7 @@ class Code(IntEnum):
     OFFSET_NOT_AVAILABLE = 78
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
@@ -93,6 +97,7 @@ TEMPORARY = LEADER_MOVED | {
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     Code.NOT_CONTROLLER,
     Code.OFFSET_NOT_AVAILABLE,
+    Code.UNSTABLE_OFFSET_COMMIT,
     Code.THROTTLING_QUOTA_EXCEEDED,
 }
 
@@ -106,16 +111,20 @@ DENIED = frozenset({
 _NEXT_STEP = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: "does the topic exist, and may this user describe it?",
     Code.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes",
+    Code.OFFSET_METADATA_TOO_LARGE: "raise the brokers' offset.metadata.max.bytes",
     Code.RECORD_LIST_TOO_LARGE: "raise the topic's segment.bytes",
     Code.INVALID_TOPIC_EXCEPTION: "choose another name",
     Code.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
     Code.GROUP_AUTHORIZATION_FAILED: "grant this user the operation on the group",
     Code.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
+    Code.INVALID_GROUP_ID: "Kafka deletes no positions of a group without a name, they expire",
+    Code.INVALID_COMMIT_OFFSET_SIZE: "raise max.message.bytes of topic __consumer_offsets",
     Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
     Code.INVALID_REPLICATION_FACTOR: "fewer brokers are up than it needs; bring them back, or give --replication-factor",
     Code.POLICY_VIOLATION: "a policy of the cluster's administrators forbids it",
     Code.UNSUPPORTED_VERSION: "brokers from 2.8 are supported",
     Code.TOPIC_DELETION_DISABLED: "the brokers have delete.topic.enable=false; set it to true, or choose another name",
+    Code.UNSTABLE_OFFSET_COMMIT: "a transaction that commits positions of the group is open; wait for its end, or abort it",
     Code.TOPIC_ALREADY_EXISTS: "delete it, or choose another name",
 }
 

@@ -1,12 +1,13 @@
 """Sets and deletes positions of consumer groups, as an administrator does: only where nobody is a member."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import Code, broker_error, code_text
+from archiver.kafka.codes import Code, broker_error
+from archiver.kafka.group_coordinators import coordinator_of
 from archiver.kafka.group_positions import Positions
 from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
@@ -14,6 +15,8 @@ Codes = Mapping[TopicPartition, int]
 
 # No member: a broker takes it only for a group that has none, whichever protocol the group uses.
 _NO_GENERATION: Final = -1
+_BATCH_BYTES: Final = 1_000_000  # below message.max.bytes by default, 1,048,588
+_RECORD_BYTES: Final = 72  # of a commit, without its texts: 43 under value v3, and 16 more for a topic id
 _HAS_MEMBERS: Final = frozenset({
     Code.UNKNOWN_MEMBER_ID,
     Code.ILLEGAL_GENERATION,
@@ -25,25 +28,49 @@ _HAS_MEMBERS: Final = frozenset({
 })  # fmt: skip
 
 
-_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE})
-
-
 class GroupActiveError(KafkaError):
     """A group has members: what it has committed is theirs, and nothing was changed."""
 
 
 async def commit_positions(client: KafkaClient, group: str, positions: Positions) -> None:
-    """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing."""
-    _refuse(group, await _ask_coordinator(client, group, OffsetCommitCall(group, positions)), "set")
+    """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing.
+
+    Only where they would not fit into a batch of `__consumer_offsets`, they take several requests, each of which is refused
+    so. After KafkaTemporaryError nobody knows whether they are set. No request is repeated here: a consumer may have run on
+    meanwhile, so the caller must first read where the group stands.
+    """
+    node_id = await coordinator_of(client, group)
+    for some in _batches(group, positions):
+        codes = await client.send(node_id, OffsetCommitCall(group, some))
+        _refuse(group, codes, "set", f"Read on group {group}")
+
+
+def _batches(group: str, positions: Positions) -> Iterator[Positions]:
+    """Split positions so that their records fit into a batch of the offsets topic, which has the brokers' default size."""
+    batch: Positions = {}
+    size = 0
+    for place, position in sorted(positions.items()):
+        record_bytes = _RECORD_BYTES + sum(len(text.encode()) for text in (group, place[0], position.metadata))
+        if batch and size + record_bytes > _BATCH_BYTES:
+            yield batch
+            batch, size = {}, 0
+        batch[place] = position
+        size += record_bytes
+    if batch:
+        yield batch
 
 
 async def delete_positions(client: KafkaClient, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Take positions of one group away. A group that is not there has none. Raises GroupActiveError."""
-    codes = await _ask_coordinator(client, group, OffsetDeleteCall(group, partitions))
-    _refuse(group, {key: code for key, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}, "deleted")
+    """Take positions of one group away. A group that is not there has none. Raises as `commit_positions`.
+
+    Brokers also do it where a group has members, if none of these has subscribed to the topic.
+    """
+    codes = await client.send(await coordinator_of(client, group), OffsetDeleteCall(group, partitions))
+    found = {place: code for place, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}
+    _refuse(group, found, "deleted", f"Delete on group {group}")
 
 
-def _refuse(group: str, codes: Codes, done: str) -> None:
+def _refuse(group: str, codes: Codes, done: str, right: str) -> None:
     for (topic, partition), code in sorted(codes.items()):
         if code in _HAS_MEMBERS:
             raise GroupActiveError(
@@ -54,53 +81,8 @@ def _refuse(group: str, codes: Codes, done: str) -> None:
             raise broker_error(
                 code,
                 f"the position of group {group} in {topic}-{partition} could not be {done}",
-                right=f"Read on group {group} and topic {topic}",
+                right=f"{right}, and Read on topic {topic}",
             )
-
-
-async def _ask_coordinator(client: KafkaClient, group: str, call: Call[Codes]) -> Codes:
-    """Ask the group's coordinator; where that moves, again."""
-
-    async def once() -> Codes:
-        codes = await client.send(await _coordinator(client, group), call)
-        moved = _MOVED.intersection(codes.values())
-        if moved:
-            raise KafkaTemporaryError(f"the coordinator of group {group} moves: {code_text(min(moved))}")
-        return codes
-
-    return await client.persist(once)
-
-
-async def _coordinator(client: KafkaClient, group: str) -> int:
-    """Return the node that coordinates a group. Brokers make the topic of all positions when they are first asked for it."""
-    code, node_id = await client.send_any(FindCoordinatorCall(group))
-    if code:
-        raise broker_error(
-            code, f"the coordinator of group {group} could not be found", right=f"Describe on group {group}"
-        )
-    return node_id
-
-
-class FindCoordinatorCall(Call[tuple[int, int]]):
-    """(error code, node). v3 is what every supported broker has."""
-
-    api_key = 10
-    lowest = highest = 3
-    flexible_from = 3
-
-    def __init__(self, group: str) -> None:
-        self._group = group
-
-    def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
-        out.text(self._group)
-        out.int8(0)  # a group, not a transaction
-        out.tags()
-
-    def read(self, answer: AnswerReader, version: int) -> tuple[int, int]:  # noqa: ARG002 one version
-        self.throttle_ms = answer.int32()
-        code = answer.int16()
-        answer.text()  # what the code means
-        return code, answer.int32()
 
 
 class OffsetCommitCall(Call[Codes]):
@@ -109,6 +91,7 @@ class OffsetCommitCall(Call[Codes]):
     api_key = 8
     lowest = highest = 8
     flexible_from = 8
+    when_sent = "positions.sent"
 
     def __init__(self, group: str, positions: Positions) -> None:
         self._group = group
@@ -145,6 +128,7 @@ class OffsetDeleteCall(Call[Codes]):
     api_key = 47
     lowest = highest = 0
     flexible_from = 1
+    when_sent = "deletion.sent"
 
     def __init__(self, group: str, partitions: Collection[TopicPartition]) -> None:
         self._group = group

@@ -9,7 +9,7 @@ import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.calls import MetadataCall
@@ -23,6 +23,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _AT_ONCE = 16  # requests to one broker; it answers a connection's requests one after the other
 # Empty: committed by somebody who never joined. Other kinds (connect, share) have no such positions.
 _WITH_POSITIONS = frozenset({"", "consumer", "streams"})
+_WITHOUT_MEMBERS = frozenset({"", "Empty", "Dead"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +57,8 @@ async def positions_each(client: KafkaClient) -> tuple[dict[str, Positions], dic
                 )
 
     async def ask_broker(node_id: int) -> None:
-        code, kinds = await client.send(node_id, ListGroupsCall())
-        if code:
-            right = "Describe on the groups, or on the cluster"
-            raise broker_error(code, f"the groups of broker {node_id} could not be listed", right=right)
-        groups = (group for group, kind in kinds.items() if kind in _WITH_POSITIONS)
+        listed = await _groups_of_broker(client, node_id)
+        groups = (group for group, one in listed.items() if one.has_positions)
         await asyncio.gather(*(ask(node_id, groups) for _ in range(_AT_ONCE)))
 
     coordinators = await _coordinators(client)
@@ -133,24 +131,60 @@ async def _coordinators(client: KafkaClient) -> _Coordinators:
     return _Coordinators(metadata.brokers, leaders)
 
 
-class ListGroupsCall(Call[tuple[int, dict[str, str]]]):
-    """(error code, kind by group) of the groups that one broker coordinates, and that this user may describe."""
+async def list_groups(client: KafkaClient) -> dict[str, "ListedGroup"]:
+    """Return the groups that this user may describe, with what each one is now."""
+
+    async def once() -> dict[str, ListedGroup]:
+        nodes = sorted(await client.brokers())
+        some = await asyncio.gather(*(_groups_of_broker(client, node_id) for node_id in nodes))
+        return {group: one for found in some for group, one in found.items()}
+
+    return await client.persist(once)
+
+
+async def _groups_of_broker(client: KafkaClient, node_id: int) -> dict[str, "ListedGroup"]:
+    code, groups = await client.send(node_id, ListGroupsCall())
+    if code:
+        right = "Describe on the groups, or on the cluster"
+        raise broker_error(code, f"the groups of broker {node_id} could not be listed", right=right)
+    return groups
+
+
+class ListedGroup(NamedTuple):
+    """What kind of group it is: who named its protocol; and its state."""
+
+    kind: str
+    state: str
+
+    @property
+    def has_positions(self) -> bool:
+        return self.kind in _WITH_POSITIONS
+
+    @property
+    def has_members(self) -> bool:
+        return self.state not in _WITHOUT_MEMBERS
+
+
+class ListGroupsCall(Call[tuple[int, dict[str, ListedGroup]]]):
+    """(error code, groups by name) of the groups that one broker coordinates, and that this user may describe."""
 
     api_key = 16
-    lowest = highest = 3
+    lowest = highest = 4  # the first that tells states
+    flexible_from = 3
 
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
+        out.count(0)  # in any state
         out.tags()
 
-    def read(self, answer: AnswerReader, version: int) -> tuple[int, dict[str, str]]:  # noqa: ARG002 one version
+    def read(self, answer: AnswerReader, version: int) -> tuple[int, dict[str, ListedGroup]]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         return answer.int16(), dict(answer.array(lambda: _read_group(answer)))
 
 
-def _read_group(answer: AnswerReader) -> tuple[str, str]:
-    group, kind = answer.text(), answer.text()
+def _read_group(answer: AnswerReader) -> tuple[str, ListedGroup]:
+    group, kind, state = answer.text(), answer.text(), answer.text()
     answer.tags()
-    return group, kind
+    return group, ListedGroup(kind, state)
 
 
 _COMMITTED = struct.Struct(">iqi")  # partition, offset, leader epoch
@@ -162,13 +196,14 @@ class OffsetFetchCall(Call[tuple[int, Positions]]):
     api_key = 9
     lowest = highest = 7
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, *, is_settled: bool = False) -> None:
         self._group = group
+        self._is_settled = is_settled
 
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.count(-1)  # all topics
-        out.int8(0)  # not require_stable: while a transaction is open, tell what was committed before it
+        out.int8(int(self._is_settled))  # 0: while a transaction is open, tell what was committed before it; 1: refuse
         out.tags()
 
     def read(self, answer: AnswerReader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version

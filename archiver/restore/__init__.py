@@ -7,9 +7,15 @@
 - claim_stream: where a claim stands in the archive: a claim is put once for a target, and later facts note what was skipped and verified there
 - claims: what a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back
 - config_agreement: what one run knows of the configs of its targets, by `broker_terms`, `fill_terms` and `final_terms`, and what these would do to the records
+- deal_replay: how many records of a source partition, below some of its offsets, were dealt to each target partition: the deal is done again, and nothing is sent
+- dealt_groups: groups in topics that a restore has dealt out by key: what is asked about them, and what becomes of the plan by the answers
+- dealt_log: where groups go on in one target partition that several sources were dealt into: by the headers of its batches
+- dealt_positions: where groups go on in topics that a restore has dealt into another number of partitions: which tasks find that out, and what comes of their reports
 - estimate: how long a restore takes, and how much it sends and puts: an estimate before it begins
 - fill_terms: with which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed
 - final_terms: which of the archived configs the cluster will refuse to set when a target is filled: asked before anything is changed
+- group_preview: what would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted
+- group_restore: where each consumer group is to stand on the target of a restore, as a value. Planning changes nothing
 - in_sync_replicas: whether partitions have as many replicas in sync as brokers want before they take a record
 - lost_records: whether the brokers have lost records of a target since they were read back
 - noted_plan: how the plan of a topic's restore stands in the archive: one control fact has the whole plan, or names the pieces of a large plan
@@ -28,12 +34,15 @@
 - replicas: whether as many brokers are up as topics are to have replicas
 - report: what became of a restore, as values: of each topic, and of the whole run
 - request: what a restore was asked for: which topics and records, into which, and under which id
+- restored_partitions: which partitions a restore has brought back, and the maps through which positions are translated. Changes nothing
 - sending: batches to a broker: how fast, how often again, and what an answer means
+- source_lives: where the logs of restored topics were cut back, and where the archive of them ends: what tells whose a commit above a branch is
 - stranger_topics: whether a topic without a topic id is the target that an earlier run began to fill: decided before filling, by who wrote its first records
 - strangers: whether a target partition holds just what this restore wrote there: decided while its task fills it, and reads it back
 - target_configs: sets the configs of targets: those of the filling before the first record is sent, and the archived configs when all records are verified
 - target_creation: targets are purged and created, by notes and topic ids
 - target_limits: what the configs of a target would do to the records that are restored into it: how many of them brokers would delete, change or refuse
+- target_notes: what a restore has noted of its targets, each note read by itself: one that cannot be read stops no other (docs/format.md §8)
 - target_rights: which rights this user lacks on the targets of a restore, to purge, fill and read them back: asked before anything is changed
 - target_shape: why an existing topic cannot be the target of a plan, whatever its configs are: its partitions, its records, and what restores have noted of it
 - target_survey: the survey of all targets: which topics have their names already, and whether each of these is filled, appended to, purged, or a problem. Changes nothing

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Final
 
@@ -143,6 +143,49 @@ def plan_from_fact(archive: Archive, stream: str, fact: Fact) -> TopicPlan:
         raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r}); use another --id") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHeading:
+    """What was to be restored into a target, without the objects: those of a large plan take minutes to read."""
+
+    source: str
+    life: int
+    appends: bool
+    repartition: int | None
+    partitions: tuple[Fact, ...]  # as noted, numbered from 0
+
+
+def heading_from_fact(stream: str, fact: Fact) -> PlanHeading:
+    """Read the heading of a plan. Raises NotWholeError."""
+    try:
+        if stream.split("/")[-2:] != [fact["target"], PLAN]:
+            raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
+        partitions = tuple(as_object(one) for one in as_list(fact["partitions"]))
+        if any(type(one["partition"]) is not int or one["partition"] != at for at, one in enumerate(partitions)):
+            raise ValueError("partitions that are not in order")  # noqa: TRY301
+        return PlanHeading(
+            source=as_text(fact["source"]),
+            life=as_number(fact["life"]),
+            appends=as_truth(fact["appends"]),
+            repartition=None if fact.get("repartition") is None else as_number(fact["repartition"]),
+            partitions=partitions,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r:.300}); use another --id") from error
+
+
+def last_object(archive: Archive, stream: str, partition: Fact) -> str | None:
+    """Return the key of the last object that was planned for a partition, of all pieces reading only the last. Raises NotWholeError."""
+    try:
+        if "pieces" in partition:
+            names = _pieces_of({"partitions": [partition]})[-1:]
+            parts = _read_piece(archive, stream, names[0])[0] if names else ()
+        else:
+            parts = [_part(*as_list(part)) for part in as_list(partition["parts"])[-1:]]
+        return parts[-1].object_key if parts else None
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise NotWholeError(f"control/{stream}: not a plan of a restore ({error!r:.300}); use another --id") from error
+
+
 def _configs(found: object) -> dict[str, str]:
     return {name: as_text(value, _MOST_CONFIG) for name, value in as_object(found).items()}
 
@@ -162,15 +205,15 @@ def _pieces_of(fact: Fact) -> list[str]:
 
 def _read_pieces(archive: Archive, stream: str, fact: Fact) -> Callable[[], _Piece]:
     """Read pieces ahead. The returned function gives one piece after the other."""
-
-    def read(name: str) -> _Piece:
-        piece = read_fact(archive, f"{stream}/{name}", 0)
-        if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
-            raise ValueError(f"piece {name} is not what it is named after")
-        return _piece(piece)
-
-    found = run_ahead(read, _pieces_of(fact), _READS_AT_ONCE, "pieces")
+    found = run_ahead(lambda name: _read_piece(archive, stream, name), _pieces_of(fact), _READS_AT_ONCE, "pieces")
     return lambda: next(found)
+
+
+def _read_piece(archive: Archive, stream: str, name: str) -> _Piece:
+    piece = read_fact(archive, f"{stream}/{name}", 0)
+    if _digest_of(encode_fact(piece)) != name.rpartition("-")[2]:
+        raise ValueError(f"piece {name} is not what it is named after")
+    return _piece(piece)
 
 
 def _digest_of(content: bytes) -> str:

@@ -1,10 +1,12 @@
 """What became of a restore, as values: of each topic, and of the whole run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from archiver.errors import ArchiverError
+from archiver.restore.group_restore import GroupRestore
+from archiver.restore.plan import TopicPlan
 from archiver.restore.target_limits import Count
 from archiver.restore.task import TaskReport
 
@@ -56,6 +58,12 @@ class RestoreOutcome:
     filling_s: float  # creating, filling and reading back
     failure: ArchiverError | None = None  # what ended it before all topics were begun
     not_begun: Sequence[str] = ()  # targets that were not begun
+    plans: Mapping[str, TopicPlan] = field(default_factory=dict)  # that were carried out, by target
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition was read back."""
+        return self.failure is None and not self.not_begun and not any(topic.errors for topic in self.topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +74,9 @@ class RestoreResult:
     seconds: float
     filling_seconds: float  # without Spark's start
     topics: "Sequence[TopicReport]"
-    failure: ArchiverError | None = None  # what ended it before all topics were begun
+    failure: ArchiverError | None = None  # what ended it before all was done
     not_begun: Sequence[str] = ()  # targets that were not begun
+    groups: GroupRestore | None = None  # None: not asked for, or not begun
 
     @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":

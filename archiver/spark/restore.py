@@ -11,10 +11,12 @@ from archiver.archive.handle import open_archive
 from archiver.archive.index_generations import read_index
 from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
+from archiver.errors import ArchiverError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
+from archiver.restore.group_restore import GroupRequest
 from archiver.restore.plan import (
     RestorePlan,
     check_partitions,
@@ -36,8 +38,12 @@ def run_restore_job(
     restore_id: str | None,
     notice: Callable[[str], None],
     begin: Callable[[str], None] = lambda _: None,
+    groups: GroupRequest | None = None,
 ) -> RestoreResult:
-    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known."""
+    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known.
+
+    `groups` are set when all topics are whole.
+    """
     started_s = time.monotonic()
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:
@@ -70,8 +76,14 @@ def run_restore_job(
     for note in request.notes(targets):
         log.warning("%s", note)
     with spark_in_background("restore", notice) as start_spark:
-        from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415 - an extra that a backup does not need
+        # Extras that a backup does not need.
+        from archiver.spark.group_restore import GroupJob  # noqa: PLC0415
+        from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415
 
+        group_job = None if groups is None else GroupJob(archive=archive, kafka=kafka, asked=groups)
+        if group_job is not None:
+            notice("reading where groups stood")
+            group_job.read()
         notice("looking at the target")
         cluster_id, existing = asyncio.run(_describe_target(kafka, targets.values()))
         job = RestoreJob(
@@ -89,13 +101,20 @@ def run_restore_job(
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
+        failure, restored_groups = outcome.failure, None
+        if group_job is not None and outcome.is_whole:
+            try:
+                restored_groups = group_job.run(job.restore_id, outcome.plans, start_spark, notice)
+            except ArchiverError as error:  # the topics are whole, and that is told all the same
+                failure = error
     return RestoreResult(
         restore_id=job.restore_id,
         seconds=round(time.monotonic() - started_s, 3),
         filling_seconds=round(outcome.filling_s, 3),
         topics=outcome.topics,
-        failure=outcome.failure,
+        failure=failure,
         not_begun=outcome.not_begun,
+        groups=restored_groups,
     )
 
 

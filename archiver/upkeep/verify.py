@@ -149,7 +149,7 @@ def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], i
 
 
 def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
-    if remembered == segment.facts or not isinstance(segment.facts, SegmentFacts):
+    if not isinstance(segment.facts, SegmentFacts) or segment.facts.is_noted_as(remembered):
         return ""
     differing = ", ".join(remembered.differing(segment.facts))
     is_same = bool(entry.etag) and (entry.size, entry.etag) == (segment.size, segment.etag)

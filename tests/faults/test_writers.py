@@ -34,7 +34,7 @@ from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
-from tests.support.reference_batch import batch_of, encode
+from tests.support.reference_batch import PLAIN, Batch, Oddities, batch_of, control_batch, encode
 
 LAYOUT = Layout("p")
 SOURCE = PartitionSource(topic="t", partition=0, life=0, topic_id="AAAAAAAAAAAAAAAAAAAAAQ", cluster_id="c")
@@ -78,21 +78,43 @@ class World:
     now_s: float = 0.0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first and last offset, bytes
     truth: list[Rec] = field(default_factory=list)
+    served: set[int] = field(default_factory=set)  # offsets that a batch has, also of markers and aborted records
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first offset, offset of the marker
     kept_from: int = 0  # what lies below was swept
     swept: int = 0
     seen_at_s: dict[str, float] = field(default_factory=dict)  # when an object was first noticed
 
     def grow(self) -> None:
-        """Offsets leave gaps, as behind compaction and markers; epochs rise."""
-        last = self.batches[-1][1] if self.batches else -1
-        offset = last + 1 + self.chance.choice([0, 0, 0, 2])
+        """Offsets leave gaps, as behind compaction; there are transactions, some of them aborted."""
+        fate = self.chance.choice(["records"] * 5 + ["emptied", "aborted"])
+        if fate == "emptied":
+            first = self._end() + 1
+            self._append(batch_of([], base_offset=first, last_offset=first + 4), Oddities(payload=b""))
+            return
+        records = self._make_records()
+        if fate == "records":
+            self.truth += records
+            self._append(batch_of(records, base_offset=records[0].offset, last_offset=records[-1].offset + 1))
+            return
+        self._append(batch_of(records, transactional=True, producer_id=7))
+        marker = self._end() + self.chance.choice([1, 2])
+        self._append(control_batch(marker, commit=False, producer_id=7))
+        self.aborted.append((7, records[0].offset, marker))
+
+    def _end(self) -> int:
+        return self.batches[-1][1] if self.batches else -1
+
+    def _make_records(self) -> list[Rec]:
+        offset = self._end() + 1 + self.chance.choice([0, 0, 0, 2])
         records = []
         for _ in range(self.chance.randint(1, 4)):
             records.append(Rec(offset, 1000 + offset, 0, b"k", b"v%d" % offset))
             offset += self.chance.choice([1, 1, 3])
-        self.truth += records
-        content = encode(batch_of(records))
-        self.batches.append((records[0].offset, records[-1].offset, content))
+        return records
+
+    def _append(self, batch: Batch, odd: Oddities = PLAIN) -> None:
+        self.served.update(record.offset for record in batch.records)
+        self.batches.append((batch.base_offset, batch.last_offset, encode(batch, odd)))
 
     def tick(self) -> None:
         self.now_s += 1.0
@@ -105,7 +127,10 @@ class World:
     def fetch(self, position: int) -> Fetch | None:
         ahead = [content for _, last, content in self.batches if last >= position]
         taken = ahead[: self.chance.randint(1, 3)]
-        return Fetch(position=position, records=memoryview(b"".join(taken))) if taken else None
+        if not taken:
+            return None
+        aborted = tuple((producer, first) for producer, first, marker in self.aborted if marker >= position)
+        return Fetch(position=position, records=memoryview(b"".join(taken)), aborted=aborted)
 
     def writer(self, hint: int | None = None) -> "Process":
         return Process(self, hint)
@@ -252,6 +277,9 @@ def check(world: World) -> None:
     bounds = [base for base, _ in coverages][1:]
     assert bounds == [end for _, end in coverages][:-1], "coverage has a gap or a double"
     assert not coverages or coverages[0][0] >= world.kept_from, "what was swept is back"
+    for key, one in world.store.objects.items():
+        covered = set(range(int(one.metadata["archiver-base"]), int(one.metadata["archiver-next"])))
+        assert int(one.metadata["archiver-unserved"]) == len(covered - world.served), key
 
 
 @pytest.mark.parametrize("turn", range(4))

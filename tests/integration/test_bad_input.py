@@ -335,7 +335,7 @@ def test_wrong_counts(store: MemoryStore, run: Run) -> None:
     found = store.objects[key_of(10)]
     facts = facts_from_metadata(found.metadata, key_of(10))
     assert facts is not None
-    lying = replace(facts, records=3)
+    lying = replace(facts, records=3, unserved=0)
     sync = found.body[-16:]
     body = found.body[found.body.index(sync) + 16 :]
     content = encode_header(BlockCodec.ZSTANDARD, sync, lying.to_header()) + body

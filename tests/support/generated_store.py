@@ -240,6 +240,7 @@ def _numbers(
         "bytes": records * 100,
         "largest_record": 150 + at % 50,
         "source_bytes": records * 70,
+        "unserved": at % 2,
     }
 
 

@@ -18,12 +18,19 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType
 
+from archiver.archive.handle import open_archive
 from archiver.cli.main import main
+from archiver.config.model import StorageConfig
+from archiver.groups.application import apply_positions
+from archiver.groups.application_report import ApplicationReport
+from archiver.groups.wanted_positions import WantedGroup, WantedPosition
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.group_positions import positions_of
 from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.processes import end_of
 from tests.support.rights_table import Case, Kind, Right
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
@@ -39,6 +46,7 @@ OFFSETS: Final = "__consumer_offsets"
 _CLUSTER: Final = "kafka-cluster"
 _SPARK_S: Final = 90.0
 _ON_TARGETS: Final = {
+    Right.DESCRIBE: Op.DESCRIBE,
     Right.CREATE: Op.CREATE,
     Right.READ: Op.READ,
     Right.WRITE: Op.WRITE,
@@ -125,7 +133,33 @@ class RightsStage:
             create_topic(self._broker.bootstrap, target_of(case), 2, {**KEEP_ALL, **case.command.standing})
             produce_values(self._broker.bootstrap, target_of(case), [b"theirs"])
             self._commit(target_of(case))
+        if case.command.kind is Kind.TRANSLATION:
+            renamed = ["--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", "--id", target_of(case)]
+            anybody = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
+            prepared = str(self._site.folder / "prepared.yaml")
+            assert _run(["restore", "-c", prepared, "--target", anybody, *renamed]).exit_code == 0
+        if case.command.kind is Kind.ROLLBACK:
+            self._set_group(case)
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
+
+    def _set_group(self, case: Case) -> None:
+        """One position goes back to where it was, and one goes."""
+        target, group = target_of(case), group_of(case)
+        bootstrap = self._broker.bootstrap
+        create_topic(bootstrap, target, 2)
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(target, 0, 1)], asynchronous=False)
+        consumer.close()
+        storage = self._config(PREFIX, {}, {})["storage"]
+
+        async def body(client: KafkaClient) -> ApplicationReport:
+            topic_id = (await client.describe_topics([target]))[target].topic_id
+            positions = [WantedPosition(target, topic_id, partition, 0) for partition in range(2)]
+            wanted = {group: WantedGroup(source_group=group, positions=positions)}
+            archive = open_archive(StorageConfig.model_validate(storage))
+            return await apply_positions(client, archive, group, wanted)
+
+        assert with_client(bootstrap, body).exit_code == 0
 
     def _acl(self, case: Case, right: Right) -> tuple[ResourceType, str, Op]:
         if right in _ON_TARGETS:
@@ -135,6 +169,8 @@ class RightsStage:
         if right in {Right.READ_GROUP, Right.DESCRIBE_GROUP}:
             group = f"group-{case.number}" if case.command.kind is Kind.SERVICE else self.group
             return ResourceType.GROUP, group, Op.READ if right is Right.READ_GROUP else Op.DESCRIBE
+        if right in {Right.READ_GROUPS, Right.DELETE_GROUPS}:
+            return ResourceType.GROUP, group_of(case), Op.READ if right is Right.READ_GROUPS else Op.DELETE
         return _OTHERS[right]
 
     def run(self, case: Case) -> Done:
@@ -154,6 +190,12 @@ class RightsStage:
     def _arguments(self, case: Case) -> list[str]:
         config = self._write("archive.yaml", self._config(prefix_of(case), case.command.backup, case.command.storage))
         verbose = ["-c", config, "--verbose"]
+        if case.command.kind is Kind.TRANSLATION:
+            target = self._write("target.yaml", {"kafka": self._kafka})
+            return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json"]
+        if case.command.kind is Kind.ROLLBACK:
+            target = self._write("target.yaml", {"kafka": self._kafka})
+            return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
         if case.command.kind is not Kind.RESTORE:
             return [*verbose, *([] if case.command.typed[0] == "cat" else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
@@ -223,6 +265,9 @@ class RightsStage:
         elif command.kind is Kind.RESTORE:
             if "--dry-run" not in command.typed:
                 self._assert_restored(case)
+        elif command.kind is Kind.ROLLBACK:
+            stands = with_client(self._broker.bootstrap, lambda client: positions_of(client, group_of(case)))
+            assert {place: one.offset for place, one in stands.items()} == {(target_of(case), 0): 1}
         elif command.typed[0] in {"cat", "query"}:
             rows = [json.loads(line) for line in done.out.splitlines()]
             found = [
@@ -234,6 +279,9 @@ class RightsStage:
         elif command.typed[0] in {"ls", "verify"}:
             told = json.loads(done.out)
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
+        elif command.kind is Kind.TRANSLATION:
+            (group,) = json.loads(done.out)["groups"]
+            assert [(row["target_topic"], row["offset"]) for row in group["positions"]] == [(target_of(case), 1)]
         elif command.typed[0] == "groups":
             assert [(row["group"], row["offset"]) for row in json.loads(done.out)["positions"]] == [(GROUP, 1)]
         elif command.typed[0] == "inspect":
@@ -295,6 +343,11 @@ def says(stage: RightsStage, case: Case) -> str:
 
 def target_of(case: Case) -> str:
     return f"back.{case.number}"
+
+
+def group_of(case: Case) -> str:
+    """Also the id of the restore by which it was set."""
+    return f"set.{case.number}"
 
 
 def prefix_of(case: Case) -> str:

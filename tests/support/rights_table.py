@@ -21,8 +21,11 @@ class Right(Enum):
     READ_OFFSETS = "Read on `__consumer_offsets`"
     OFFSETS_CONFIGS = "DescribeConfigs on `__consumer_offsets`"
     DESCRIBE_GROUPS = "Describe on the groups"
+    READ_GROUPS = "Read on the groups"
+    DELETE_GROUPS = "Delete on the groups"
     READ_GROUP = "Read on the archive's group"
     DESCRIBE_GROUP = "Describe on the archive's group"
+    DESCRIBE = "Describe on the targets"
     CREATE = "Create on the targets"
     READ = "Read on the targets"
     WRITE = "Write on the targets"
@@ -72,11 +75,13 @@ class Kind(Enum):
     BACKUP = "fills an archive of its own"
     SERVICE = "fills one until it is stopped"
     RESTORE = "fills a topic of its own"
+    TRANSLATION = "asks for a topic that was restored before"
+    ROLLBACK = "sets a group of its own back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A row. `typed` may have {object}; that of a restore comes with its topic and target."""
+    """A row. `typed` may have {object}; that of a restore, or for one, comes with its topic and target."""
 
     name: str
     typed: tuple[str, ...]
@@ -160,6 +165,14 @@ PURGING: Final = {
     **NOTES,
 }
 AGAIN: Final = r"could not be created again; grant this user Create on topic {target}, or on the cluster"
+SETTING_BACK: Final = {
+    Right.READ: on_target("Describe", 1),
+    Right.READ_GROUPS: Loss(r"could not be set: .*; grant this user Read on group \S+, and Read on topic {target}$", 1),
+    Right.CLUSTER_CONFIGS: goes_on(
+        '"positions_expire_after_ms": null', "tells the default of how long positions are kept"
+    ),
+    **READING,
+}
 UNTIL_END: Final = ("backup", "--until-end")
 
 COMMANDS: Final = (
@@ -167,6 +180,24 @@ COMMANDS: Final = (
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
+    Command(
+        name="`groups translate`",
+        typed=("groups", "translate"),
+        kind=Kind.TRANSLATION,
+        needs={Right.DESCRIBE: on_target("Describe", 3), **READING},
+        is_brief=True,
+    ),
+    Command(
+        name="`groups rollback`",
+        typed=("groups", "rollback"),
+        kind=Kind.ROLLBACK,
+        needs={
+            **SETTING_BACK,
+            Right.DELETE_GROUPS: Loss(
+                r"could not be deleted: .*; grant this user Delete on group \S+, and Read on topic {target}$", 1
+            ),
+        },
+    ),
     Command(name="`inspect`", typed=("inspect", "{object}"), needs={Right.GET: GET}, is_brief=True),
     Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),

@@ -22,7 +22,7 @@ def set_positions(broker: Broker, group: str, positions: Positions) -> Positions
 
     async def body() -> Positions:
         async with KafkaClient(settings_of(broker.bootstrap)) as client:
-            await commit_positions(client, group, positions)
+            await client.persist(lambda: commit_positions(client, group, positions))  # it does not repeat itself
             return await positions_of(client, group)
 
     return asyncio.run(body())

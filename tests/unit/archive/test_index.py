@@ -28,6 +28,7 @@ from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import ListedPartition
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.archive.segments import Segment
+from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.verify import check_listing
@@ -109,6 +110,7 @@ def entries(draw: st.DrawFn) -> IndexEntry:
         ),
         sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
         digest=draw(st.integers(0, 2**61 - 2)),
+        unserved=draw(st.none() | st.integers(0, first + rest - base)),
     )
     key = SegmentKey(
         topic=draw(st.sampled_from(["a", "b.c"])),
@@ -130,6 +132,35 @@ def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) ->
             for one in entries_in(directory, member)
         ]
     assert sorted(found, key=str) == sorted(written, key=str)
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
+@given(st.lists(entries(), min_size=1, max_size=5, unique_by=lambda entry: entry.key))
+def test_files_of_earlier_and_of_later_programs_are_read(small_bytes: int, written: list[IndexEntry]) -> None:
+    """The earlier ones lack a column; the later ones have one that nobody here knows."""
+    with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
+        for directory, member in split_file(encode_index(written), "k").members.items():
+            there = entries_in(directory, member)
+            columns = json.loads(zlib.decompress(member, wbits=31))
+            later = {"other": 1, "others": [None] * len(there), "strange": {"a": [1]}} if small_bytes else {"others": 1}
+            assert entries_in(directory, gzip_line(columns | later)) == there
+            del columns["unserved"]
+            unknown = [one._replace(facts=replace(one.facts, unserved=None)) for one in there]
+            assert entries_in(directory, gzip_line(columns)) == unknown
+
+
+def test_an_entry_that_lacks_what_its_program_did_not_know_is_not_false(caplog: pytest.LogCaptureFixture) -> None:
+    store = CountingStore()
+    objects = []
+    for entry in fill(store):
+        counted = entry._replace(facts=replace(entry.facts, unserved=0))
+        write(store, counted, store.objects[LAYOUT.segment_key(entry.key)].body, counted.facts)
+        objects.append(entry)
+    append_to_index(Archive(store, LAYOUT), objects)
+    assert not [one for one in check_listing(Archive(store, LAYOUT)).problems if ".data" in one]
+    found = read_inventory(Archive(store, LAYOUT), reads=lambda _: Selection(first_offset=ENOUGH))
+    assert [known_facts(one).unserved for one in segments_of(found)] == [None] * (ENOUGH - 1) + [0]
+    assert "false" not in caplog.text
 
 
 def encode_index(entries: Iterable[IndexEntry], seen_control: SeenControl = NOTHING_SEEN) -> bytes:

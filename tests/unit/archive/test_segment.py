@@ -112,7 +112,7 @@ def entry(name: str, text: str) -> bytes:
 
 WRONG_FACTS = [
     ({"records": 2}, "3 records up to offset 13, not 2 up to 13"),
-    ({"records": 4}, "3 records up to offset 13, not 4 up to 13"),
+    ({"records": 4, "unserved": 0}, "3 records up to offset 13, not 4 up to 13"),
     ({"last": 14}, "3 records up to offset 13, not 3 up to 14"),
     ({"first": 11}, "offsets do not rise after 10"),
 ]
@@ -139,7 +139,7 @@ def test_a_copy_that_lost_its_metadata_is_checked_by_its_header(tmp_path: Path) 
     assert read(content, None) == RECORDS
     with pytest.raises(CorruptSegmentError, match="SHA-256"):
         next(read_frames(content[: boundaries(content)[0]], None))
-    forged, _ = with_facts(content, facts, records=4)
+    forged, _ = with_facts(content, facts, records=4, unserved=0)
     with pytest.raises(CorruptSegmentError, match="not 4 up to"):
         read(forged, None)
 

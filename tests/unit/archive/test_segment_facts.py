@@ -1,14 +1,14 @@
 """docs/format.md §4: facts as text and back; what cannot be is refused by name."""
 
 import hashlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 
 FACTS = SegmentFacts(
@@ -99,6 +99,7 @@ def segment_facts(draw: st.DrawFn) -> SegmentFacts:
         holes=tuple(draw(st.lists(holes(), max_size=4))),
         sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
         digest=draw(st.integers(0, 2**61 - 2)),
+        unserved=draw(st.none() | st.just(0)),
     )
 
 
@@ -114,6 +115,40 @@ def test_what_is_written_is_read(facts: SegmentFacts) -> None:
     assert facts_from_metadata(metadata, "k") == facts == facts_from_header(header, "k")
     assert all((name + text).isascii() for name, text in (metadata | header).items())
     assert all(text == text.strip() for text in metadata.values())  # S3 trims
+
+
+def test_what_no_batch_served_is_told_where_it_was_counted() -> None:
+    facts = replace(FACTS, unserved=37)
+    told = facts.to_metadata()
+    assert told == METADATA | {"archiver-unserved": "37", "archiver-facts-sha256": told["archiver-facts-sha256"]}
+    assert facts_from_metadata(told, "k") == facts == facts_from_header(facts.to_header(), "k")
+    assert facts.differing(FACTS) == FACTS.differing(facts) == ["unserved"]
+    with pytest.raises(CorruptSegmentError, match="not those that were written"):
+        facts_from_metadata({name: text for name, text in told.items() if name != "archiver-unserved"}, "k")
+
+
+def test_a_program_that_does_not_know_the_fact_reads_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = replace(FACTS, unserved=37)
+    known = [item for item in fields(SegmentFacts) if item.name != "unserved"]
+    monkeypatch.setattr("archiver.archive.segment_facts.fields", lambda _: known)
+    assert facts_from_metadata(told.to_metadata(), "k") == FACTS == facts_from_header(told.to_header(), "k")
+
+
+@pytest.mark.parametrize("text", ["-1", "51", "", "None", "+0", "9" * 30])
+def test_no_more_can_be_unserved_than_has_no_record(text: str) -> None:
+    with pytest.raises(CorruptSegmentError, match="facts that cannot be"):
+        facts_from_metadata(METADATA | {"archiver-unserved": text}, "k")
+    assert facts_from_metadata(METADATA | {"archiver-unserved": "50"}, "k") == replace(FACTS, unserved=50)
+
+
+@pytest.mark.parametrize("unserved", [None, 0, 7])
+def test_an_index_may_leave_out_what_its_program_did_not_know(unserved: int | None) -> None:
+    facts = replace(FACTS, unserved=unserved)
+    assert facts.is_noted_as(facts)
+    assert facts.is_noted_as(FACTS)
+    assert not facts.is_noted_as(replace(FACTS, unserved=3))
+    assert not facts.is_noted_as(replace(FACTS, bytes=1))
+    assert not facts.is_noted_as(Bounds(base=100, first=120, last=199))
 
 
 def test_others_metadata_is_no_matter() -> None:

@@ -58,6 +58,7 @@ def test_the_facts_are_those_of_the_records(tmp_path: Path, codec: BlockCodec, s
         largest_record=max(sizes),
         source_bytes=55,
         holes=(hole,),
+        unserved=23,
         sha256=hashlib.sha256(content[header_bytes:]).hexdigest(),
         digest=digest_of(records),
     )
@@ -86,8 +87,22 @@ def test_facts_stay_small_with_as_many_holes_as_there_may_be(tmp_path: Path) -> 
             Hole(first_offset=far + 10 * index, last_offset=far + 10 * index + 1, cause=HoleCause.EXPIRED)
         )
     assert segment.is_full
+    segment.cover(2**63 - 1, leader_epoch=2**31 - 1, source_bytes=2**62)
     metadata = segment.finish().facts.to_metadata()
+    assert metadata["archiver-unserved"] == str(999 - 1 - 2 * MOST_HOLES)
     assert sum(len(name) + len(text) for name, text in metadata.items()) < 2048
+
+
+def test_what_was_left_out_or_lies_in_a_hole_is_not_unserved(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 5)
+    segment.note_hole(Hole(first_offset=5, last_offset=6, cause=HoleCause.EXPIRED))
+    segment.cover(10, leader_epoch=0, source_bytes=0, left_out=2)  # of 7, 8, 9
+    segment.append(frame_of(RECORDS), 0)  # 10, 12, 13
+    segment.cover(14, leader_epoch=0, source_bytes=0)
+    segment.cover(20, leader_epoch=0, source_bytes=0, left_out=6)
+    segment.note_hole(Hole(first_offset=20, last_offset=29, cause=HoleCause.UNREADABLE))
+    segment.cover(33, leader_epoch=-1, source_bytes=0)  # passed over
+    assert segment.finish().facts.unserved == 1 + 1 + 3
 
 
 def test_there_is_no_segment_without_a_record(tmp_path: Path) -> None:

@@ -185,6 +185,66 @@ def test_a_header_tells_positions_without_decoding() -> None:
     assert (position_after(batches, 5), len(whole)) == (16, len(content))
 
 
+# --- what was there and is not the archive's
+
+
+def left_out(content: bytes, position: int, aborted: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """(last offset, records) of the batches that are left out."""
+    lasts, records = decode_batches(content, position, aborted).left_out.tolist()
+    return list(zip(lasts, records, strict=True))
+
+
+def of_producer(first: int, last: int, *offsets: int) -> Batch:
+    """A batch of a transaction; of first..last compaction has left only some offsets."""
+    records = [replace(RECORD, offset=offset) for offset in offsets]
+    return batch_of(records, base_offset=first, last_offset=last, transactional=True, producer_id=4)
+
+
+def test_records_and_what_compaction_took_are_not_left_out() -> None:
+    emptied = encode(batch_of([], base_offset=8, last_offset=19, control=True, producer_id=4), Oddities(payload=b""))
+    content = fetch_of(batch_of(PAIR, base_offset=3, last_offset=7)) + emptied + fetch_of(of_producer(20, 25, 22, 24))
+    decoded = decode_batches(content, 0)
+    assert (decoded.next_offset, decoded.records, decoded.left_out_within(0, 26)) == (26, 4, 0)
+
+
+def test_markers_and_aborted_records_are_counted_where_they_lie() -> None:
+    content = fetch_of(
+        of_producer(5, 9, 5, 6, 7, 8, 9), batch_of([replace(RECORD, offset=10)]), of_producer(11, 16, 12, 15),
+        control_batch(20, commit=False, producer_id=4), of_producer(21, 21, 21), control_batch(22, commit=True, producer_id=4),
+    )  # fmt: skip
+    decoded = decode_batches(content, 5, [(4, 5)])
+    assert (decoded.records, left_out(content, 5, [(4, 5)])) == (2, [(9, 5), (16, 2), (20, 1), (22, 1)])
+    within = {(0, 23): 9, (5, 10): 5, (10, 11): 0, (11, 17): 2, (11, 22): 3, (21, 23): 1, (22, 22): 0}
+    assert {bounds: decoded.left_out_within(*bounds) for bounds in within} == within
+    assert left_out(content, 10, [(4, 5)]) == [(9, 0), (16, 2), (20, 1), (22, 1)]  # what lies below was counted before
+
+
+@pytest.mark.parametrize(
+    ("position", "counted"),
+    [(11, 4), (12, 3), (13, 2), (14, 1), (15, 0), (16, 0), (17, 0)],  # there are 4, 3, 3, 2, 2, 1 and 0
+)
+def test_of_a_batch_that_begins_below_no_more_are_counted_than_are_there(position: int, counted: int) -> None:
+    content = fetch_of(of_producer(11, 16, 11, 13, 15, 16), control_batch(17, commit=False, producer_id=4))
+    assert left_out(content, position, [(4, 11)]) == [(16, counted), (17, 1)]
+
+
+@pytest.mark.parametrize("count", [-(2**31), -1, 2, 2**31 - 1])
+def test_a_false_count_is_no_more_than_the_batch_has_room_for(count: int) -> None:
+    content = encode(control_batch(7, commit=True, producer_id=4), Oddities(count=count))
+    assert left_out(content, 5) == [(7, 1 if count > 0 else 0)]
+
+
+def test_batches_that_were_not_decoded_are_not_counted() -> None:
+    content = fetch_of(
+        control_batch(4, commit=True, producer_id=4),
+        batch_of(PAIR),
+        batch_of([Rec(9, 0, 0, None, bytes(90_000))], codec="zstd"),
+        control_batch(10, commit=True, producer_id=4),
+    )
+    decoded = decode_batches(content, 4, most_bytes=50_000)
+    assert (decoded.next_offset, decoded.left_out.tolist()) == (7, [[4], [1]])
+
+
 # --- where batches stand, which no checksum covers
 
 

@@ -1,0 +1,46 @@
+"""Options that choose positions of consumer groups: as of when, of which groups, in which topics."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from archiver.cli.options import pattern
+
+if TYPE_CHECKING:
+    from archiver.config.model import ArchiverConfig
+    from archiver.groups.shown import PositionFilter
+    from archiver.restore.group_restore import GroupRequest
+
+
+def add_chosen_positions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--as-of", metavar="TIME", help="as of then (2026-11-20T14:00:00Z); default: the newest that is archived"
+    )
+    parser.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
+    parser.add_argument("--topics", metavar="REGEX", default=".*", help="the same, of the topics that positions are in")
+
+
+def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
+    from archiver.codec.selection import LAST_LONG
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.groups.shown import PositionFilter
+
+    return PositionFilter(
+        as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
+        groups=pattern("--groups", options.groups),
+        topics=pattern("--topics", options.topics),
+    )
+
+
+def add_group_renames(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    parser.add_argument(
+        "--rename-group", action="append", default=[], metavar="OLD=NEW", help="the group's name on the target"
+    )
+
+
+def group_request(
+    config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter", *, is_approximate: bool = False
+) -> "GroupRequest":
+    from archiver.restore.group_restore import GroupRequest, parse_group_renames
+
+    renames = parse_group_renames(options.rename_group)
+    return GroupRequest(config=config, wanted=wanted, renames=renames, is_approximate=is_approximate)

@@ -1,0 +1,119 @@
+"""The two printers of what came of setting groups, or of setting them back: each position before and after, or all of it as JSON."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.cli.spelling import table_lines
+from archiver.config.quantities import spell_exact_duration
+from archiver.process.text import spell_count
+
+if TYPE_CHECKING:
+    from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
+    from archiver.kafka.group_positions import GroupPosition
+
+_NO_POSITION: Final = "none"
+_MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has all
+# What is done about a position that was left as it is, by its outcome.
+_NEXT_STEPS: Final = {
+    "the group has members": "stop its consumers, and run the same command again",
+    "stands elsewhere": "consumers may have run on, or others have set it; nobody is put back",
+    "an earlier run has set it otherwise": "to have it elsewhere, run `archiver groups rollback` first",
+    "the topic is another one now": "the topic was deleted, or created again; nothing is known of its offsets",
+    "not set": "run the same command again",
+}
+
+
+def applied_row(report: "ApplicationReport") -> dict[str, Any]:
+    return {
+        "id": report.restore_id,
+        "is_rollback": report.is_rollback,
+        "is_dry_run": report.is_dry_run,
+        "positions_expire_after_ms": report.expiry_ms,
+        "groups": [_group_row(one) for one in report.groups],
+    }
+
+
+def _group_row(one: "GroupReport") -> dict[str, Any]:
+    return {
+        "group": one.group,
+        "source_group": one.source_group,
+        "refusal": one.refusal or None,
+        "error": None if one.error is None else str(one.error),
+        "positions": [
+            {
+                "topic": position.topic,
+                "partition": position.partition,
+                "before": _position_row(position.before),
+                "wanted": _position_row(position.wanted),
+                "after": _position_row(position.after),
+                "outcome": str(position.outcome),
+            }
+            for position in one.positions
+        ],
+    }
+
+
+def _position_row(position: "GroupPosition | None") -> dict[str, Any] | None:
+    return None if position is None else {"offset": position.offset, "metadata": position.metadata}
+
+
+def applied_lines(report: "ApplicationReport") -> Iterator[str]:
+    wanted = "back to" if report.is_rollback else "wanted"
+    head = ("group", "topic", "partition", "before", wanted, "now" if report.is_dry_run else "after", "")
+    rows = [_cells(report, group, one) for group in report.groups for one in group.positions]
+    yield from table_lines(head, rows)
+    yield f"{spell_count(len(rows), 'position')} of {spell_count(len(report.groups), 'group')}, of restore {report.restore_id}"
+    if report.is_dry_run:
+        yield "nothing was changed"
+    if any(one.outcome.is_done for group in report.groups for one in group.positions):
+        yield from _warnings(report)
+
+
+def _cells(report: "ApplicationReport", group: "GroupReport", one: "PositionReport") -> tuple[str, ...]:
+    outcome = str(one.outcome)
+    if report.is_dry_run and outcome == "set":
+        outcome = "would be set"
+    return (
+        group.group,
+        one.topic,
+        str(one.partition),
+        _offset(one.before),
+        _offset(one.wanted),
+        _offset(one.after),
+        outcome,
+    )
+
+
+def _offset(position: "GroupPosition | None") -> str:
+    return _NO_POSITION if position is None else str(position.offset)
+
+
+def _warnings(report: "ApplicationReport") -> Iterator[str]:
+    yield "consumers that were given their partitions (assign) are in no group that brokers know: stop them yourself"
+    told = "1w by default; these brokers do not tell theirs"
+    if report.expiry_ms is not None:
+        told = spell_exact_duration(report.expiry_ms)
+    yield f"brokers forget the positions of a group that nobody joins in time (offsets.retention.minutes: {told})"
+
+
+def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
+    """Yield a line for each group that was left as it is, or failed, and for each position that was."""
+    for group in report.groups:
+        if group.refusal:
+            yield group.refusal
+        if group.error is not None:
+            text, name = str(group.error), f"group {group.group}"
+            yield text if name in text else f"{name}: {text}"
+        yield from _left_lines(group)
+
+
+def _left_lines(group: "GroupReport") -> Iterator[str]:
+    """Yield a line for each outcome that leaves positions as they are: which, and what to do next."""
+    by_outcome: dict[str, list[str]] = {}
+    for one in group.positions:
+        if not one.outcome.is_done:
+            place = f"{one.topic}-{one.partition} (at {_offset(one.after)})"
+            by_outcome.setdefault(str(one.outcome), []).append(place)
+    for outcome, places in by_outcome.items():
+        more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
+        yield f"group {group.group}, left as it is: {', '.join(places[:_MOST_NAMED])}{more}: {outcome}; {_NEXT_STEPS[outcome]}"

@@ -1,0 +1,68 @@
+"""`archiver groups rollback`: its options, and its run. Its printers are in groups_applied."""
+
+import argparse
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
+from archiver.cli.options import add_archive, add_format, add_run, archive_config, pattern
+from archiver.cli.output import complain, print_json, print_lines
+from archiver.process.text import spell_count
+
+if TYPE_CHECKING:
+    from archiver.groups.application_report import ApplicationReport
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    add_format(parser)
+    parser.add_argument(
+        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
+    )
+    parser.add_argument("--restore", required=True, metavar="ID", help="the restore whose groups were set")
+    parser.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be set back; change nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.archive.handle import open_archive
+    from archiver.config.environment import failpoint
+    from archiver.config.load import load_target
+    from archiver.groups.application import roll_back_positions
+    from archiver.kafka.client import KafkaClient
+    from archiver.kafka.settings import KafkaSettings
+    from archiver.process.failpoints import arm
+    from archiver.process.progress import Progress
+
+    groups = pattern("--groups", options.groups)
+    target = load_target(options.target)
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    archive = open_archive(archive_config(options).storage)
+    arm(failpoint())
+    with closing(Progress("groups", quiet=options.quiet)) as progress:
+
+        def report(done: int, total: int) -> None:
+            progress.report(f"{done:,} of {spell_count(total, 'group')}")
+
+        async def roll_back() -> "ApplicationReport":
+            async with KafkaClient(kafka) as client:
+                return await roll_back_positions(
+                    client, archive, options.restore, groups, report, is_dry_run=options.dry_run
+                )
+
+        found = asyncio.run(roll_back())
+    return print_applied(found, as_json=options.format == "json")
+
+
+def print_applied(found: "ApplicationReport", *, as_json: bool) -> int:
+    """Print what came of it, complain of what was left as it is, and return the exit code."""
+    if as_json:
+        print_json(applied_row(found))
+    else:
+        print_lines(applied_lines(found))
+    for problem in applied_complaints(found):
+        complain(problem)
+    return found.exit_code

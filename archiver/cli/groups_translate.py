@@ -1,0 +1,213 @@
+"""`archiver groups translate`: its options, its run, and its two printers."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
+from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.output import complain, print_json, print_line, print_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment
+from archiver.errors import NotWholeError
+from archiver.process.text import spell_count, spell_table
+
+if TYPE_CHECKING:
+    from archiver.groups.translation import Remark, TranslatedPosition
+    from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
+
+_MOST_REASONS: Final = 20
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    add_format(parser)
+    parser.add_argument(
+        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
+    )
+    parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
+    add_chosen_positions(parser)
+    add_group_renames(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from archiver.archive.handle import open_archive
+    from archiver.cli.chosen_positions import group_request
+    from archiver.config.load import load_target
+    from archiver.kafka.settings import KafkaSettings
+    from archiver.restore.group_restore import read_group_plan, read_positions
+    from archiver.restore.request import check_restore_id
+
+    asked, target = (
+        group_request(archive_config(options), options, wanted_positions(options)),
+        load_target(options.target),
+    )
+    archive, problems = open_archive(asked.config.storage), list[str]()
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    positions = read_positions(archive, asked, problems.append)
+    plan = asyncio.run(read_group_plan(archive, kafka, check_restore_id(options.restore), asked, positions))
+    if options.format == "json":
+        print_json(plan_row(plan, problems))
+    else:
+        print_lines(plan_lines(plan))
+        print_line("nothing was changed")
+    for problem in [*problems, *open_problems(plan)]:
+        complain(problem)
+    return NotWholeError.exit_code if problems or not plan.is_whole else 0
+
+
+def open_problems(plan: "GroupPlan") -> Iterator[str]:
+    """Say what should be set and cannot be, and why: a line for each reason."""
+    counts = Counter(one.told or str(one.reason) for one in plan.open)
+    for why, count in counts.most_common(_MOST_REASONS):
+        yield f"{spell_count(count, 'position')} cannot be translated: {why}"
+    yield from left_out_lines(len(counts) - _MOST_REASONS, "reason")
+    if any(str(one.reason) == "unknown" for one in plan.open):
+        known = plan.known_from_ms
+        yield (
+            "there is no later time as of which these are known"
+            if known is None
+            else f"all of these are known as of {moment(known)} ({known}): give --as-of with that, or a later time"
+        )
+    yield from (f"target {target}: {why}" for target, why in sorted(plan.restored.unreadable.items()))
+
+
+# --- JSON
+
+
+def plan_row(plan: "GroupPlan", problems: list[str]) -> dict[str, Any]:
+    return {
+        "restore": plan.restored.restore_id,
+        "groups": [_group_row(group) for group in plan.groups],
+        "archivers_groups": list(plan.left_out),
+        "unreadable_targets": dict(plan.restored.unreadable),
+        "known_from_ms": plan.known_from_ms,
+        "whole": plan.is_whole and not problems,
+        "problems": problems,
+    }
+
+
+def _group_row(group: "PlannedGroup") -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "archived_group": group.source,
+        "positions": [_position_row(one) for one in group.positions],
+        "not_set": [_unset_row(one) for one in group.unset],
+        "without_commit": [{"topic": topic, "partition": number} for topic, number in group.without_commit],
+        "dealt": [_dealt_row(one) for one in group.dealt],
+    }
+
+
+def _dealt_row(one: "DealtGroup") -> dict[str, Any]:
+    return {
+        "topic": one.source,
+        "target_topic": one.topic,
+        "target_topic_id": one.topic_id,
+        "offsets": [position.offset for position in one.positions],
+        "read_again": one.read_again,
+        "deleted": one.deleted,
+    }
+
+
+def _place_row(one: "TranslatedPosition") -> dict[str, Any]:
+    position = one.position
+    return {
+        "topic": position.topic,
+        "life": None if position.life < 0 else position.life,
+        "partition": position.partition,
+        "committed": None if position.offset < 0 else position.offset,
+    }
+
+
+def _position_row(one: "TranslatedPosition") -> dict[str, Any]:
+    target = one.target
+    return {
+        **_place_row(one),
+        "metadata": one.position.metadata,
+        "target_topic": None if target is None else target.topic,
+        "target_topic_id": None if target is None else target.topic_id,
+        "target_partition": None if target is None else target.partition,
+        "offset": one.offset,
+        "remarks": [{"kind": str(remark.kind), "number": remark.number} for remark in one.remarks],
+    }
+
+
+def _unset_row(one: "TranslatedPosition") -> dict[str, Any]:
+    known = one.position.known_from_ms
+    return {
+        **_place_row(one),
+        "reason": str(one.reason),
+        "told": one.told,
+        "known_from_ms": None if known < 0 else known,
+    }
+
+
+# --- text
+
+
+def plan_lines(plan: "GroupPlan") -> Iterator[str]:
+    rows = [_cells(group, one) for group in plan.groups for one in group.positions]
+    yield from spell_table(("group", "archived", "committed", "target", "offset", ""), rows)
+    groups = sum(bool(group.positions) for group in plan.groups)
+    yield f"{spell_count(len(rows), 'position')} of {spell_count(groups, 'group')}, in restore {plan.restored.restore_id}"
+    yield from _list("dealt out by key", [line for group in plan.groups for line in _dealt_lines(group)])
+    yield from _list("not set", [line for group in plan.groups for line in _unset_lines(group)])
+    yield from _list(
+        "without a commit (a consumer begins there by its auto.offset.reset: latest skips what was restored)",
+        [f"{group.group}: {topic}-{number}" for group in plan.groups for topic, number in group.without_commit],
+    )
+    if plan.left_out:
+        yield f"left out, as the archiver's own: {', '.join(plan.left_out)}"
+
+
+def _list(head: str, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield f"{head}:"
+        yield from (f"  {line}" for line in lines[:MOST_LISTED])
+        yield from left_out_lines(len(lines) - MOST_LISTED, "line")
+
+
+def _source_of(one: "TranslatedPosition") -> str:
+    position = one.position
+    life = f"@{position.life}" if position.life > 0 else ""
+    return f"{position.topic}{life}-{position.partition}"
+
+
+def _cells(group: "PlannedGroup", one: "TranslatedPosition") -> tuple[str, ...]:
+    target = "" if one.target is None else f"{one.target.topic}-{one.target.partition}"
+    remarks = "; ".join(_spelled(remark) for remark in one.remarks)
+    return group.group, _source_of(one), str(one.position.offset), target, str(one.offset), remarks
+
+
+def _spelled(remark: "Remark") -> str:
+    from archiver.groups.translation import Kind
+
+    match remark.kind:
+        case Kind.BEYOND:
+            return f"{remark.kind}, by {spell_count(remark.number or 0, 'offset')}"
+        case Kind.BRANCH:
+            return f"{remark.kind} at offset {remark.number}"
+        case Kind.RAISED:
+            return f"{remark.kind}: {spell_count(remark.number or 0, 'offset')} of the target are gone"
+        case _:
+            return str(remark.kind)
+
+
+def _dealt_lines(group: "PlannedGroup") -> Iterator[str]:
+    for one in group.dealt:
+        gone = f"; {spell_count(one.deleted, 'record')} that it had not read are gone" if one.deleted else ""
+        offsets = ", ".join(f"{number}: {position.offset}" for number, position in enumerate(one.positions))
+        again = spell_count(one.read_again, "record")
+        yield f"{group.group}: {one.topic}: reads {again} again{gone} ({offsets})"
+
+
+def _unset_lines(group: "PlannedGroup") -> Iterator[str]:
+    for one in group.unset:
+        known = one.position.known_from_ms
+        since = f", known as of {moment(known)}" if str(one.reason) == "unknown" and known >= 0 else ""
+        told = f": {one.told}" if one.told else ""
+        yield f"{group.group}: {_source_of(one)}: {one.reason}{since}{told}"

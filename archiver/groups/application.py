@@ -1,0 +1,245 @@
+"""Sets groups of a target cluster to wanted positions, and sets them back: each position only from where it was noted to stand.
+
+Of each group, in this order; killed anywhere, the same command goes on:
+
+1. Read where the group stands.
+2. Decide of each position what is done.
+3. Note where it stands and where it is to stand, if that is not noted.
+4. Read again, and set in one request what still stands there.
+5. Read back, and compare.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_restore_id
+from archiver.errors import ArchiverError, UsageError
+from archiver.groups.application_decisions import (
+    Decision,
+    Outcome,
+    TopicIds,
+    decide_application,
+    decide_rollback,
+)
+from archiver.groups.application_notes import MOST_NAME_BYTES, ApplicationNotes, GroupNote, NotedMove
+from archiver.groups.application_report import (
+    ApplicationReport,
+    GroupReport,
+    PositionReport,
+    reports_of_looks,
+    reports_of_moves,
+)
+from archiver.groups.position_moves import live_topics, make_moves
+from archiver.groups.wanted_positions import WantedGroup, WantedGroups
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import broker_configs
+from archiver.kafka.group_commits import GroupActiveError
+from archiver.kafka.group_coordinators import settled_positions
+from archiver.kafka.group_positions import GroupPosition, ListedGroup, Positions, list_groups, positions_of
+from archiver.process.failpoints import reach
+from archiver.process.workers import Workers, workers
+
+_GROUPS_AT_ONCE: Final = 8
+_EXPIRY: Final = "offsets.retention.minutes"
+_UNLISTED: Final = ListedGroup("", "")
+ReportProgress = Callable[[int, int], None]
+Given = TypeVar("Given")
+
+
+def report_no_progress(done: int, total: int) -> None:
+    """Take a report of progress, and tell nobody."""
+
+
+async def apply_positions(
+    client: KafkaClient,
+    archive: Archive,
+    restore_id: str,
+    wanted: WantedGroups,
+    report_progress: ReportProgress = report_no_progress,
+    *,
+    is_dry_run: bool = False,
+) -> ApplicationReport:
+    """Set groups to wanted positions. A group that fails is in the report, and the others go on."""
+    sendable = {group: one for group, one in wanted.items() if not _name_problem(group)}
+    with workers(_GROUPS_AT_ONCE, "groups") as pool:
+        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
+        noted = await pool.call(notes.read, list(sendable))
+        topics = {position.topic for one in sendable.values() for position in one.positions}
+        run = await _begin(client, notes, pool, topics, is_dry_run=is_dry_run)
+        reports = await _each(
+            wanted, lambda group: _apply_group(run, group, wanted[group], noted.get(group)), report_progress
+        )
+    return await _report(run, reports, is_rollback=False)
+
+
+async def roll_back_positions(
+    client: KafkaClient,
+    archive: Archive,
+    restore_id: str,
+    groups: re.Pattern[str],
+    report_progress: ReportProgress = report_no_progress,
+    *,
+    is_dry_run: bool = False,
+) -> ApplicationReport:
+    """Set groups back to where they stood before a restore's positions were applied. Raises UsageError where none was."""
+    with workers(_GROUPS_AT_ONCE, "groups") as pool:
+        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
+        noted = {group: note for group, note in (await pool.call(notes.read_all)).items() if groups.fullmatch(group)}
+        if not noted:
+            raise UsageError(
+                f"no note below control/{notes.parent}/ is of a group that matches {groups.pattern!r} on this cluster; check the"
+                " id of the restore, the target and --groups"
+            )
+        topics = {topic for note in noted.values() for topic in note.topics}
+        run = await _begin(client, notes, pool, topics, is_dry_run=is_dry_run)
+        reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
+    return await _report(run, reports, is_rollback=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What all groups of a run share."""
+
+    client: KafkaClient
+    notes: ApplicationNotes
+    pool: Workers
+    listed: Mapping[str, ListedGroup]
+    live: TopicIds
+    is_dry_run: bool
+
+    async def read(self, group: str) -> Positions:
+        """A dry run does not ask for the coordinator, for which brokers would make the topic of all positions."""
+        return await (positions_of if self.is_dry_run else settled_positions)(self.client, group)
+
+    def has_members(self, group: str) -> bool:
+        return self.listed.get(group, _UNLISTED).has_members
+
+
+async def _begin(
+    client: KafkaClient, notes: ApplicationNotes, pool: Workers, topics: set[str], *, is_dry_run: bool
+) -> _Run:
+    return _Run(
+        client=client,
+        notes=notes,
+        pool=pool,
+        listed=await list_groups(client),
+        live=await live_topics(client, topics),
+        is_dry_run=is_dry_run,
+    )
+
+
+async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> GroupReport:
+    refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, _UNLISTED))
+    if refusal:
+        return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
+    stands = await run.read(group)  # 1.
+    decisions = _beside_members(run, group, decide_application(wanted.positions, stands, note, run.live))  # 2.
+    moves = _moves(run, decisions)
+    if not moves:
+        return _looked(group, wanted.source_group, decisions, stands)
+    noted = {one.place: NotedMove.of(one.before, _goal(one)) for one in moves}
+    topic_ids = {one.topic: one.topic_id for one in moves}
+    await run.pool.call(run.notes.put, note, group, wanted.source_group, noted, topic_ids)  # 3.
+    reach("positions.noted")
+    return await _move(run, group, wanted.source_group, decisions)  # 4., 5.
+
+
+async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
+    stands = await run.read(note.group)  # 1.
+    decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live))  # 2.
+    if not _moves(run, decisions):
+        return _looked(note.group, note.source_group, decisions, stands)
+    return await _move(run, note.group, note.source_group, decisions)  # 4., 5.: the note is there
+
+
+async def _move(run: _Run, group: str, source_group: str, decisions: Sequence[Decision]) -> GroupReport:
+    moved = await make_moves(run.client, group, _moves(run, decisions))
+    positions = reports_of_moves(decisions, moved)
+    is_reported = isinstance(moved.error, GroupActiveError) or not _is_any(positions, Outcome.NOT_SET)
+    error = None if is_reported else moved.error
+    return GroupReport(group=group, source_group=source_group, positions=positions, error=error)
+
+
+def _is_any(positions: Sequence[PositionReport], outcome: Outcome) -> bool:
+    return any(one.outcome is outcome for one in positions)
+
+
+def _looked(group: str, source_group: str, decisions: Sequence[Decision], stands: Positions) -> GroupReport:
+    return GroupReport(group=group, source_group=source_group, positions=reports_of_looks(decisions, stands))
+
+
+def _moves(run: _Run, decisions: Sequence[Decision]) -> Sequence[Decision]:
+    return () if run.is_dry_run else [one for one in decisions if one.outcome is Outcome.SET]
+
+
+def _beside_members(run: _Run, group: str, decisions: Sequence[Decision]) -> Sequence[Decision]:
+    """Of a group with members nothing is moved. Brokers refuse that, too, for members that come later."""
+    if not run.has_members(group):
+        return decisions
+    return [one._replace(outcome=Outcome.HAS_MEMBERS) if one.outcome is Outcome.SET else one for one in decisions]
+
+
+def _goal(move: Decision) -> GroupPosition:
+    if move.wanted is None:
+        raise ValueError(f"an application wants a position: {move}")
+    return move.wanted
+
+
+def _name_problem(group: str) -> str:
+    try:
+        size = len(group.encode())
+    except UnicodeEncodeError:
+        return f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
+    if size > MOST_NAME_BYTES:
+        return f"group {group[:40]!r}…: its name has {size:,} bytes, and Kafka takes {MOST_NAME_BYTES:,}"
+    return ""
+
+
+def _kind_problem(group: str, listed: ListedGroup) -> str:
+    if listed.has_positions:
+        return ""
+    return (
+        f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
+        " group with --rename-group"
+    )
+
+
+def _checked(restore_id: str) -> str:
+    if not is_restore_id(restore_id):
+        raise UsageError(f"{restore_id!r} cannot be the id of a restore: 1 to 64 of A-Z a-z 0-9 . _ -")
+    return restore_id
+
+
+async def _each(
+    groups: Mapping[str, Given], work: Callable[[str], Awaitable[GroupReport]], report_progress: ReportProgress
+) -> list[GroupReport]:
+    """Work on several groups at once. What fails of a group is reported with it."""
+    left = iter(sorted(groups))
+    reports: list[GroupReport] = []
+
+    async def go_on() -> None:
+        for group in left:
+            try:
+                reports.append(await work(group))
+            except ArchiverError as error:
+                reports.append(GroupReport(group=group, source_group="", error=error))
+            report_progress(len(reports), len(groups))
+
+    await asyncio.gather(*(go_on() for _ in range(_GROUPS_AT_ONCE)))
+    return sorted(reports, key=lambda one: one.group)
+
+
+async def _report(run: _Run, reports: Sequence[GroupReport], *, is_rollback: bool) -> ApplicationReport:
+    configs = await broker_configs(run.client, [_EXPIRY])
+    told = [int(some[_EXPIRY]) for some in configs.values() if some.get(_EXPIRY, "").isdecimal()]
+    return ApplicationReport(
+        restore_id=run.notes.restore_id,
+        groups=reports,
+        is_rollback=is_rollback,
+        is_dry_run=run.is_dry_run,
+        expiry_ms=min(told) * 60_000 if told else None,
+    )

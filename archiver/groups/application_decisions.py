@@ -1,0 +1,107 @@
+"""What is done with each position of a group, by where it stands, where it is to stand, and what was noted of it.
+
+Positions are compared by offset and metadata. A consumer that has run on has other ones, and is never put back.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from archiver.groups.application_notes import GroupNote, NotedMove
+from archiver.groups.wanted_positions import WantedPosition
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group_positions import GroupPosition, Positions
+
+TopicIds = Mapping[str, str]  # of the topics that are there; empty where brokers have none
+
+
+class Outcome(StrEnum):
+    """What became of a position."""
+
+    SET = "set"
+    SET_EARLIER = "set by an earlier run"
+    STOOD_THERE = "stood there already"
+    HAS_MEMBERS = "the group has members"
+    MOVED = "stands elsewhere"  # neither where it was nor where it is to be: consumers may have run on
+    OTHER_WANTED = "an earlier run has set it otherwise"
+    OTHER_TOPIC = "the topic is another one now"
+    NOT_SET = "not set"
+
+    @property
+    def is_done(self) -> bool:
+        return self in {Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE}
+
+
+class Decision(NamedTuple):
+    """What is to be done with one position. SET: it is moved from `before` to `wanted`; None: no position."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    before: GroupPosition | None
+    wanted: GroupPosition | None
+    outcome: Outcome
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+def is_same(one: GroupPosition | None, other: GroupPosition | None) -> bool:
+    """Compare two positions, whatever their leader epochs, which nobody chooses."""
+    if one is None or other is None:
+        return one is other
+    return (one.offset, one.metadata) == (other.offset, other.metadata)
+
+
+def decide_application(
+    wanted: Iterable[WantedPosition], stands: Positions, note: GroupNote | None, live: TopicIds
+) -> list[Decision]:
+    """Decide what an application does, in the order of topics and partitions."""
+    return [
+        _decide_one(one, stands.get(one.place), None if note is None else note.move(one.place, one.topic_id), live)
+        for one in sorted(wanted)
+    ]
+
+
+def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedMove | None, live: TopicIds) -> Decision:
+    goal = GroupPosition(offset=wanted.offset, metadata=wanted.metadata)
+    before = now if noted is None else noted.stood
+
+    def decided(outcome: Outcome) -> Decision:
+        return Decision(wanted.topic, wanted.topic_id, wanted.partition, before, goal, outcome)
+
+    if live.get(wanted.topic) != wanted.topic_id:
+        return decided(Outcome.OTHER_TOPIC)
+    if is_same(now, goal):
+        is_ours = noted is not None and is_same(noted.goal, goal)
+        return decided(Outcome.SET_EARLIER if is_ours else Outcome.STOOD_THERE)
+    if is_same(now, before):
+        return decided(Outcome.SET)
+    is_set_otherwise = noted is not None and is_same(now, noted.goal)
+    return decided(Outcome.OTHER_WANTED if is_set_otherwise else Outcome.MOVED)
+
+
+def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:
+    """Decide how a group is set back to where it stood before anything was applied."""
+    return [_decide_back(place, topic_id, move, stands.get(place), live) for place, topic_id, move in _moves_of(note)]
+
+
+def _moves_of(note: GroupNote) -> Iterator[tuple[TopicPartition, str, NotedMove]]:
+    for name, topic in sorted(note.topics.items()):
+        for partition, move in sorted(topic.partitions.items(), key=lambda item: item[0]):
+            yield (name, partition), topic.topic_id, move
+
+
+def _decide_back(
+    place: TopicPartition, topic_id: str, move: NotedMove, now: GroupPosition | None, live: TopicIds
+) -> Decision:
+    topic, partition = place
+    outcome = Outcome.MOVED
+    if live.get(topic) != topic_id:
+        outcome = Outcome.OTHER_TOPIC
+    elif is_same(now, move.stood):
+        outcome = Outcome.STOOD_THERE
+    elif is_same(now, move.goal):
+        outcome = Outcome.SET
+    return Decision(topic, topic_id, partition, move.goal, move.stood, outcome)

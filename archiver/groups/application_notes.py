@@ -1,0 +1,201 @@
+"""What an application notes of each group before it sets positions: where the group stood, and where it is to stand (docs/format.md §8)."""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
+
+from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_fact, read_history
+from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_PARTITION, is_topic_name
+from archiver.errors import CorruptSegmentError, TemporaryError
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group_positions import GroupPosition
+from archiver.process.json_values import spelled_number
+from archiver.process.workers import side_by_side
+
+_DIRECTORY: Final = "@groups"  # beside the directories of topics, none of which can have this name
+_MOST_EPOCH: Final = 2**31 - 1
+_READS_AT_ONCE: Final = 16
+MOST_NAME_BYTES: Final = 2**15 - 1  # of a text in Kafka's log; so long may a group's name and its metadata be
+
+
+def _topic_name(text: str) -> str:
+    if not is_topic_name(text):
+        raise ValueError(f"{text[:40]!r} is not the name of a topic")
+    return text
+
+
+_KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]
+_TopicName = Annotated[BoundedText, AfterValidator(_topic_name)]
+_Partition = Annotated[
+    int, BeforeValidator(partial(spelled_number, most=MOST_PARTITION)), PlainSerializer(str, return_type=str)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedBefore:
+    """What a group had committed of a partition."""
+
+    offset: Number
+    leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)]
+    metadata: _KafkaText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedWanted:
+    """Where it is to stand. It has no leader epoch: those of the source mean nothing on the target."""
+
+    offset: Number
+    metadata: _KafkaText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedMove:
+    """`before` is None where the group had no position in the partition."""
+
+    before: NotedBefore | None
+    wanted: NotedWanted
+
+    @classmethod
+    def of(cls, stands: GroupPosition | None, goes_to: GroupPosition) -> "NotedMove":
+        before = None
+        if stands is not None:
+            before = NotedBefore(offset=stands.offset, leader_epoch=stands.leader_epoch, metadata=stands.metadata)
+        return cls(before=before, wanted=NotedWanted(offset=goes_to.offset, metadata=goes_to.metadata))
+
+    @property
+    def stood(self) -> GroupPosition | None:
+        found = self.before
+        if found is None:
+            return None
+        return GroupPosition(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
+
+    @property
+    def goal(self) -> GroupPosition:
+        return GroupPosition(offset=self.wanted.offset, metadata=self.wanted.metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedTopic:
+    """The moves in one topic. They say nothing of another topic that has its name."""
+
+    topic_id: BoundedText
+    partitions: Mapping[Item[_Partition], Item[NotedMove]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNote:
+    """All that an application has noted of one group of a cluster."""
+
+    target_cluster_id: BoundedText
+    group: _KafkaText
+    source_group: _KafkaText
+    topics: Mapping[Item[_TopicName], Item[NotedTopic]]
+
+    def move(self, place: TopicPartition, topic_id: str) -> NotedMove | None:
+        """Return what was noted of a partition of this very topic."""
+        topic = self.topics.get(place[0])
+        return topic.partitions.get(place[1]) if topic is not None and topic.topic_id == topic_id else None
+
+    def with_moves(self, moves: Mapping[TopicPartition, NotedMove], topic_ids: Mapping[str, str]) -> "GroupNote":
+        """Return the note with moves beside, or in place of, its own. Those of a topic that is another one now go."""
+        topics = dict(self.topics)
+        for name in sorted({topic for topic, _ in moves}):
+            noted = topics.get(name)
+            kept = noted.partitions if noted is not None and noted.topic_id == topic_ids[name] else {}
+            mine = {partition: move for (topic, partition), move in moves.items() if topic == name}
+            topics[name] = NotedTopic(topic_id=topic_ids[name], partitions={**kept, **mine})
+        return GroupNote(
+            target_cluster_id=self.target_cluster_id,
+            group=self.group,
+            source_group=self.source_group,
+            topics=topics,
+        )
+
+
+_NOTE: Final = FactModel(GroupNote)
+
+
+class ApplicationNotes:
+    """The notes of one restore on one cluster. The key of a note has a digest: a group's name may have any character, and any length."""
+
+    def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
+        self.archive = archive
+        self.restore_id = restore_id
+        self._cluster_id = cluster_id
+        self.parent = f"{RESTORES}/{restore_id}/{_DIRECTORY}"
+
+    def stream(self, group: str) -> str:
+        return f"{self.parent}/{hashlib.sha256(group.encode()).hexdigest()}"
+
+    def read(self, groups: Collection[str]) -> dict[str, GroupNote]:
+        """Return the notes of these groups. Raises NotWholeError."""
+        streams = {self.stream(group) for group in groups}
+        return self._read(lambda stream: stream in streams) if groups else {}
+
+    def read_all(self) -> dict[str, GroupNote]:
+        """Return the notes of all groups. Raises NotWholeError."""
+        return self._read(lambda _: True)
+
+    def _read(self, is_wanted: Callable[[str], bool]) -> dict[str, GroupNote]:
+        newest = {
+            stream: number for stream, number in newest_numbers(self.archive, self.parent).items() if is_wanted(stream)
+        }
+        notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), newest.items(), "notes")
+        return {note.group: note for note in notes if note is not None}
+
+    def _newest_note(self, stream: str, number: int) -> GroupNote | None:
+        return self._ours(stream, read_fact(self.archive, stream, number))
+
+    def put(
+        self,
+        before: GroupNote | None,
+        group: str,
+        source_group: str,
+        moves: Mapping[TopicPartition, NotedMove],
+        topic_ids: Mapping[str, str],
+    ) -> GroupNote:
+        """Note moves of a group, beside those that were noted before. Raises TemporaryError where another run has noted some since."""
+        blank = GroupNote(target_cluster_id=self._cluster_id, group=group, source_group=source_group, topics={})
+        wanted = (before or blank).with_moves(moves, topic_ids)
+        stream = self.stream(group)
+
+        def decide(latest: Fact | None) -> Fact | None:
+            noted = None if latest is None else self._ours(stream, latest)
+            if noted == wanted:  # the answer to our own put was lost
+                return None
+            if noted != before:
+                raise TemporaryError(
+                    f"group {group}: another run of restore {self.restore_id} is setting its positions; wait for its end, and"
+                    " run the same command again"
+                )
+            return _NOTE.write(wanted)
+
+        append_fact(self.archive, stream, decide)
+        return wanted
+
+    def _ours(self, stream: str, latest: Fact) -> GroupNote | None:
+        """Return the newest note of this cluster: a restore of the same id may have been into another one since."""
+        for fact in self._from_newest(stream, latest):
+            note = self._parse(stream, fact)
+            if note.target_cluster_id == self._cluster_id:
+                return note
+        return None
+
+    def _from_newest(self, stream: str, latest: Fact) -> Iterator[Fact]:
+        yield latest
+        yield from reversed(read_history(self.archive, stream))
+
+    def _parse(self, stream: str, fact: Fact) -> GroupNote:
+        note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"control/{stream}: is no note of a group: {why}"))
+        if self.stream(note.group) != stream:
+            raise CorruptSegmentError(
+                f"control/{stream}: is of group {note.group[:80]!r}, which is not that of its key; find out who put it, and take"
+                " another --id"
+            )
+        return note

@@ -1,0 +1,92 @@
+"""What came of an application, or of a rollback: of each group every position, before, wanted and after."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archiver.errors import ArchiverError, NotWholeError
+from archiver.groups.application_decisions import Decision, Outcome, is_same
+from archiver.groups.position_moves import Moved
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group_commits import GroupActiveError
+from archiver.kafka.group_positions import GroupPosition, Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionReport:
+    """One position: where it was, where it was to be, where it is; None: the group has none there. A dry run has moved nothing."""
+
+    topic: str
+    partition: int
+    before: GroupPosition | None
+    wanted: GroupPosition | None
+    after: GroupPosition | None
+    outcome: Outcome
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """One group. `refusal`: why it was left as it is, by its name or its kind; `error`: what failed."""
+
+    group: str
+    source_group: str
+    positions: Sequence[PositionReport] = ()
+    refusal: str = ""
+    error: ArchiverError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        outcomes = {one.outcome for one in self.positions}
+        if self.error is not None:
+            outcomes.discard(Outcome.NOT_SET)
+        is_left = bool(self.refusal) or not all(one.is_done for one in outcomes)
+        return max(NotWholeError.exit_code if is_left else 0, 0 if self.error is None else self.error.exit_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationReport:
+    """All groups, by name. `expiry_ms`: how long brokers keep positions of a group that nobody joins; None: they did not tell."""
+
+    restore_id: str
+    groups: Sequence[GroupReport]
+    is_rollback: bool
+    is_dry_run: bool
+    expiry_ms: int | None
+
+    @property
+    def exit_code(self) -> int:
+        """0: all is as wanted; 3: a group or a position was left as it is; else that of the worst error."""
+        return max((one.exit_code for one in self.groups), default=0)
+
+
+def reports_of_looks(decisions: Sequence[Decision], stands: Positions) -> list[PositionReport]:
+    """Report what was decided, of positions that were not moved, or are not yet."""
+    return [_report(one, stands.get(one.place), one.outcome) for one in decisions]
+
+
+def reports_of_moves(decisions: Sequence[Decision], moved: Moved) -> list[PositionReport]:
+    """Report what was done. What is read back decides, not what the broker answered: its answer may be lost."""
+    return [_report(one, moved.after.get(one.place), _outcome(one, moved)) for one in decisions]
+
+
+def _outcome(decision: Decision, moved: Moved) -> Outcome:
+    now = moved.after.get(decision.place)
+    if decision.outcome is not Outcome.SET or is_same(now, decision.wanted):
+        return decision.outcome
+    if not is_same(now, decision.before):
+        return Outcome.MOVED
+    return Outcome.HAS_MEMBERS if isinstance(moved.error, GroupActiveError) else Outcome.NOT_SET
+
+
+def _report(decision: Decision, now: GroupPosition | None, outcome: Outcome) -> PositionReport:
+    return PositionReport(
+        topic=decision.topic,
+        partition=decision.partition,
+        before=decision.before,
+        wanted=decision.wanted,
+        after=now,
+        outcome=outcome,
+    )

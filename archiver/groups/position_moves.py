@@ -1,0 +1,64 @@
+"""Moves positions of one group, each only from where it is said to stand; then reads back where the group stands."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from archiver.errors import ArchiverError, KafkaError, TemporaryError
+from archiver.groups.application_decisions import Decision, TopicIds, is_same
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.group_commits import GroupActiveError, commit_positions, delete_positions
+from archiver.kafka.group_coordinators import settled_positions
+from archiver.kafka.group_positions import Positions, list_groups
+from archiver.process.failpoints import reach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Where the group stands afterwards, and why positions may not have been moved."""
+
+    after: Positions
+    error: ArchiverError | None
+
+
+async def make_moves(client: KafkaClient, group: str, moves: Collection[Decision]) -> Moved:
+    """Move what still stands where it was seen.
+
+    A request whose answer is lost is repeated only for what stands there still: else a consumer that was started meanwhile,
+    and has run on, would be put back.
+    """
+    error: ArchiverError | None = None
+    try:
+        await client.persist(lambda: _move_once(client, group, moves))
+    except (KafkaError, TemporaryError) as failure:
+        error = failure
+    after = await settled_positions(client, group)
+    reach("positions.read")
+    return Moved(after=after, error=error)
+
+
+async def _move_once(client: KafkaClient, group: str, moves: Collection[Decision]) -> None:
+    live = await live_topics(client, {one.topic for one in moves})
+    stands = await settled_positions(client, group)
+    due = [one for one in moves if live.get(one.topic) == one.topic_id and is_same(stands.get(one.place), one.before)]
+    to_set = {one.place: one.wanted for one in due if one.wanted is not None}
+    if to_set:
+        await commit_positions(client, group, to_set)
+        reach("positions.answered")
+    to_delete = [one.place for one in due if one.wanted is None]
+    if to_delete:
+        await _refuse_members(client, group)
+        await delete_positions(client, group, to_delete)
+        reach("deletion.answered")
+
+
+async def _refuse_members(client: KafkaClient, group: str) -> None:
+    """Brokers delete positions of a group whose members read other topics, so ask."""
+    listed = (await list_groups(client)).get(group)
+    if listed is not None and listed.has_members:
+        raise GroupActiveError(f"group {group} has members, so none of its positions was deleted")
+
+
+async def live_topics(client: KafkaClient, names: Collection[str]) -> TopicIds:
+    """Return the ids of the topics that are there. Raises what refuses to tell."""
+    described = await client.persist(lambda: client.describe_topics(names)) if names else {}
+    return {name: one.topic_id for name, one in described.items()}

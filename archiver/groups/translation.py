@@ -1,0 +1,279 @@
+"""Where a group is to stand on the target: its position in a source partition, translated through the map of a restore.
+
+1. Where the log was cut back, an offset above that branch is of one of two logs: which one decides the source's offset.
+2. The map gives the target offset of the first restored record at or after the source's offset.
+3. Where the target has already deleted that record, its log start takes its place.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from archiver.archive.offset_map import OffsetMap
+from archiver.codec.frame import Longs
+from archiver.groups.archived_position import ArchivedPosition, Source, State
+
+UNSET: Final = -1
+_CLOCKS_DIFFER_MS: Final = 10 * 60_000
+_UNKNOWN: Final = -1  # an epoch, or a time
+_LARGEST: Final = 2**63 - 1
+Truths = npt.NDArray[np.bool_]
+
+
+class Kind(StrEnum):
+    """How a position was translated. One of the first six is told of each position."""
+
+    EXACT = "exact"  # the record at the committed offset was restored
+    NEXT = "next restored record"  # that record was not restored, or the offset never was a record's
+    FIRST = "before the first restored record"
+    TIP = "at the end of the archive"
+    BEHIND = "behind the last restored record"  # the archive goes on, and nothing of that was restored
+    BEYOND = "beyond the end of the archive"  # `number`: by so many offsets
+    BRANCH = "taken to the branch"  # `number`: of this offset. The log was cut back there, below the commit
+    RAISED = "raised to the log start"  # `number`: so many offsets of the target are gone
+
+
+class Remark(NamedTuple):
+    """What is to be told of a position that was translated."""
+
+    kind: Kind
+    number: int | None = None
+
+
+class Reason(StrEnum):
+    """Why a position is not set on the target."""
+
+    UNKNOWN = "unknown"
+    AMBIGUOUS = "ambiguous"
+    REMOVED = "removed"
+    ANOTHER_LIFE = "another life of its topic"
+    NOT_RESTORED = "topic not restored"
+    REFUSED = "partition not restored whole"
+    REPARTITIONED = "topic repartitioned"
+
+
+# What the archive or the restore was to tell, and does not: the others are decided.
+OPEN_REASONS: Final = frozenset({Reason.UNKNOWN, Reason.AMBIGUOUS, Reason.REFUSED, Reason.REPARTITIONED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where the log of a partition was cut back: the life that went on there, and what tells its commits from those before."""
+
+    life: int  # the child
+    offset: int
+    seen_ms: int | None  # when a backup found it; None: not noted
+    child_epoch: int = _UNKNOWN  # leader epoch of the child's first object
+    child_first: int = _LARGEST  # the first record there
+    parent_epoch: int = _UNKNOWN  # that of the parent's last object
+    parent_next: int | None = None  # the end of what is archived of the parent; None: not known
+
+    @property
+    def epochs_tell(self) -> bool:
+        """Whether the child's epochs are its own. A leader before Kafka 4.0 that was killed may lead on in the same epoch."""
+        return self.child_epoch >= 0 and self.child_epoch > self.parent_epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPartition:
+    """A partition of the topic with this id on the target cluster."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredPartition:
+    """A source partition that a restore has brought back, and where to. `forks` are all of its lives', in order, the root's first.
+
+    `held_life` held the partition's end when it was restored: forks up to that life lie within what was restored.
+    """
+
+    topic: str
+    root: int
+    life: int  # as the restore was told it
+    held_life: int
+    partition: int
+    target: TargetPartition
+    offset_map: OffsetMap
+    log_start: int  # of the target, now
+    archive_end: int  # of the source in that life, now
+    forks: tuple[Fork, ...] = ()
+
+    @property
+    def source_end(self) -> int:
+        """The end of the source, as far as archive or restore ever knew it."""
+        return max(self.archive_end, self.offset_map.facts.source_next)
+
+
+class TranslatedPosition(NamedTuple):
+    """A position, and where it lies on the target; or why it is not set there."""
+
+    position: ArchivedPosition
+    target: TargetPartition | None
+    offset: int = UNSET
+    remarks: tuple[Remark, ...] = ()
+    reason: Reason | None = None  # None: it is set
+    told: str = ""  # more of that reason
+
+    @property
+    def is_set(self) -> bool:
+        return self.reason is None
+
+
+def translate(position: ArchivedPosition, restored: RestoredPartition) -> TranslatedPosition:
+    """Translate one position of the restored partition's topic and number."""
+    (found,) = translate_all([position], restored)
+    return found
+
+
+def translate_all(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
+    """Translate positions of one partition, in their order."""
+    reasons = [unset_reason(one, restored.root) for one in positions]
+    found = _translated([one for one, why in zip(positions, reasons, strict=True) if why is None], restored)
+    return [
+        next(found) if why is None else TranslatedPosition(one, restored.target, reason=why)
+        for one, why in zip(positions, reasons, strict=True)
+    ]
+
+
+def unset_reason(position: ArchivedPosition, root: int) -> Reason | None:
+    """Return why a position cannot be translated for this topic, by what the archive tells of it; None: it can be."""
+    if position.life >= 0 and position.life != root:
+        return Reason.ANOTHER_LIFE
+    if position.state is State.REMOVED:
+        return Reason.REMOVED
+    if position.state is State.UNKNOWN:
+        return Reason.UNKNOWN
+    if position.state is State.AMBIGUOUS:
+        return Reason.AMBIGUOUS
+    if position.life != root:  # of a topic id that the archive does not have
+        return Reason.ANOTHER_LIFE
+    return None if position.is_certain else Reason.UNKNOWN
+
+
+class _Commits(NamedTuple):
+    """Commits of one partition, as columns; -1: not known."""
+
+    offsets: Longs
+    epochs: Longs
+    at_ms: Longs
+
+    @classmethod
+    def of(cls, positions: Sequence[ArchivedPosition]) -> "_Commits":
+        count = len(positions)
+        return cls(
+            np.fromiter((one.offset for one in positions), np.int64, count),
+            np.fromiter((one.leader_epoch for one in positions), np.int64, count),
+            # A snapshot tells when it was taken, and not when the group committed.
+            np.fromiter(
+                (_UNKNOWN if one.source is Source.SNAPSHOT else one.at_ms for one in positions), np.int64, count
+            ),
+        )
+
+
+def _translated(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> Iterator[TranslatedPosition]:
+    commits, offset_map = _Commits.of(positions), restored.offset_map
+    sources, branches = _on_restored_log(commits, restored.forks, restored.held_life)
+    targets = offset_map.translate(sources)
+    is_record = (targets < offset_map.facts.target_next) & (offset_map.translate_back(targets) == sources)
+    rows = (column.tolist() for column in (sources, branches, targets, is_record))
+    for position, source, branch, target, exact in zip(positions, *rows, strict=True):
+        is_plain = exact and branch == UNSET and target >= restored.log_start
+        remarks = _EXACT if is_plain else tuple(_remarks(source, branch, target, restored, is_record=exact))
+        yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)
+
+
+_EXACT: Final = (Remark(Kind.EXACT),)
+
+
+def _remarks(
+    source: int, branch: int, target: int, restored: RestoredPartition, *, is_record: bool
+) -> Iterator[Remark]:
+    yield _place(source, target, restored, is_record=is_record)
+    if branch != UNSET:
+        yield Remark(Kind.BRANCH, branch)
+    if target < restored.log_start:
+        yield Remark(Kind.RAISED, restored.log_start - target)
+
+
+def _place(source: int, target: int, restored: RestoredPartition, *, is_record: bool) -> Remark:
+    """Tell how an offset lies to what was restored."""
+    if is_record:
+        return Remark(Kind.EXACT)
+    if source > restored.source_end:
+        return Remark(Kind.BEYOND, source - restored.source_end)
+    if target == restored.offset_map.facts.target_next:
+        return Remark(Kind.TIP if source == restored.source_end else Kind.BEHIND)
+    return Remark(Kind.FIRST if source < restored.offset_map.sources[0] else Kind.NEXT)
+
+
+# --- logs that were cut back
+
+
+def offsets_on_log(positions: Sequence[ArchivedPosition], forks: Sequence[Fork], held_life: int) -> list[int]:
+    """Return where positions of one partition stand on the log that `held_life` held the end of."""
+    offsets: list[int] = _on_restored_log(_Commits.of(positions), forks, held_life)[0].tolist()
+    return offsets
+
+
+def _on_restored_log(commits: _Commits, forks: Sequence[Fork], held_life: int) -> tuple[Longs, Longs]:
+    """Return where commits stand on the log that was restored, and the branches that they were taken to; UNSET: to none.
+
+    A commit of another log than the restored one is in both of them only below the lowest branch between the two.
+    """
+    passed = _forks_passed(commits, forks)
+    sources, branches = commits.offsets.copy(), np.full(len(commits.offsets), UNSET, np.int64)
+    for number, fork in enumerate(forks, start=1):
+        if fork.life <= held_life:
+            is_other = passed < number
+        else:  # a log that was not restored: what is not surely of a restored one may be of that
+            is_other = (passed >= number) | ~_surely_before(commits, forks[number - 1 :])
+        is_cut = is_other & (sources > fork.offset)
+        sources[is_cut] = branches[is_cut] = fork.offset
+    return sources, branches
+
+
+def _forks_passed(commits: _Commits, forks: Sequence[Fork]) -> Longs:
+    """Return up to which fork each commit is surely of the log behind it; 0: it may be of the first log."""
+    passed = np.zeros(len(commits.offsets), np.int64)
+    for number, fork in enumerate(forks, start=1):
+        passed[_surely_behind(commits, fork)] = number
+    return passed
+
+
+def _surely_behind(commits: _Commits, fork: Fork) -> Truths:
+    """Tell which commits are of the child: by their leader epoch, or where epochs do not tell, by offset and time."""
+    found: Truths = np.zeros(len(commits.offsets), bool)
+    if fork.epochs_tell:
+        found |= commits.epochs >= fork.child_epoch
+    if fork.parent_next is not None and fork.seen_ms is not None:
+        is_untold = (commits.epochs < 0) if fork.epochs_tell else ~_in_earlier_epoch(commits, fork)
+        is_late = commits.at_ms > min(fork.seen_ms + _CLOCKS_DIFFER_MS, _LARGEST)
+        found |= is_untold & is_late & (commits.offsets > fork.parent_next)
+    return found
+
+
+def _surely_before(commits: _Commits, forks: Sequence[Fork]) -> Truths:
+    """Tell which commits are of the parent of the first of some forks.
+
+    Who has read no record of a later log yet, only what is skipped there, commits the parent's epoch, too.
+    """
+    first = forks[0].child_first
+    for later in forks[1:]:
+        if later.offset <= first:  # the log behind that fork does not have that record
+            first = max(first, later.child_first)
+    found: Truths = _in_earlier_epoch(commits, forks[0]) & (commits.offsets > first)
+    return found
+
+
+def _in_earlier_epoch(commits: _Commits, fork: Fork) -> Truths:
+    """Tell which commits are in an epoch that ended before the child began."""
+    most = fork.parent_epoch if fork.epochs_tell else fork.parent_epoch - 1
+    found: Truths = (commits.epochs >= 0) & (commits.epochs <= most)
+    return found

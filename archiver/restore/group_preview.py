@@ -1,0 +1,71 @@
+"""What would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from archiver.archive.handle import Archive
+from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.own_group import archivers_groups
+from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group_positions import list_groups
+from archiver.kafka.settings import KafkaSettings
+from archiver.restore.group_restore import GroupRequest
+from archiver.restore.plan import TopicPlan
+from archiver.restore.source_lives import SourceLives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPreview:
+    """One group: how many of its positions would be set, and how many not, for each reason."""
+
+    group: str  # on the target
+    source: str
+    positions: int
+    unset: Mapping[Reason, int]
+    has_members: bool  # on the target, now: it would be left as it is
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something that should be set would not be."""
+        return not OPEN_REASONS.isdisjoint(self.unset) or (self.has_members and self.positions > 0)
+
+
+async def preview_groups(
+    archive: Archive,
+    kafka: KafkaSettings,
+    asked: GroupRequest,
+    positions: Sequence[ArchivedPosition],
+    topics: Sequence[TopicPlan],
+) -> list[GroupPreview]:
+    """Count what would be set. Changes nothing."""
+    async with KafkaClient(kafka) as client:
+        listed = await list_groups(client)
+    own = archivers_groups(asked.config, positions)
+    lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
+    roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
+    refused = {(topic.source, one.partition) for topic in topics for one in topic.partitions if one.problem}
+    counts: dict[str, Counter[Reason | None]] = {}
+    for one in positions:
+        if one.group not in own:
+            counts.setdefault(one.group, Counter())[_reason(one, roots, refused)] += 1
+    names = {source: asked.renames.get(source, source) for source in counts}
+    return [
+        GroupPreview(
+            group=names[source],
+            source=source,
+            positions=found[None],
+            unset={why: count for why, count in found.items() if why is not None},
+            has_members=names[source] in listed and listed[names[source]].has_members,
+        )
+        for source, found in sorted(counts.items(), key=lambda item: names[item[0]])
+    ]
+
+
+def _reason(position: ArchivedPosition, roots: Mapping[str, int], refused: Collection[TopicPartition]) -> Reason | None:
+    if position.topic not in roots:
+        return Reason.NOT_RESTORED
+    why = unset_reason(position, roots[position.topic])
+    return Reason.REFUSED if why is None and (position.topic, position.partition) in refused else why

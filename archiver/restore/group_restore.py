@@ -1,0 +1,308 @@
+"""Where each consumer group is to stand on the target of a restore, as a value. Planning changes nothing.
+
+1. Positions are read from the archive, as of a time; the archiver's own groups are left out.
+2. Each position in a restored topic is translated, in each target of that topic.
+3. What is not set is listed with its reason, and so are partitions of which a group has committed nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.config.model import ArchiverConfig
+from archiver.errors import NotWholeError, UsageError
+from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
+from archiver.groups.application_report import ApplicationReport
+from archiver.groups.approximation import DealtPosition
+from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.own_group import FORMER_GROUP, archivers_groups
+from archiver.groups.shown import PositionFilter, show_groups
+from archiver.groups.translation import (
+    OPEN_REASONS,
+    Reason,
+    TranslatedPosition,
+    translate_all,
+    unset_reason,
+)
+from archiver.groups.wanted_positions import WantedGroup, WantedPosition
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.settings import KafkaSettings
+from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
+from archiver.store.address import group_of
+
+_APPROXIMATE: Final = (
+    "records were dealt out by key, and no map tells where; give `restore --groups` and --groups-approximate"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequest:
+    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key."""
+
+    config: ArchiverConfig
+    wanted: PositionFilter
+    renames: Mapping[str, str]
+    is_approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DealtGroup:
+    """Where a group is to stand in a topic that was dealt out by key: in each of its partitions."""
+
+    source: str
+    topic: str
+    topic_id: str
+    positions: tuple[DealtPosition, ...]
+
+    @property
+    def read_again(self) -> int:
+        return sum(one.read_again for one in self.positions)
+
+    @property
+    def deleted(self) -> int:
+        """How many records the brokers have deleted that the group had not read."""
+        return sum(one.deleted for one in self.positions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """One group: what is set, what is not, and partitions of its restored topics of which it has committed nothing."""
+
+    group: str  # on the target
+    source: str  # in the archive
+    positions: tuple[TranslatedPosition, ...]
+    unset: tuple[TranslatedPosition, ...]
+    without_commit: tuple[tuple[str, int], ...]  # topic and partition of the target
+    dealt: tuple[DealtGroup, ...] = ()
+
+    @property
+    def wanted(self) -> list[WantedPosition]:
+        """All that is to be set; empty: the group gets nothing."""
+        translated = [
+            WantedPosition(
+                one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
+            )
+            for one in self.positions
+            if one.target is not None
+        ]
+        dealt = [
+            WantedPosition(topic.topic, topic.topic_id, number, one.offset)
+            for topic in self.dealt
+            for number, one in enumerate(topic.positions)
+        ]
+        return [*translated, *dealt]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """All groups, by their names on the target; and whose positions were left out, as they are the archiver's own."""
+
+    restored: RestoredTopics
+    groups: tuple[PlannedGroup, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def open(self) -> list[TranslatedPosition]:
+        """Positions that should be set, and cannot be, by what archive and restore tell."""
+        return [one for group in self.groups for one in group.unset if one.reason in OPEN_REASONS]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.open and not self.restored.unreadable
+
+    @property
+    def known_from_ms(self) -> int | None:
+        """The earliest time as of which no position is unknown; None: there is none, or none is unknown."""
+        times = [one.position.known_from_ms for one in self.open if one.reason is Reason.UNKNOWN]
+        return max(times) if times and min(times) >= 0 else None
+
+
+def plan_group_positions(
+    positions: Collection[ArchivedPosition],
+    restored: RestoredTopics,
+    *,
+    renames: Mapping[str, str],
+    own_groups: Collection[str],
+    backup_groups: Collection[str] = (),
+) -> GroupPlan:
+    """Plan where groups are to stand. `backup_groups` are names that no group may get. Raises UsageError for other renames."""
+    kept = [one for one in positions if one.group not in own_groups]
+    names = _target_names({one.group for one in kept}, renames, backup_groups)
+    translated = _by_group(_translated(kept, restored))
+    return GroupPlan(
+        restored=restored,
+        groups=tuple(
+            _planned_group(source, names[source], translated[source], restored)
+            for source in sorted(names, key=names.__getitem__)
+        ),
+        left_out=tuple(sorted({one.group for one in positions} & set(own_groups))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRestore:
+    """What became of the groups of a restore. `problems`: what could not be read of the archive."""
+
+    plan: GroupPlan
+    report: ApplicationReport
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        is_whole = self.plan.is_whole and not self.problems
+        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code)
+
+
+def read_positions(
+    archive: Archive, asked: GroupRequest, report_problem: Callable[[str], None]
+) -> Sequence[ArchivedPosition]:
+    """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
+    found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
+    positions = [one.position for one in found.positions]
+    own = archivers_groups(asked.config, positions)
+    _target_names({one.group for one in positions if one.group not in own}, asked.renames, _backup_groups(asked))
+    return positions
+
+
+async def read_group_plan(
+    archive: Archive, kafka: KafkaSettings, restore_id: str, asked: GroupRequest, positions: Sequence[ArchivedPosition]
+) -> GroupPlan:
+    """Ask the target, and plan where groups are to stand there. Writes nothing."""
+    own = archivers_groups(asked.config, positions)
+    places = {(one.topic, one.partition) for one in positions if one.group not in own}
+    async with KafkaClient(kafka) as client:
+        restored = await find_restored_topics(archive, client, restore_id, places, asked.config.storage.index)
+    return plan_group_positions(
+        positions, restored, renames=asked.renames, own_groups=own, backup_groups=_backup_groups(asked)
+    )
+
+
+async def apply_group_plan(
+    archive: Archive,
+    kafka: KafkaSettings,
+    plan: GroupPlan,
+    report_progress: ReportProgress = report_no_progress,
+    *,
+    is_dry_run: bool = False,
+) -> ApplicationReport:
+    """Set the groups of a plan. A group that fails is in the report, and the others go on."""
+    wanted = {
+        group.group: WantedGroup(source_group=group.source, positions=group.wanted)
+        for group in plan.groups
+        if group.wanted
+    }
+    async with KafkaClient(kafka) as client:
+        return await apply_positions(
+            client, archive, plan.restored.restore_id, wanted, report_progress, is_dry_run=is_dry_run
+        )
+
+
+def _backup_groups(asked: GroupRequest) -> Collection[str]:
+    return {group_of(asked.config), FORMER_GROUP}
+
+
+def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `OLD=NEW` pairs of --rename-group. Raises UsageError."""
+    renames: dict[str, str] = {}
+    for text in texts:
+        old, _, new = text.partition("=")
+        if not (old and new) or old in renames:
+            raise UsageError(f"--rename-group {text}: must be OLD=NEW, each OLD once")
+        renames[old] = new
+    return renames
+
+
+def _target_names(
+    groups: Collection[str], renames: Mapping[str, str], backup_groups: Collection[str]
+) -> dict[str, str]:
+    absent = sorted(renames.keys() - groups)
+    if absent:
+        raise UsageError(f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions")
+    names = {group: renames.get(group, group) for group in groups}
+    doubled = sorted(name for name, count in Counter(names.values()).items() if count > 1)
+    if doubled:
+        raise UsageError(f"two groups would both become {', '.join(doubled)}; rename one of them with --rename-group")
+    taken = sorted(set(names.values()) & set(backup_groups))
+    if taken:
+        raise UsageError(f"--rename-group to {', '.join(taken)}: that is a group of the archiver's backups")
+    return names
+
+
+def _by_group(positions: Iterable[TranslatedPosition]) -> Mapping[str, list[TranslatedPosition]]:
+    found: dict[str, list[TranslatedPosition]] = defaultdict(list)
+    for one in positions:
+        found[one.position.group].append(one)
+    return found
+
+
+def _planned_group(
+    source: str, name: str, translated: Sequence[TranslatedPosition], restored: RestoredTopics
+) -> PlannedGroup:
+    positions = tuple(sorted((one for one in translated if one.is_set), key=_order))
+    unset = tuple(sorted((one for one in translated if not one.is_set), key=_order))
+    return PlannedGroup(
+        group=name,
+        source=source,
+        positions=positions,
+        unset=unset,
+        without_commit=tuple(_without_commit(positions, unset, restored)),
+    )
+
+
+def _order(one: TranslatedPosition) -> tuple[str, int, int, str]:
+    position = one.position
+    return position.topic, position.life, position.partition, "" if one.target is None else one.target.topic
+
+
+def _without_commit(
+    positions: Iterable[TranslatedPosition], unset: Iterable[TranslatedPosition], restored: RestoredTopics
+) -> Iterator[tuple[str, int]]:
+    told = {(one.position.topic, one.position.partition) for one in unset if one.reason is not Reason.ANOTHER_LIFE}
+    held = {(one.target.topic, one.target.partition) for one in positions if one.target is not None}
+    topics = {topic for topic, _ in held}
+    for topic in sorted(restored.topics, key=lambda one: one.target):
+        if topic.target in topics:
+            for number in topic.partitions:
+                if (topic.target, number) not in held and (topic.source, number) not in told:
+                    yield topic.target, number
+
+
+# --- each position
+
+
+def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics) -> Iterator[TranslatedPosition]:
+    """Translate positions, those of one partition together: into each target of their topic, if there are several."""
+    topics: dict[str, list[RestoredTopic]] = defaultdict(list)
+    for topic in restored.topics:
+        topics[topic.source].append(topic)
+    places: dict[tuple[str, int, int], list[ArchivedPosition]] = defaultdict(list)
+    for one in positions:
+        places[one.topic, one.partition, one.life].append(one)
+    for (source, number, life), some in places.items():
+        found = topics.get(source, [])
+        of_life = [topic for topic in found if topic.root == life] or found[:1]
+        if not found:
+            yield from (TranslatedPosition(one, None, reason=Reason.NOT_RESTORED) for one in some)
+        for topic in of_life:
+            yield from _into(topic, number, some)
+
+
+def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
+    partition = topic.restored.get(number)
+    if partition is not None:
+        yield from translate_all(positions, partition)
+        return
+    reason, told = _refusal(topic, number)
+    for one in positions:
+        known = unset_reason(one, topic.root)  # what the archive tells comes first
+        yield TranslatedPosition(one, None, reason=known or reason, told="" if known else told)
+
+
+def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:
+    if topic.problem:
+        return Reason.REFUSED, topic.problem
+    if topic.repartition is not None:
+        return Reason.REPARTITIONED, _APPROXIMATE
+    return Reason.REFUSED, topic.refused.get(number, f"{topic.target}-{number} was not asked for")

@@ -1,0 +1,107 @@
+"""Where the logs of restored topics were cut back, and where the archive of them ends: what tells whose a commit above a branch is."""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, read_inventory
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.topics import Life, TopicFact, list_newest_topic_facts, read_topic_facts
+from archiver.codec.selection import LAST_LONG
+from archiver.config.model import IndexUse
+from archiver.errors import NotWholeError
+from archiver.groups.translation import Fork
+
+
+class SourcePartition(NamedTuple):
+    """`held_life`: the life that held the partition's end when it was restored."""
+
+    held_life: int
+    end: int
+    forks: tuple[Fork, ...]
+
+
+class SourceLives:
+    """What the archive has of the topics that a restore has read."""
+
+    def __init__(self, archive: Archive, topics: Collection[str], use: IndexUse) -> None:
+        self._inventory = read_inventory(archive, topics.__contains__, use=use)
+        known = list_newest_topic_facts(archive)
+        self._facts = read_topic_facts(archive, {name: known[name] for name in known if name in topics})
+
+    def root_of(self, topic: str, life: int) -> int:
+        """Return the life without a parent that a life goes back to. Raises NotWholeError when the archive has no such life."""
+        fact = self._fact_of(topic)
+        known = self._inventory.lives().get(topic, set()) | ({one.life for one in fact.lives} if fact else set())
+        if life not in known:
+            raise NotWholeError(f"a plan of this restore is of life {life} of {topic}, which the archive does not have")
+        if fact is not None and life >= len(fact.lives):
+            raise NotWholeError(f"{topic} has objects of life {life}, and its control fact does not have that life")
+        return life if fact is None else fact.root(life)
+
+    def _fact_of(self, topic: str) -> TopicFact | None:
+        fact = self._facts.get(topic)
+        if isinstance(fact, NotWholeError):
+            raise fact
+        return fact
+
+    def partition(self, topic: str, life: int, number: int, last_life: int | None, source_next: int) -> SourcePartition:
+        """Return what a partition was when it was restored: of which life the last planned object was, None for no object.
+
+        A life may have got the partition since, when its log was cut back, too. Raises NotWholeError for an object of
+        a life that does not belong to the restored one.
+        """
+        fact = self._fact_of(topic)
+        chain = [] if fact is None else chain_of(fact, life, number)
+        lives = [one for one in chain if one.life <= life]
+        if last_life is not None and last_life not in ([one.life for one in lives] or [life]):
+            raise NotWholeError(
+                f"{topic}-{number}: what was planned of it is of life {last_life}, and not of life {life}"
+            )
+        held = life
+        for one in lives:
+            if last_life is None or one.life <= last_life or one.branches[number].offset >= source_next:
+                held = one.life
+            else:
+                break
+        lineage = [(held, 0, None)] if fact is None else fact.lineage(held, number)
+        return SourcePartition(
+            held, _end_of(self._inventory.join(topic, number, lineage)[0]), tuple(self._forks(topic, number, chain))
+        )
+
+    def _forks(self, topic: str, number: int, chain: Sequence[Life]) -> Sequence[Fork]:
+        return [self._fork(topic, number, parent, child) for parent, child in pairwise(chain)]
+
+    def _fork(self, topic: str, number: int, parent: Life, child: Life) -> Fork:
+        before, behind = (
+            self._inventory.partitions.get((topic, one.life), {}).get(number, EMPTY_PARTITION)
+            for one in (parent, child)
+        )
+        branch, is_damaged = child.branches[number], number in self._inventory.damage_of(topic, parent.life)
+        start = parent.branches[number].offset if number in parent.branches else 0
+        return Fork(
+            life=child.life,
+            offset=branch.offset,
+            seen_ms=branch.seen_ms,
+            child_epoch=_epoch_of(behind, 0),
+            child_first=behind.readable[0].segment.facts.first if behind.readable else LAST_LONG,
+            parent_epoch=max(branch.leader_epoch, _epoch_of(before, -1)),
+            parent_next=None if is_damaged else max(start, _end_of(before)),
+        )
+
+
+def chain_of(fact: TopicFact, life: int, partition: int) -> list[Life]:
+    """Return all lives that held a partition of the topic of a life, one after the other."""
+    root = fact.root(life)
+    return [one for one in fact.lives if fact.root(one.life) == root and one.holds(partition)]
+
+
+def _end_of(found: PartitionInventory) -> int:
+    """Return the end of what is archived, also where only the index remembers it."""
+    return max((found.end, *(gap.last_offset + 1 for gap in found.gaps)))
+
+
+def _epoch_of(found: PartitionInventory, place: int) -> int:
+    facts = found.readable[place].segment.facts if found.readable else None
+    return facts.leader_epoch if isinstance(facts, SegmentFacts) else -1

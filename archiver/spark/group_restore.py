@@ -1,0 +1,70 @@
+"""The groups of a restore, when its topics are whole: planned, in topics that were dealt out by key found by Spark, and set."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark import SparkContext
+
+from archiver.archive.handle import Archive
+from archiver.groups.archived_position import ArchivedPosition
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.text import spell_count
+from archiver.restore.dealt_groups import dealt_topics, with_dealt
+from archiver.restore.group_restore import (
+    GroupPlan,
+    GroupRequest,
+    GroupRestore,
+    apply_group_plan,
+    read_group_plan,
+    read_positions,
+)
+from archiver.restore.plan import TopicPlan
+from archiver.spark.dealt_positions import approximate_positions
+
+
+@dataclass(kw_only=True)
+class GroupJob:
+    """The groups of one run of a restore. Their positions are read first: what is refused is refused before topics are changed."""
+
+    archive: Archive
+    kafka: KafkaSettings  # of the target
+    asked: GroupRequest
+    _positions: Sequence[ArchivedPosition] = ()
+    _problems: list[str] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Read where the groups stood. Raises UsageError where nothing of groups is archived."""
+        self._positions = read_positions(self.archive, self.asked, self._problems.append)
+
+    def run(
+        self,
+        restore_id: str,
+        plans: Mapping[str, TopicPlan],
+        start_spark: Callable[[], SparkContext],
+        notice: Callable[[str], None],
+    ) -> GroupRestore:
+        """Set the groups. `plans` are those that were carried out, by target."""
+        notice("finding where groups are to stand")
+        plan = asyncio.run(read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions))
+        if self.asked.is_approximate:
+            plan = self._approximated(plan, plans, start_spark, notice)
+
+        def report_progress(done: int, total: int) -> None:
+            notice(f"{done:,} of {spell_count(total, 'group')}")
+
+        report = asyncio.run(apply_group_plan(self.archive, self.kafka, plan, report_progress))
+        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems))
+
+    def _approximated(
+        self,
+        plan: GroupPlan,
+        plans: Mapping[str, TopicPlan],
+        start_spark: Callable[[], SparkContext],
+        notice: Callable[[str], None],
+    ) -> GroupPlan:
+        topics = dealt_topics(self.archive, self.kafka, self.asked, plan, plans)
+        if not topics:
+            return plan
+        notice(f"dealing out {spell_count(len(topics), 'topic')} again, to see where groups are to stand")
+        return with_dealt(plan, approximate_positions(start_spark(), topics))

@@ -1,0 +1,106 @@
+"""How it is printed what came of setting groups."""
+
+from collections.abc import Sequence
+
+from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
+from archiver.kafka.group_positions import GroupPosition
+
+
+def position(outcome: Outcome, partition: int = 0) -> PositionReport:
+    return PositionReport(
+        topic="orders",
+        partition=partition,
+        before=None,
+        wanted=GroupPosition(offset=7, metadata="m"),
+        after=GroupPosition(offset=9),
+        outcome=outcome,
+    )
+
+
+def report(*groups: GroupReport, expiry_ms: int | None = None, is_dry_run: bool = False) -> ApplicationReport:
+    return ApplicationReport(
+        restore_id="r1", groups=groups, is_rollback=False, is_dry_run=is_dry_run, expiry_ms=expiry_ms
+    )
+
+
+def group(
+    *outcomes: Outcome, refusal: str = "", error: KafkaError | KafkaTemporaryError | None = None, name: str = "g"
+) -> GroupReport:
+    found: Sequence[PositionReport] = [position(one, number) for number, one in enumerate(outcomes)]
+    return GroupReport(group=name, source_group="s", positions=found, refusal=refusal, error=error)
+
+
+def test_a_table_with_what_to_know_below_it() -> None:
+    lines = list(applied_lines(report(group(Outcome.SET))))
+    assert lines[0].split() == ["group", "topic", "partition", "before", "wanted", "after"]
+    assert lines[1].split() == ["g", "orders", "0", "none", "7", "9", "set"]
+    assert lines[2] == "1 position of 1 group, of restore r1"
+    assert "(assign)" in lines[3]
+    assert "(offsets.retention.minutes: 1w by default; these brokers do not tell theirs)" in lines[4]
+    dry = list(applied_lines(report(group(Outcome.SET), expiry_ms=3_600_000, is_dry_run=True)))
+    assert dry[1].endswith("would be set")
+    assert dry[3] == "nothing was changed"
+    assert "(offsets.retention.minutes: 1h)" in dry[5]
+    assert len(list(applied_lines(report(group(Outcome.MOVED))))) == 3
+
+
+def test_what_was_left_is_told_with_what_to_do() -> None:
+    many = report(
+        group(*[Outcome.MOVED] * 12, Outcome.HAS_MEMBERS, Outcome.SET),
+        group(refusal="group h is refused", name="h"),
+        group(error=KafkaError("group i broke"), name="i"),
+        group(error=KafkaError("broke"), name="j"),
+    )
+    first, second, *others = applied_complaints(many)
+    assert first.startswith("group g, left as it is: orders-0 (at 9), orders-1 (at 9), ")
+    assert first.endswith("orders-9 (at 9) and 2 more: stands elsewhere; " + _NEXT_STEPS["stands elsewhere"])
+    assert (
+        second
+        == "group g, left as it is: orders-12 (at 9): the group has members; stop its consumers, and run the same command again"
+    )
+    assert others == ["group h is refused", "group i broke", "group j: broke"]
+    assert {str(one) for one in Outcome if not one.is_done} == _NEXT_STEPS.keys()
+
+
+def test_exit_codes() -> None:
+    broken, moving = KafkaError("broke"), KafkaTemporaryError("moves")
+    cases = {
+        0: [group(), group(Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE)],
+        1: [group(Outcome.NOT_SET, error=broken), group(error=broken)],
+        3: [group(one) for one in Outcome if not one.is_done]
+        + [group(refusal="r"), group(Outcome.MOVED, Outcome.NOT_SET, error=broken)],
+        4: [group(Outcome.NOT_SET, error=moving), group(Outcome.MOVED, error=moving)],
+    }
+    for code, groups in cases.items():
+        assert [report(one, group(Outcome.SET)).exit_code for one in groups] == [code] * len(groups)
+
+
+def test_json_has_all_of_it() -> None:
+    row = applied_row(report(group(Outcome.MOVED, error=KafkaError("broke")), expiry_ms=5))
+    assert row == {
+        "id": "r1",
+        "is_rollback": False,
+        "is_dry_run": False,
+        "positions_expire_after_ms": 5,
+        "groups": [
+            {
+                "group": "g",
+                "source_group": "s",
+                "refusal": None,
+                "error": "broke",
+                "positions": [
+                    {
+                        "topic": "orders",
+                        "partition": 0,
+                        "before": None,
+                        "wanted": {"offset": 7, "metadata": "m"},
+                        "after": {"offset": 9, "metadata": ""},
+                        "outcome": "stands elsewhere",
+                    }
+                ],
+            }
+        ],
+    }

@@ -1,0 +1,128 @@
+"""Where a partition of the offsets topic may lack records, by the facts of its objects alone."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from archiver.archive.inventory import Gap, PartitionInventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
+from archiver.archive.segments import Reading, Segment
+from archiver.codec.selection import NO_TIMESTAMP
+from archiver.groups.doubts import Doubt, doubts_of
+from tests.support.segments import facts_of
+
+RETENTION_MS = 86_400_000
+HOUR_MS = 3_600_000
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp()) * 1000
+
+
+def counted(base: int, following: int, unserved: int | None = None, **more: int) -> SegmentFacts:
+    """All offsets have records but the last two, unless told otherwise; as of noon."""
+    records = {"records": following - base - 2} | more
+    times = {"min_timestamp": NOON_MS, "max_timestamp": NOON_MS}
+    return replace(facts_of(base, following), unserved=unserved, **(times | records))  # type: ignore[arg-type]
+
+
+def reading(facts: SegmentFacts | Bounds, later_ms: int | None = 0, from_offset: int | None = None) -> Reading:
+    """An object that was put so long after noon; None: nobody knows when."""
+    key = SegmentKey(topic="__consumer_offsets", partition=0, base=facts.base)
+    put_at = None if later_ms is None else NOON + timedelta(milliseconds=later_ms)
+    segment = Segment(key=key, object_key=Layout("p").segment_key(key), size=1, put_at=put_at, facts=facts)
+    return Reading(segment=segment, from_offset=facts.base if from_offset is None else from_offset)
+
+
+def doubts(*readings: Reading, gaps: tuple[Gap, ...] = ()) -> list[Doubt]:
+    return doubts_of(PartitionInventory(readable=readings, shadowed=(), gaps=gaps), RETENTION_MS)
+
+
+WHOLE = reading(counted(0, 100, records=100))
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "told"),
+    [
+        (0, [Doubt(100, 199, needs_later=True)]),
+        (RETENTION_MS, [Doubt(100, 199, needs_later=True)]),
+        (RETENTION_MS + 1, [Doubt(100, 199, needs_later=False)]),  # a removal may have been taken, too
+        (None, [Doubt(100, 199, needs_later=False)]),
+    ],
+)
+def test_the_count_decides_where_there_is_one(later_ms: int | None, told: list[Doubt]) -> None:
+    assert doubts(WHOLE, reading(counted(100, 200, 1), later_ms)) == told
+    assert doubts(WHOLE, reading(counted(100, 200, 0), later_ms)) == []
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "told"),
+    [
+        (HOUR_MS, []),  # no broker compacts so soon: what lacks are markers, or aborted records
+        (HOUR_MS + 1, [Doubt(100, 199, needs_later=True)]),
+        (RETENTION_MS, [Doubt(100, 199, needs_later=True)]),
+        (RETENTION_MS + 1, [Doubt(100, 199, needs_later=False)]),
+        (None, [Doubt(100, 199, needs_later=False)]),
+    ],
+)
+def test_without_a_count_the_time_since_the_object_before_decides(later_ms: int | None, told: list[Doubt]) -> None:
+    assert doubts(WHOLE, reading(counted(100, 200), later_ms)) == told
+    assert doubts(WHOLE, reading(counted(100, 200, records=100), later_ms)) == []
+
+
+def test_young_records_of_an_object_prove_nothing() -> None:
+    """Compaction leaves the youngest ones."""
+    survivors = counted(100, 200, min_timestamp=NOON_MS + 9 * HOUR_MS, max_timestamp=NOON_MS + 9 * HOUR_MS)
+    assert doubts(WHOLE, reading(survivors, 9 * HOUR_MS)) == [Doubt(100, 199, needs_later=True)]
+
+
+def test_nothing_tells_how_old_the_records_of_the_first_object_were() -> None:
+    assert doubts(reading(counted(0, 100))) == [Doubt(0, 99, needs_later=False)]
+    assert doubts(reading(counted(0, 100, 2))) == [Doubt(0, 99, needs_later=False)]
+    assert doubts(reading(counted(0, 100, 0))) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        replace(WHOLE, until_offset=100),  # of a log that was cut back: its newest record may be one that the log lost
+        reading(counted(0, 100, 0, min_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP)),
+    ],
+)
+def test_an_object_before_without_a_time_tells_nothing(before: Reading) -> None:
+    assert doubts(before, reading(counted(100, 200))) == [Doubt(100, 199, needs_later=False)]
+
+
+def test_objects_without_facts_are_doubtful_and_what_lies_below_the_first_is_too() -> None:
+    old = Bounds(base=40, first=42, last=99)
+    assert doubts(reading(old), reading(counted(100, 200))) == [
+        Doubt(0, 39, needs_later=False),
+        Doubt(40, 99, needs_later=False),
+        Doubt(100, 199, needs_later=False),
+    ]
+
+
+def test_holes_and_gaps_may_have_had_anything_and_are_not_missing_twice() -> None:
+    facts = counted(150, 200, records=40)
+    hole = Hole(first_offset=160, last_offset=169, cause=HoleCause.EXPIRED)
+    told = doubts(
+        WHOLE,
+        reading(replace(facts, holes=(hole,)), 9 * HOUR_MS),
+        gaps=(Gap(first_offset=100, last_offset=149),),
+    )
+    assert told == [Doubt(100, 149, needs_later=False), Doubt(160, 169, needs_later=False)]
+    lacks = replace(facts, records=39, holes=(hole,))
+    assert Doubt(150, 199, needs_later=True) in doubts(WHOLE, reading(lacks, 9 * HOUR_MS))
+
+
+def test_only_what_is_read_of_an_object_is_in_doubt() -> None:
+    shared = reading(counted(90, 200, 2), from_offset=100)
+    assert doubts(WHOLE, shared, reading(counted(200, 300, 0))) == [Doubt(100, 199, needs_later=True)]
+    assert doubts(WHOLE, replace(shared, until_offset=150)) == [Doubt(100, 149, needs_later=True)]
+    holes = tuple(
+        Hole(first_offset=first, last_offset=first + 9, cause=HoleCause.EXPIRED) for first in (90, 140, 155, 190)
+    )
+    holed = reading(replace(counted(90, 200, 0, records=40), holes=holes), from_offset=95)
+    assert doubts(replace(holed, until_offset=160))[1:] == [
+        Doubt(95, 99, needs_later=False), Doubt(140, 149, needs_later=False), Doubt(155, 159, needs_later=False)
+    ]  # fmt: skip

@@ -1,0 +1,387 @@
+"""Where a position comes to stand on the target: each rule, and random logs by an oracle that has only lists of offsets."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.episodes import NO_ROW
+from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.translation import (
+    UNSET,
+    Fork,
+    Kind,
+    Reason,
+    Remark,
+    RestoredPartition,
+    TargetPartition,
+    TranslatedPosition,
+    translate,
+    translate_all,
+)
+from tests.support.offset_maps import map_of
+
+SEEN_MS = 1_790_000_000_000
+LATE_MS = SEEN_MS + 600_001
+TARGET = TargetPartition(topic="back", topic_id="B", partition=0)
+
+
+def committed(offset: int, epoch: int = -1, at_ms: int = SEEN_MS, **told: Any) -> ArchivedPosition:  # noqa: ANN401 - of any member
+    plain = ArchivedPosition("g", "orders", 0, 0, State.SET, offset, epoch, "m", at_ms, 5, NO_ROW, at_ms)
+    return plain._replace(**told)
+
+
+def restored(offsets: Sequence[int], **told: Any) -> RestoredPartition:  # noqa: ANN401 - of any member
+    source_next = told.pop("source_next", None)
+    target_start = told.pop("target_start", 0)
+    offset_map = map_of(offsets, target_start=target_start, source_next=source_next)
+    plain = RestoredPartition(
+        topic="orders",
+        root=0,
+        life=0,
+        held_life=0,
+        partition=0,
+        target=TARGET,
+        offset_map=offset_map,
+        log_start=0,
+        archive_end=offset_map.facts.source_next,
+    )
+    return replace(plain, **told)
+
+
+def where(found: TranslatedPosition) -> tuple[int, list[tuple[Kind, int | None]]]:
+    assert found.reason is None
+    return found.offset, [(one.kind, one.number) for one in found.remarks]
+
+
+# --- without a branch
+
+
+@pytest.mark.parametrize(
+    ("offset", "there", "remark"),
+    [
+        (0, 100, Remark(Kind.FIRST)),
+        (9, 100, Remark(Kind.FIRST)),
+        (10, 100, Remark(Kind.EXACT)),
+        (12, 102, Remark(Kind.EXACT)),
+        (13, 103, Remark(Kind.NEXT)),
+        (20, 103, Remark(Kind.EXACT)),
+        (22, 105, Remark(Kind.BEHIND)),  # in the window's last hole
+        (29, 105, Remark(Kind.BEHIND)),
+        (30, 105, Remark(Kind.TIP)),
+        (37, 105, Remark(Kind.BEYOND, 7)),
+    ],
+)
+def test_the_first_restored_record_at_or_after_it(offset: int, there: int, remark: Remark) -> None:
+    partition = restored([10, 11, 12, 20, 21], target_start=100, source_next=25, archive_end=30)
+    assert where(translate(committed(offset), partition)) == (there, [remark])
+    assert translate(committed(offset), partition).target == TARGET
+
+
+def test_at_the_tip_is_where_the_restore_ended_and_not_where_the_log_ends_now() -> None:
+    """There is nothing of the log's end in what is given: only of its start."""
+    partition = restored(range(5))
+    assert where(translate(committed(5), partition)) == (5, [(Kind.TIP, None)])
+    assert where(translate(committed(8), partition)) == (5, [(Kind.BEYOND, 3)])
+
+
+def test_beyond_the_archive_is_counted_from_the_later_of_both_ends() -> None:
+    """An archive may have lost its last objects since, or have gone on."""
+    assert where(translate(committed(9), restored(range(5), archive_end=3)))[1] == [(Kind.BEYOND, 4)]
+    assert where(translate(committed(9), restored(range(5), archive_end=8)))[1] == [(Kind.BEYOND, 1)]
+
+
+def test_at_least_the_log_start_of_now() -> None:
+    partition = restored(range(10), log_start=4)
+    assert where(translate(committed(1), partition)) == (4, [(Kind.EXACT, None), (Kind.RAISED, 3)])
+    assert where(translate(committed(4), partition)) == (4, [(Kind.EXACT, None)])
+    assert where(translate(committed(10), replace(partition, log_start=12))) == (
+        12,
+        [(Kind.TIP, None), (Kind.RAISED, 2)],
+    )
+
+
+def test_of_a_partition_without_a_restored_record() -> None:
+    partition = restored([], source_next=0, archive_end=7, target_start=3)
+    assert where(translate(committed(0), partition)) == (3, [(Kind.BEHIND, None)])
+    assert where(translate(committed(7), partition)) == (3, [(Kind.TIP, None)])
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"state": State.UNKNOWN, "known_from_ms": 77}, Reason.UNKNOWN),
+        ({"state": State.UNKNOWN, "offset": -1}, Reason.UNKNOWN),
+        ({"state": State.AMBIGUOUS, "life": AMBIGUOUS}, Reason.AMBIGUOUS),
+        ({"state": State.REMOVED}, Reason.REMOVED),
+        ({"life": 1}, Reason.ANOTHER_LIFE),
+        ({"life": 1, "state": State.UNKNOWN}, Reason.ANOTHER_LIFE),
+        ({"life": NOT_ARCHIVED}, Reason.ANOTHER_LIFE),
+        ({"offset": -1}, Reason.UNKNOWN),
+        ({"state": State.TOPIC_DELETED, "removed_ms": 9}, None),
+    ],
+)
+def test_what_is_not_set(told: dict[str, Any], reason: Reason | None) -> None:
+    position = committed(3)._replace(**told)
+    found = translate(position, restored(range(5)))
+    assert (found.reason, found.position) == (reason, position)
+    assert found.offset == (3 if reason is None else UNSET)
+
+
+def test_many_keep_their_order() -> None:
+    positions = [committed(4), committed(2, state=State.REMOVED), committed(0)]
+    found = translate_all(positions, restored(range(5)))
+    assert [(one.position, one.offset) for one in found] == list(zip(positions, [4, UNSET, 0], strict=True))
+    assert translate_all([], restored([])) == []
+
+
+def test_a_million_take_seconds() -> None:
+    positions = [committed(offset) for offset in range(1_000_000)]
+    partition = restored([*range(0, 900_000, 3)], forks=(fork(),), held_life=1)
+    begun_s = time.process_time()
+    assert len(translate_all(positions, partition)) == len(positions)
+    assert time.process_time() - begun_s < 30
+
+
+# --- above a branch
+
+
+def fork(**told: Any) -> Fork:  # noqa: ANN401 - of any member
+    plain = Fork(life=1, offset=95, seen_ms=SEEN_MS, child_epoch=4, child_first=95, parent_epoch=3, parent_next=100)
+    return replace(plain, **told)
+
+
+BRANCH = (Kind.BRANCH, 95)
+EXACT = (Kind.EXACT, None)
+
+
+@pytest.mark.parametrize(
+    ("position", "told", "expected"),
+    [
+        (committed(95, 3), {}, (95, [EXACT])),
+        (committed(97, 3), {}, (95, [EXACT, BRANCH])),
+        (committed(97, 4), {}, (97, [EXACT])),
+        (committed(97, 9), {}, (97, [EXACT])),
+        (committed(103, 3, LATE_MS), {}, (95, [EXACT, BRANCH])),  # its epoch tells, whatever the time
+        (committed(103, -1, LATE_MS), {}, (103, [EXACT])),
+        (committed(103, -1, LATE_MS - 1), {}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, LATE_MS, source=Source.SNAPSHOT), {}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, -1), {}, (95, [EXACT, BRANCH])),
+        (committed(100, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, LATE_MS), {"seen_ms": None}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, LATE_MS), {"parent_next": None}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, 2**63 - 1), {"seen_ms": 2**63 - 1}, (95, [EXACT, BRANCH])),
+        # The child's epoch is not known, or it is the parent's: then only offset and time can tell.
+        (committed(103, 7), {"child_epoch": -1}, (95, [EXACT, BRANCH])),
+        (committed(103, 7, LATE_MS), {"child_epoch": -1}, (103, [EXACT])),
+        (committed(103, 4), {"parent_epoch": 4}, (95, [EXACT, BRANCH])),
+        (committed(103, 4, LATE_MS), {"parent_epoch": 4}, (103, [EXACT])),
+        (committed(103, 3, LATE_MS), {"parent_epoch": 4}, (95, [EXACT, BRANCH])),
+    ],
+)
+def test_above_a_branch_when_the_child_was_restored(
+    position: ArchivedPosition, told: dict[str, Any], expected: object
+) -> None:
+    partition = restored(range(110), forks=(fork(**told),), life=1, held_life=1)
+    assert where(translate(position, partition)) == expected
+
+
+@pytest.mark.parametrize(
+    ("position", "told", "expected"),
+    [
+        (committed(97, 3), {}, (97, [EXACT])),
+        (committed(95, 4), {}, (95, [EXACT])),
+        (committed(97, 4), {}, (95, [EXACT, BRANCH])),
+        (committed(97, -1), {}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
+        (committed(97, 3), {"child_epoch": 3}, (95, [EXACT, BRANCH])),
+        (committed(97, 2), {"child_epoch": 3}, (97, [EXACT])),
+        # A reader of the child that has met no record there yet, only what is skipped, has the parent's epoch.
+        (committed(97, 3), {"child_first": 97}, (95, [EXACT, BRANCH])),
+        (committed(97, 3), {"child_first": 96}, (97, [EXACT])),
+    ],
+)
+def test_above_a_branch_when_the_parent_was_restored(
+    position: ArchivedPosition, told: dict[str, Any], expected: object
+) -> None:
+    """What may be of the child has no counterpart: its records are not those of the parent."""
+    partition = restored(range(100), forks=(fork(**told),), held_life=0)
+    assert where(translate(position, partition)) == expected
+
+
+def test_several_branches_one_after_the_other() -> None:
+    forks = (
+        fork(offset=50, child_first=50, parent_next=60, child_epoch=2, parent_epoch=1),
+        fork(life=2, offset=40, child_first=40, parent_next=70, child_epoch=4, parent_epoch=3),
+        fork(life=5, offset=80, child_first=80, parent_next=90, child_epoch=6, parent_epoch=5),
+    )
+    newest = restored(range(100), forks=forks, life=5, held_life=5)
+    assert [translate(committed(55, epoch), newest).offset for epoch in (1, 2, 3, 4, 6)] == [40, 40, 40, 55, 55]
+    assert [translate(committed(85, epoch), newest).offset for epoch in (1, 3, 4, 5, 6)] == [40, 40, 80, 80, 85]
+    middle = restored(range(70), forks=forks, life=1, held_life=1)
+    assert [translate(committed(55, epoch), middle).offset for epoch in (1, 2, 3, 4, 6)] == [50, 55, 55, 40, 40]
+
+
+# --- random logs
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What one life's log held: its records' offsets with their epochs, of which what lies below `archived` was archived."""
+
+    records: dict[int, int]
+    end: int
+    archived: int
+    branch: int  # 0 in the first life
+
+
+def random_lives(rng: random.Random) -> list[Log]:
+    """Each life after the first has the records of the one before below its branch, and others above."""
+    lives: list[Log] = []
+    epoch = 0
+    for number in range(rng.choice((1, 2, 2, 3))):
+        before = lives[-1] if number else None
+        branch = 0 if before is None else rng.randint(0, before.archived)
+        records = {} if before is None else {o: e for o, e in before.records.items() if o < branch}
+        at, end = branch, branch + rng.randint(0, 30)
+        epoch += 1  # an election: the epochs of a life are its own
+        while at < end:
+            epoch += rng.random() < 0.1
+            run = min(end - at, rng.randint(1, 6))
+            if rng.random() < 0.7:  # else a hole: markers, aborted records, or compacted ones
+                records |= dict.fromkeys(range(at, at + run), epoch)
+            at += run
+        lives.append(Log(records, end, branch + rng.randint(0, end - branch), branch))
+    return lives
+
+
+def epoch_below(log: Log, offset: int) -> int:
+    """What a consumer commits with an offset: the epoch of the last record that it read."""
+    return max([epoch for one, epoch in log.records.items() if one < offset], default=-1)
+
+
+def forks_of(rng: random.Random, lives: Sequence[Log]) -> tuple[Fork, ...]:
+    def epochs(log: Log) -> list[int]:
+        return [e for o, e in sorted(log.records.items()) if log.branch <= o < log.archived]
+
+    return tuple(
+        Fork(
+            life=number,
+            offset=child.branch,
+            seen_ms=rng.choice((None, SEEN_MS * number)),
+            # The first object has some of the child's records, and tells the epoch of the last of them.
+            child_epoch=epochs(child)[rng.randint(0, len(epochs(child)) - 1) if rng.random() < 0.2 else 0]
+            if epochs(child)
+            else -1,
+            child_first=min((o for o in child.records if child.branch <= o < child.archived), default=2**63 - 1),
+            parent_epoch=max(epochs(parent), default=-1),
+            parent_next=parent.archived,
+        )
+        for number, (parent, child) in enumerate(pairwise(lives), start=1)
+    )
+
+
+def next_restored(offset: int, chosen: Sequence[int], start: int) -> int:
+    """By counting alone: which record of the target a reader of the source at an offset reads next."""
+    return start + len([one for one in chosen if one < offset])
+
+
+def run_case(rng: random.Random) -> set[str]:
+    """One world, and some commits. Returns which kinds of commit there were."""
+    lives = random_lives(rng)
+    held = rng.choice((len(lives) - 1, rng.randrange(len(lives))))
+    log = lives[held]
+    archived = sorted(offset for offset in log.records if offset < log.archived)
+    low, high = sorted(rng.sample(range(log.archived + 2), 2)) if rng.random() < 0.5 else (0, log.archived)
+    keeps = rng.choice((1.0, 1.0, 0.5, 0.0))
+    chosen = [one for one in archived if low <= one < high and rng.random() <= keeps]
+    start, log_start = rng.choice((0, 7)), rng.choice((0, 0, rng.randint(0, 12)))
+    partition = restored(
+        chosen,
+        target_start=start,
+        source_next=max([*(one + 1 for one in chosen), min(high, log.archived)]),
+        archive_end=log.archived,
+        forks=forks_of(rng, lives),
+        held_life=held,
+        log_start=log_start,
+    )
+    seen = {f"lives {len(lives)}", f"life {held - len(lives) + 1}"}
+    for _ in range(8):
+        seen |= check_commit(rng, lives, held, chosen, partition, start)
+    return seen
+
+
+def check_commit(
+    rng: random.Random,
+    lives: Sequence[Log],
+    held: int,
+    chosen: Sequence[int],
+    partition: RestoredPartition,
+    start: int,
+) -> set[str]:
+    life = rng.randrange(len(lives))
+    log = lives[life]
+    offset = rng.choice(
+        (0, log.end, log.archived, log.branch, rng.randint(0, log.end), log.archived + rng.randint(0, 9))
+    )
+    offset = min(offset, log.end)
+    epoch = rng.choice((epoch_below(log, offset),) * 3 + (-1,))
+    # Long after a branch was seen nobody commits to the log before it.
+    at_ms = SEEN_MS * life + rng.choice((0, 700_000)) if life else 0
+    found = translate(committed(offset, epoch, at_ms), partition)
+    between = [lives[one].branch for one in range(min(life, held) + 1, max(life, held) + 1)]
+    truth = min([offset, *between])
+    wanted = max(next_restored(truth, chosen, start), partition.log_start)
+    branches = [fork.offset for fork in partition.forks if fork.offset < offset]
+    safe = {max(next_restored(one, chosen, start), partition.log_start) for one in branches}
+    assert found.offset <= wanted, "a record is missed"
+    assert found.offset == wanted or found.offset in safe
+    is_told = any(one.kind is Kind.BRANCH for one in found.remarks)
+    assert is_told or found.offset == wanted
+    if has_evidence(committed(offset, epoch), life, held, partition.forks):
+        assert found.offset == wanted, (offset, epoch, life, held)
+    return kinds_of(found, offset, log, is_exact=found.offset == wanted)
+
+
+def has_evidence(commit: ArchivedPosition, life: int, held: int, forks: Sequence[Fork]) -> bool:
+    """Whether epochs must decide: those that the archive has, and that its objects tell."""
+    epoch, offset = commit.leader_epoch, commit.offset
+    for number, fork in enumerate(forks, start=1):
+        is_child = fork.child_epoch >= 0 and epoch >= fork.child_epoch
+        firsts = [one.child_first for one in forks[number - 1 :]]
+        is_parent = 0 <= epoch <= fork.parent_epoch < fork.child_epoch and offset > max(firsts)
+        is_told = is_child if number <= min(life, held) else is_parent if number > max(life, held) else True
+        if not is_told and any(one.offset < offset for one in forks):
+            return False
+    return True
+
+
+def kinds_of(found: TranslatedPosition, offset: int, log: Log, *, is_exact: bool) -> set[str]:
+    kinds = {str(one.kind) for one in found.remarks} | {"right" if is_exact else "branch"}
+    return kinds | ({"in a hole"} if offset not in log.records and offset < log.end else set())
+
+
+EXPECTED = {
+    *map(str, Kind),
+    *("right", "branch", "in a hole"),
+    *("lives 1", "lives 2", "lives 3", "life 0", "life -1", "life -2"),
+}
+
+
+def test_the_next_record_is_the_next_restored_one(seed: int) -> None:
+    seen = set[str]()
+    for number in range(200):
+        seen |= run_case(random.Random(f"{seed}-{number}"))
+    assert seen == EXPECTED
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_next_record_is_the_next_restored_one_in_many_logs(seed: int) -> None:
+    for number in range(20_000):
+        run_case(random.Random(f"long-{seed}-{number}"))

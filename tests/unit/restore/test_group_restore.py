@@ -1,0 +1,180 @@
+"""What of the groups' positions is set on the target, under which names, and what is listed instead."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from archiver.config.model import ArchiverConfig
+from archiver.errors import UsageError
+from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.episodes import NO_ROW
+from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.own_group import archivers_groups
+from archiver.groups.translation import RestoredPartition, TargetPartition
+from archiver.groups.wanted_positions import WantedPosition
+from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions
+from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics
+from archiver.store.address import group_of
+from tests.support.offset_maps import map_of
+
+
+def position(group: str, topic: str = "orders", partition: int = 0, offset: int = 3, **told: Any) -> ArchivedPosition:  # noqa: ANN401 - of any member
+    plain = ArchivedPosition(group, topic, 0, partition, State.SET, offset, -1, "", 1, 5, NO_ROW, 1)
+    return plain._replace(**told)
+
+
+def restored_partition(number: int, target: str, root: int) -> RestoredPartition:
+    return RestoredPartition(
+        topic="orders",
+        root=root,
+        life=root,
+        held_life=root,
+        partition=number,
+        target=TargetPartition(topic=target, topic_id=f"id of {target}", partition=number),
+        offset_map=map_of(range(2, 10)),
+        log_start=0,
+        archive_end=10,
+    )
+
+
+def topic_of(
+    target: str = "back",
+    partitions: Sequence[int] = (0, 1, 2),
+    root: int = 0,
+    refused: Mapping[int, str] | None = None,
+    repartition: int | None = None,
+    problem: str = "",
+) -> RestoredTopic:
+    whole = [] if problem or repartition else [one for one in partitions if one not in (refused or {})]
+    return RestoredTopic(
+        source="orders",
+        root=root,
+        target=target,
+        topic_id=f"id of {target}",
+        partitions=tuple(partitions),
+        repartition=repartition,
+        problem=problem,
+        restored={number: restored_partition(number, target, root) for number in whole},
+        refused=refused or {},
+    )
+
+
+def planned(
+    positions: Sequence[ArchivedPosition],
+    *topics: RestoredTopic,
+    renames: Mapping[str, str] | None = None,
+    unreadable: Mapping[str, str] | None = None,
+) -> GroupPlan:
+    restored = RestoredTopics(restore_id="mine", cluster_id="c", topics=topics, unreadable=unreadable or {})
+    return plan_group_positions(
+        positions, restored, renames=renames or {}, own_groups={"backup"}, backup_groups={"backup"}
+    )
+
+
+def unset(plan: GroupPlan) -> list[tuple[str, int, str]]:
+    return [(str(one.reason), one.position.partition, one.told) for group in plan.groups for one in group.unset]
+
+
+def test_what_is_wanted_of_each_group() -> None:
+    plan = planned(
+        [position("b", metadata="kept"), position("a", partition=1), position("backup"), position("b", partition=2)],
+        topic_of(),
+    )
+    assert [(group.group, group.wanted) for group in plan.groups] == [
+        ("a", [WantedPosition("back", "id of back", 1, 1, "")]),
+        ("b", [WantedPosition("back", "id of back", 0, 1, "kept"), WantedPosition("back", "id of back", 2, 1, "")]),
+    ]
+    assert [group.without_commit for group in plan.groups] == [(("back", 0), ("back", 2)), (("back", 1),)]
+    assert (plan.left_out, plan.is_whole, plan.known_from_ms) == (("backup",), True, None)
+
+
+def test_a_group_that_committed_nothing_in_restored_topics_gets_nothing() -> None:
+    plan = planned([position("a", topic="other"), position("b", state=State.REMOVED)], topic_of())
+    assert [(group.group, group.wanted, group.without_commit) for group in plan.groups] == [
+        ("a", [], ()),
+        ("b", [], ()),
+    ]
+    assert unset(plan) == [("topic not restored", 0, ""), ("removed", 0, "")]
+    assert plan.is_whole
+
+
+def test_what_is_unknown_names_the_earliest_time_as_of_which_all_is_known() -> None:
+    unknown = [
+        position("a", partition=number, state=State.UNKNOWN, known_from_ms=known)
+        for number, known in enumerate((70, 50, 60))
+    ]
+    plan = planned(unknown, topic_of())
+    assert (plan.is_whole, plan.known_from_ms, plan.groups[0].without_commit) == (False, 70, ())
+    assert planned([*unknown, position("b", state=State.UNKNOWN)], topic_of()).known_from_ms is None
+    ambiguous = planned([position("a", state=State.AMBIGUOUS, life=AMBIGUOUS)], topic_of())
+    assert (unset(ambiguous), ambiguous.is_whole) == ([("ambiguous", 0, "")], False)
+
+
+def test_what_is_not_restored_whole_is_told_and_stops_no_other_partition() -> None:
+    positions = [position("a", partition=number) for number in (0, 1, 7)]
+    plan = planned(
+        [*positions, position("b", state=State.REMOVED, partition=1)], topic_of(refused={1: "gone", 7: "no"})
+    )
+    assert [one.partition for one in plan.groups[0].wanted] == [0]
+    assert unset(plan) == [
+        ("partition not restored whole", 1, "gone"),
+        ("partition not restored whole", 7, "no"),
+        ("removed", 1, ""),
+    ]
+    assert plan.groups[0].without_commit == (("back", 2),)
+    dealt = planned(positions[:1], topic_of(repartition=5))
+    assert [(why, "--groups-approximate" in told) for why, _, told in unset(dealt)] == [("topic repartitioned", True)]
+    assert unset(planned(positions[:1], topic_of(problem="created again")))[0][2] == "created again"
+    assert not planned([position("a")], topic_of(), unreadable={"x": "no plan"}).is_whole
+
+
+def test_lives_that_were_not_restored_are_listed_and_others_go_each_into_its_target() -> None:
+    positions = [position("a", life=life, partition=life) for life in (0, 1, 2)] + [position("a", life=NOT_ARCHIVED)]
+    plan = planned(positions, topic_of("old", root=0), topic_of("new", root=1))
+    assert [(one.topic, one.partition) for one in plan.groups[0].wanted] == [("old", 0), ("new", 1)]
+    assert {(why, number) for why, number, _ in unset(plan)} == {
+        ("another life of its topic", 2),
+        ("another life of its topic", 0),
+    }
+    twice = planned([position("a")], topic_of("one"), topic_of("two"))
+    assert [one.topic for one in twice.groups[0].wanted] == ["one", "two"]
+
+
+def test_groups_get_other_names() -> None:
+    positions = [position("a"), position("b")]
+    renamed = planned(positions, topic_of(), renames={"a": "z"})
+    assert [(group.group, group.source) for group in renamed.groups] == [("b", "b"), ("z", "a")]
+    swapped = planned(positions, topic_of(), renames={"a": "b", "b": "a"})
+    assert [(group.group, group.source) for group in swapped.groups] == [("a", "b"), ("b", "a")]
+    for renames, why in (
+        ({"a": "b"}, "two groups would both become b"),
+        ({"c": "d"}, "not among the groups"),
+        ({"a": "backup"}, "a group of the archiver's backups"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            planned(positions, topic_of(), renames=renames)
+
+
+def test_renames_are_parsed() -> None:
+    assert parse_group_renames(["a=b", "c=d=e"]) == {"a": "b", "c": "d=e"}
+    for texts in (["a"], ["=b"], ["a="], ["a=b", "a=c"]):
+        with pytest.raises(UsageError, match="must be OLD=NEW"):
+            parse_group_renames(texts)
+
+
+def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() -> None:
+    config = ArchiverConfig.model_validate(
+        {"kafka": {"bootstrap.servers": "x:1"}, "storage": {"url": "s3://bucket/prefix"}}
+    )
+    own = group_of(config)
+    hint = "base=7 archive=0123abcd\0"
+    positions = [
+        *(position(group) for group in ("archiver", own, f"{own}-a", "archiver-x", "billing")),
+        position("other archive", metadata=hint),
+        position("other archive", partition=1, metadata="base=8"),
+        position("mixed", metadata=hint),
+        position("mixed", partition=1, metadata="mine"),
+        position("unknown", offset=-1, state=State.UNKNOWN),
+    ]
+    assert archivers_groups(config, positions) == {"archiver", own, f"{own}-a", "other archive"}
