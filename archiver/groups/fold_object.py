@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from pydantic import Field, Strict
 
 from archiver.archive.control import FACT_FORMAT, decode_fact, encode_fact
-from archiver.archive.fact_model import BoundedText, Digest, FactModel, Item, Number
+from archiver.archive.fact_model import Digest, FactModel, Item, Number
 from archiver.archive.layout import MOST_PARTITION, FoldKey
 from archiver.archive.segment_facts import PREFIX_IN_HEADER, PREFIX_IN_METADATA
 from archiver.codec.avro import SYNC_BYTES, BlockEncoder, decode_blocks, decode_header, encode_header
@@ -29,6 +29,7 @@ from archiver.errors import CorruptSegmentError
 from archiver.groups.doubts import Doubt
 
 MOST_FOLD_BYTES: Final = 1 << 30  # a million positions take 30 MB
+_MOST_BLOCK_BYTES: Final = 64 << 20  # uncompressed: ours have 0.5 MiB, or one record
 MOST_DOUBTS: Final = 1_000
 HOW_TO_MEND: Final = (
     "bring its older version back, or delete it with the facts that name it, while the objects it was made of are there"
@@ -58,7 +59,7 @@ class Sources:
 class FoldFacts:
     """What a fold is of, and what its records must add up to."""
 
-    topic: BoundedText
+    topic: Annotated[str, Strict(), Field(pattern="^__consumer_offsets$")]
     life: _Place
     partition: _Place
     next: Annotated[Number, Field(ge=1)]  # the fold stands for all offsets below
@@ -124,7 +125,8 @@ def read_fold(content: bytes, facts: FoldFacts, key: str) -> Iterator[Frame]:
         raise _no_fold(key, "its header says something else than the fact that names it")
     view, tally, previous = memoryview(content), Tally(), -1
     header = decode_header(view, key, (RECORD,))
-    for frame in decode_blocks(view, header, topic=facts.topic, partition=facts.partition, key=key):
+    topic, number, most_bytes = facts.topic, facts.partition, _MOST_BLOCK_BYTES
+    for frame in decode_blocks(view, header, topic=topic, partition=number, key=key, most_bytes=most_bytes):
         times = frame.column(Column.TIMESTAMP)
         if not offsets_rise(frame.table, previous) or (times < facts.first_ms).any() or (times > facts.last_ms).any():
             raise _no_fold(key, f"offsets or times behind offset {previous} are not in order")

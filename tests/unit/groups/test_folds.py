@@ -12,6 +12,7 @@ import pytest
 from archiver.archive.control import decode_fact, encode_fact
 from archiver.archive.layout import FoldKey, Layout
 from archiver.codec.selection import LAST_LONG
+from archiver.groups import fold_object
 from archiver.groups.fold_object import FOLD_DIGEST, FoldFacts, encode_fold, read_fold
 from archiver.groups.folds import Folds, note_fold, reaches_of
 from archiver.groups.positions import PositionsAsOf
@@ -76,6 +77,7 @@ def test_the_archive_as_it_is_has_no_problem() -> None:
         (lambda fact: fact.update(object_sha256="0" * 64), "is gone"),
         (lambda fact: fact.update(object_sha256="../" * 3), "a text was to come"),
         (lambda fact: fact.pop("fold"), "fold is missing"),
+        (lambda fact: fact["fold"].update(topic="\u00fc"), "'ü' where a text was to come"),
         (lambda fact: fact.update(format=2), "is newer than this program reads"),
     ],
 )
@@ -226,3 +228,12 @@ def test_the_spelling_is_the_one_of_the_format(key: FoldKey) -> None:
     ):
         assert layout.parse_fold(wrong) is None
         assert not layout.is_fact(wrong)
+
+
+def test_a_fold_that_expands_without_end_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = archive_of()
+    assert archive.read().fold_next == 4
+    monkeypatch.setattr(fold_object, "_MOST_BLOCK_BYTES", 64)
+    found, problems = told(archive)
+    assert found == POSITIONS
+    assert re.search("the block before byte .*64", problems[0]), problems
