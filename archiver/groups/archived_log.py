@@ -34,6 +34,9 @@ class ArchivedLog:
     first_ms: int | None  # of the oldest record and of the newest; None: there is none
     last_ms: int | None
     fold_next: int = 0  # what lies below was read from folds
+    is_filled_in: bool = (
+        False  # some of that lacks superseded commits: where a position was removed does not tell what else stood
+    )
 
 
 def read_log(
@@ -73,6 +76,7 @@ def read_log(
         first_ms=times.first_ms,
         last_ms=times.last_ms,
         fold_next=beginning.next,
+        is_filled_in=beginning.is_filled_in,
     )
 
 

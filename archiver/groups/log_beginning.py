@@ -31,6 +31,7 @@ class LogBeginning:
     first_ms: int | None = None
     last_ms: int | None = None
     whole: Fold | None = None  # the fold that says all of its time
+    is_filled_in: bool = False  # by a fold that lacks superseded commits
     refused: frozenset[str] = frozenset()  # keys of folds that are damaged
 
 
@@ -114,6 +115,7 @@ def _read(folds: Folds, pieces: list[_Piece], until_ms: int) -> LogBeginning:
             first_ms=facts.first_ms if found.first_ms is None else found.first_ms,
             last_ms=facts.last_ms if piece.is_whole else found.last_ms,
             whole=piece.fold if piece.is_whole else found.whole,
+            is_filled_in=not piece.is_whole,
         )
     return found
 

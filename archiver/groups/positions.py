@@ -65,11 +65,13 @@ class PositionsAsOf:
 
 def _tell(log: ArchivedLog, roots: Mapping[str, Sequence[Root]]) -> _Told:
     episodes, later = episodes_of(log.rows), episodes_of(log.rows, later=True)
-    lives, later_lives = _lives(episodes, later, roots)
+    lives, later_lives = _lives(episodes, later, roots, is_filled_in=log.is_filled_in)
     return _Told(log, episodes, lives, later, later_lives)
 
 
-def _lives(episodes: Episodes, later: Episodes, roots: Mapping[str, Sequence[Root]]) -> tuple[Longs, Longs]:
+def _lives(
+    episodes: Episodes, later: Episodes, roots: Mapping[str, Sequence[Root]], *, is_filled_in: bool
+) -> tuple[Longs, Longs]:
     """Return the life of each episode; of topics that had one life alone, without looking at the log."""
     both = [np.full(len(one), NOT_ARCHIVED, np.int64) for one in (episodes, later)]
     names = set(episodes.topic.texts) | set(later.topic.texts)
@@ -77,6 +79,8 @@ def _lives(episodes: Episodes, later: Episodes, roots: Mapping[str, Sequence[Roo
         places = [_rows_of(one, name) for one in (episodes, later)]
         spans = [span for one, rows in zip((episodes, later), places, strict=True) for span in _spans(one, rows)]
         found = np.array(lives_of(roots[name], spans), np.int64)
+        if is_filled_in and len(roots[name]) > 1:  # then only a topic id tells
+            found = np.where([bool(span.topic_id) for span in spans], found, AMBIGUOUS)
         both[0][places[0]], both[1][places[1]] = found[: len(places[0])], found[len(places[0]) :]
     return both[0], both[1]
 

@@ -140,7 +140,11 @@ def test_where_objects_are_gone_a_fold_says_the_same_or_that_it_is_unknown(
     for start, *_ in objects[: min(lost, folds[-1] + 1, len(objects) - 1)]:  # of which a fold was made
         archive.store.delete([f"topics/__consumer_offsets/partition=0/__consumer_offsets+0-{start:020}.data"])
     for before, until_ms in zip(whole, times, strict=True):
-        told, true = positions(archive.read(until_ms), LIVED_ONCE), positions(before, LIVED_ONCE)
+        log_read = archive.read(until_ms)
+        for place, one in positions(log_read, ROOTS).items():
+            if one.state not in {State.UNKNOWN, State.AMBIGUOUS}:
+                assert one == positions(before, ROOTS)[place]
+        told, true = positions(log_read, LIVED_ONCE), positions(before, LIVED_ONCE)
         for place, one in told.items():
             if one.state is not State.UNKNOWN:
                 assert one == true[place]
