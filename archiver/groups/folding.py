@@ -41,7 +41,7 @@ from archiver.groups.log_beginning import LogBeginning, begin_log
 from archiver.process.failpoints import reach
 from archiver.store.port import ObjectKind
 
-_DONE_IN_PART: Final = "is only folded where nothing is missing"
+_ONLY_WHOLE: Final = "is only folded where nothing is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +133,9 @@ def _refusal(topic: ArchivedTopic, folds: Folds, number: int, start: int) -> str
     if problems:
         return "; ".join(problems)
     if rest.readable and rest.readable[0].from_offset > start:
-        return f"{name}: offsets {start}-{rest.readable[0].from_offset - 1} are in no object and in no fold; it {_DONE_IN_PART}"
+        return f"{name}: offsets {start}-{rest.readable[0].from_offset - 1} are in no object and in no fold; it {_ONLY_WHOLE}"
     if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
-        return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_DONE_IN_PART}"
+        return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
     return ""
 
 
