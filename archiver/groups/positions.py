@@ -15,7 +15,7 @@ import numpy as np
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
 from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
 from archiver.groups.episodes import Episodes
 from archiver.groups.lives import AMBIGUOUS, Roots
@@ -110,6 +110,7 @@ class _Found:
             state = self._state(number, known, ended)
             yield known._replace(
                 state=state,
+                source=Source.FOLD if NO_ROW < known.at_offset < self.told.log.fold_next else Source.LOG,
                 known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
                 cause=Cause.NONE
                 if known.removed_at == NO_ROW

@@ -42,9 +42,14 @@ def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
     )
 
 
-def lives_of_rows(rows: PositionRows, standing: Standing, roots: Roots) -> Longs:
-    """Return the life of each row; NOT_ARCHIVED, or AMBIGUOUS. That of a removal is that of the commit which it removed."""
+def lives_of_rows(rows: PositionRows, standing: Standing, roots: Roots, *, is_filled_in: bool = False) -> Longs:
+    """Return the life of each row; NOT_ARCHIVED, or AMBIGUOUS. That of a removal is that of the commit which it removed.
+
+    Where a fold filled in for what is gone, superseded commits are missing: then only topic ids tell.
+    """
     lives = _by_topic_id(rows, roots)
+    if is_filled_in:
+        lives[lives == _BY_TIME] = AMBIGUOUS
     unsure = np.unique(rows.topic.numbers[lives == _BY_TIME])
     if len(unsure):
         order = np.argsort(rows.topic.numbers, kind="stable")

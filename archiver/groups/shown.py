@@ -21,6 +21,7 @@ from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.archived_log import ArchivedLog, read_log
 from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.folds import Folds
 from archiver.groups.joined_positions import join_positions
 from archiver.groups.lives import Root, roots_of
 from archiver.groups.offsets_partition import ArchivedEnds
@@ -107,10 +108,11 @@ def _read_logs(
     if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
         return None, ()
     topic = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
-    numbers = sorted({*topic.partitions, *topic.damaged})
+    folds = Folds.of(archive, report_problem)
+    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions})
     read = side_by_side(
         _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem),
+        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
         numbers,
         "offsets",
     )

@@ -29,7 +29,7 @@ class ToldLog:
     def of(cls, log: ArchivedLog, roots: Roots) -> "ToldLog":
         rows = PositionRows.of(log.rows)
         standing = standing_of(log, rows)
-        lives = lives_of_rows(rows, standing, roots)
+        lives = lives_of_rows(rows, standing, roots, is_filled_in=log.is_filled_in)
         signs = LogSigns.of(log, rows, lives, standing)
         return cls(log=log, rows=rows, lives=lives, signs=signs, episodes=episodes_of(rows))
 
