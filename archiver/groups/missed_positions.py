@@ -38,22 +38,19 @@ def missed_positions(told: ToldLog, roots: Roots) -> Iterator[ArchivedPosition]:
 def _in_other_lives(told: ToldLog, roots: Roots, firsts: Longs) -> Iterator[ArchivedPosition]:
     rows, several = told.rows, [len(roots.get(topic, ())) > 1 for topic in told.rows.topic.texts]
     firsts = firsts[np.array(several, bool)[rows.topic.numbers[firsts]]]
-    if not len(firsts):
-        return
-    known = _lives_told(told)
-    before = _reach(told, firsts, rows.offset[firsts])
     last = _last_until(told, firsts)
+    is_before = _reach(told, firsts, rows.offset[firsts]) >= 0
     after = _reach(told, firsts, np.full(len(firsts), told.log.cut))
     is_later = (after > rows.offset[last]) & ~rows.is_commit[last]
-    for number, row in enumerate(firsts.tolist()):
-        these = roots[rows.topic.at(row)]
-        then, told_lives = _life_then(these, told.log.rows.until_ms), known[int(rows.key[row])]
-        lives = {root.life for root in these if root.life < min(told_lives)} if before[number] >= 0 else set()
-        if is_later[number] and then != AMBIGUOUS and then > max(told_lives):
+    chosen = np.flatnonzero(is_before | is_later)
+    known = _lives_told(told) if len(chosen) else {}
+    for number, row in zip(chosen.tolist(), firsts[chosen].tolist(), strict=True):
+        these, told_lives = roots[rows.topic.at(row)], known[int(rows.key[row])]
+        lives = {root.life for root in these if root.life < min(told_lives)} if is_before[number] else set()
+        then = _life_then(these, told.log.rows.until_ms) if is_later[number] else None
+        if then is not None and (then > max(told_lives) or then == AMBIGUOUS):
             lives.add(then)
-        elif is_later[number] and then == AMBIGUOUS and AMBIGUOUS not in told_lives:
-            lives.add(AMBIGUOUS)
-        for life in sorted(lives):
+        for life in sorted(lives - told_lives):
             yield _unknown(told, row, life, UNKNOWN_MS)
 
 

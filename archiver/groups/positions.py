@@ -104,23 +104,23 @@ class _Found:
 
     def positions(self, ended: Collection[TopicLife]) -> Iterator[ArchivedPosition]:
         removed_groups = group_removals(self.told.log)
-        lives, known_from_ms = self.entries.life.tolist(), self.known_from_ms.tolist()
-        for number, place in enumerate(self.entries.place.tolist()):
-            known = _position(self.told.episodes, place, lives[number])
+        known_from_ms = self.known_from_ms.tolist()
+        for number, known in enumerate(_positions(self.told.episodes, self.entries)):
             state = self._state(number, known, ended)
+            is_removed = known.removed_at != NO_ROW
+            if state is State.SET:
+                yield known
+                continue
             yield known._replace(
                 state=state,
                 source=Source.FOLD if NO_ROW < known.at_offset < self.told.log.fold_next else Source.LOG,
                 known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
-                cause=Cause.NONE
-                if known.removed_at == NO_ROW
-                else cause_of(
-                    known.removed_ms,
-                    known.at_ms,
-                    removed_groups.get(known.group, ()),
-                    with_topic=bool(self.is_ended[number]),
-                ),
+                cause=self._cause(number, known, removed_groups) if is_removed else Cause.NONE,
             )
+
+    def _cause(self, number: int, known: ArchivedPosition, removed_groups: Mapping[str, Sequence[int]]) -> Cause:
+        groups = removed_groups.get(known.group, ())
+        return cause_of(known.removed_ms, known.at_ms, groups, with_topic=bool(self.is_ended[number]))
 
     def _state(self, number: int, known: ArchivedPosition, ended: Collection[TopicLife]) -> State:
         if self.is_unknown[number]:
@@ -195,19 +195,32 @@ def _is_without_time(told: ToldLog) -> Flags:
     return found
 
 
-def _position(episodes: Episodes, place: int, life: int) -> ArchivedPosition:
-    return ArchivedPosition(
-        group=episodes.group.at(place),
-        topic=episodes.topic.at(place),
-        life=life,
-        partition=int(episodes.partition[place]),
-        state=State.UNKNOWN,
-        offset=int(episodes.offset[place]),
-        leader_epoch=int(episodes.leader_epoch[place]),
-        metadata=episodes.metadata.at(place),
-        commit_ms=int(episodes.commit_ms[place]),
-        at_offset=int(episodes.at_offset[place]),
-        removed_ms=int(episodes.removed_ms[place]),
-        at_ms=int(episodes.at_ms[place]),
-        removed_at=int(episodes.removed_at[place]),
+def _positions(some: Episodes, entries: _Entries) -> Iterator[ArchivedPosition]:
+    """Make the positions, as if they stood."""
+    place = entries.place
+    groups, topics, metadata = (
+        [texts.texts[number] for number in texts.numbers[place].tolist()]
+        for texts in (some.group, some.topic, some.metadata)
     )
+    columns = (
+        some.partition, some.offset, some.leader_epoch, some.commit_ms, some.at_offset, some.removed_ms, some.at_ms,
+        some.removed_at,
+    )  # fmt: skip
+    numbers = zip(entries.life.tolist(), *(column[place].tolist() for column in columns), strict=True)
+    for group, topic, text, found in zip(groups, topics, metadata, numbers, strict=True):
+        life, partition, offset, leader_epoch, commit_ms, at_offset, removed_ms, at_ms, removed_at = found
+        yield ArchivedPosition(
+            group=group,
+            topic=topic,
+            life=life,
+            partition=partition,
+            state=State.SET,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=text,
+            commit_ms=commit_ms,
+            at_offset=at_offset,
+            removed_ms=removed_ms,
+            at_ms=at_ms,
+            removed_at=removed_at,
+        )
