@@ -34,7 +34,7 @@ def archive_of() -> Archive:
 
 
 def shown(
-    archive: Archive, as_of_ms: int = LAST_LONG, groups: str = ".*", report: Callable[[str], object] = pytest.fail
+    archive: Archive, as_of_ms: int = LAST_LONG, groups: str = ".*", report: Callable[[str], None] = pytest.fail
 ) -> ShownGroups:
     wanted = PositionFilter(as_of_ms=as_of_ms, groups=re.compile(groups), topics=re.compile(".*"))
     return show_groups(archive, wanted, IndexUse.CHECK, report)
