@@ -247,8 +247,10 @@ def test_the_transaction_that_holds_a_log_back_is_told(tmp_path: Path) -> None:
     }
     found = archive.shown()
     assert [line for line in groups_lines(found, live) if line.startswith("__")] == [
-        f"{OFFSETS}-0: archived up to offset 1, of 2026-01-01T00:00:00Z; the log ends at 9; held back at 1 by a"
-        " transaction of producer id 7 (pay), begun at offset 1, last written to at 2026-01-01T00:00:00Z",
+        (
+            f"{OFFSETS}-0: archived up to offset 1, of 2026-01-01T00:00:00Z; the log ends at 9; held back at 1 by a"
+            " transaction of producer id 7 (pay), begun at offset 1, last written to at 2026-01-01T00:00:00Z"
+        ),
         f"{OFFSETS}-1: not archived; the log ends at 5",
         f"{OFFSETS}-2: not archived; the log ends at 5; held back at 4; by which transaction is not known: no right",
     ]
