@@ -17,7 +17,7 @@
 - joined_positions: positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds
 - keeper: how the positions of consumer groups are kept: by archiving their own topic, or as facts
 - live_logs: where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends
-- lives: which of a topic's lives a commit belongs to, where several topics have had the name one after the other
+- lives: which of a topic's lives a position belongs to, where several topics have had the name one after the other
 - log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects
 - missed_positions: positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
@@ -27,7 +27,7 @@
 - positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it
 - row_lives: the life of each row of a commit log: by the topic id that was committed, else by when positions in the topic stood
 - shown: where groups stand, with what there is of each topic: what `archiver groups show` tells
-- snapshots: snapshots of where consumer groups stood, as facts: the newest as of a time
+- snapshots: snapshots of where consumer groups stood, as facts: as of a time, the newest that tells of each group
 - told_log: one partition of `__consumer_offsets`, told as of a time: its rows, the lives of their topics, and the episodes up to the time
 - translation: where a group is to stand on the target: its position in a source partition, translated through the map of a restore
 - wanted_positions: where groups are to stand on a target cluster: what an application is given

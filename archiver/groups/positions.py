@@ -105,7 +105,7 @@ class _Found:
     def positions(self, ended: Collection[TopicLife]) -> Iterator[ArchivedPosition]:
         removed_groups = group_removals(self.told.log)
         known_from_ms = self.known_from_ms.tolist()
-        for number, known in enumerate(_positions(self.told.episodes, self.entries)):
+        for number, known in enumerate(_positions(self.told, self.entries)):
             state = self._state(number, known, ended)
             is_removed = known.removed_at != NO_ROW
             if state is State.SET:
@@ -113,7 +113,6 @@ class _Found:
                 continue
             yield known._replace(
                 state=state,
-                source=Source.FOLD if NO_ROW < known.at_offset < self.told.log.fold_next else Source.LOG,
                 known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
                 cause=self._cause(number, known, removed_groups) if is_removed else Cause.NONE,
             )
@@ -195,9 +194,9 @@ def _is_without_time(told: ToldLog) -> Flags:
     return found
 
 
-def _positions(some: Episodes, entries: _Entries) -> Iterator[ArchivedPosition]:
+def _positions(told: ToldLog, entries: _Entries) -> Iterator[ArchivedPosition]:
     """Make the positions, as if they stood."""
-    place = entries.place
+    some, place, fold_next = told.episodes, entries.place, told.log.fold_next
     groups, topics, metadata = (
         [texts.texts[number] for number in texts.numbers[place].tolist()]
         for texts in (some.group, some.topic, some.metadata)
@@ -223,4 +222,5 @@ def _positions(some: Episodes, entries: _Entries) -> Iterator[ArchivedPosition]:
             removed_ms=removed_ms,
             at_ms=at_ms,
             removed_at=removed_at,
+            source=Source.FOLD if NO_ROW < at_offset < fold_next else Source.LOG,
         )

@@ -79,6 +79,7 @@ class Simulated:
     logs: list[list[Written]] = field(default_factory=lambda: [[] for _ in range(LOGS)])
     lives: dict[str, list[Life]] = field(default_factory=lambda: {name: [] for name in TOPICS})
     times: list[int] = field(default_factory=list)
+    stood: list[dict[Place, tuple[int, int]]] = field(default_factory=list)  # at each of them: life and offset
     is_late: bool = False  # ids are committed, where that begins late
 
     def step(self) -> None:
@@ -100,6 +101,14 @@ class Simulated:
             key = struct.pack(">h", 2) + text(group)
             self._log(_log_of(group), Written(None, key, None, 0, self._stamp(), -1, -1))
         self.times.append(self.now_ms)
+        self.stood.append({})
+        for row in (row for log in self.logs for row in log):
+            if row.place is None:
+                continue
+            if row.committed >= 0:
+                self.stood[-1][row.place] = row.life, row.committed
+            else:
+                self.stood[-1].pop(row.place, None)
 
     def existing(self, topic: str) -> Life | None:
         lives = self.lives[topic]

@@ -68,7 +68,7 @@ def test_the_archive_as_it_is_has_no_problem() -> None:
         (lambda fact: fact["fold"].update(records=1), "says something else than the fact that names it"),
         (lambda fact: fact["fold"].update(partition=1), "tells of a fold of partition 1"),
         (lambda fact: fact["fold"].update(life=2**40), "a number of at most"),
-        (lambda fact: fact["fold"].update(next=3), "control/group-folds/0/0/folds/00000000000000000003-.*: is gone"),
+        (lambda fact: fact["fold"].update(next=5), "control/group-folds/0/0/folds/00000000000000000005-.*: is gone"),
         (lambda fact: fact["fold"].update(next=2**62), "the last objects are gone, or the fold is none of ours"),
         (lambda fact: fact["fold"].update(doubts=[[0, 1, False]] * 1001), "where something else was to come"),
         (lambda fact: fact["fold"].update(doubts=[[3, 4, True]]), "a doubt about offsets 3 to 4"),
@@ -127,11 +127,11 @@ def of_rows(archive: OffsetsArchive, frame_rows: int, **changes: Any) -> tuple[F
 @pytest.mark.parametrize(
     ("rows", "changes", "told_as"),
     [
-        (9, {"next": 5}, "more records than 3 below offset 5"),
-        (1, {"next": 5}, "1 records, not the 3 that were written"),
-        (0, {"next": 5}, "0 records, not the 3"),
+        (9, {"next": 5}, "more records than 4 below offset 5"),
+        (1, {"next": 5}, "1 records, not the 4 that were written"),
+        (0, {"next": 5}, "0 records, not the 4"),
         (2, {"next": 5, "records": 2}, "2 records, not the 2 that were written: it was cut or changed"),
-        (3, {"next": 5}, "more records than 3 below offset 5"),
+        (3, {"next": 5}, "more records than 4 below offset 5"),
         (1, {"next": 5, "records": 1, "first_ms": FIRST_MS + 1}, "are not in order"),
         (1, {"next": 5, "partition": 1}, "tells of a fold of partition 1|a record of another topic or partition"),
     ],
@@ -174,7 +174,7 @@ def test_of_two_writers_the_first_that_covers_as_much_holds() -> None:
     archive = archive_of()
     facts, _ = of_rows(archive, 0)
     assert not note_fold(archive.archive, facts, "1" * 64)
-    assert not note_fold(archive.archive, replace(facts, next=3, doubts=()), "1" * 64)
+    assert not note_fold(archive.archive, replace(facts, next=3, records=3, doubts=()), "1" * 64)
     assert note_fold(archive.archive, replace(facts, next=5), "1" * 64)
 
 

@@ -1,15 +1,19 @@
 """Where both a log and a snapshot tell of a position, the later word holds; and nobody is believed who cannot know."""
 
+import random
 from collections.abc import Mapping, Sequence
 
 import pytest
 
+from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_position import ArchivedPosition, Source, State
 from archiver.groups.joined_positions import join_positions
 from archiver.groups.lives import AMBIGUOUS, Root
 from archiver.groups.offsets_partition import ArchivedEnds, offsets_partition
 from archiver.groups.position_rows import NO_ROW
+from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import GroupSnapshot, SnapshotPosition, Snapshots
+from tests.support.simulated_offsets import draw_world, simulate
 
 HOUR = 3_600_000
 AT_MS = 10 * HOUR  # of the snapshot
@@ -130,3 +134,37 @@ def test_groups_lie_where_java_puts_them() -> None:
     wanted = {"": 0, "g": 3, "billing": 9, "ü": 2, "polygenelubricants": 0, "🐢": 21}
     assert {group: offsets_partition(group, 50) for group in wanted} == wanted
     assert offsets_partition("\udcff", 50) is None
+
+
+@pytest.mark.parametrize("number", range(100))
+def test_what_is_told_is_true_by_the_log_or_by_the_snapshot(number: int) -> None:
+    """A snapshot was taken at some moment, which leaves groups out, and misses some; the archive of the log ends at another."""
+    drawn, simulated = random.Random(number), simulate(number, draw_world(number))
+    archived, moment = simulated.archive(), drawn.randrange(len(simulated.times))
+    at_ms, stood, hidden = simulated.times[moment], simulated.stood[moment], drawn.choice(["", "a", "bc"])
+    groups: dict[str, dict[str, dict[int, SnapshotPosition]]] = {
+        group: {} for group in {row[0] for row in stood} - {*hidden}
+    }
+    for (group, topic, partition), (_, offset) in stood.items():
+        if group not in hidden:
+            groups[group].setdefault(topic, {})[partition] = SnapshotPosition(offset=offset)
+    told = {group: GroupSnapshot(time_ms=at_ms, duration_ms=0, topics=topics) for group, topics in groups.items()}
+    snapshot = Snapshots(newest_ms=at_ms, groups=told, missing={"b": None} if "b" in hidden else {})
+    logs, roots = archived.logs(), simulated.roots()
+    ends = ArchivedEnds(partitions=2, last_ms={log.partition: log.last_ms or -1 for log in logs})
+    found = list(join_positions(PositionsAsOf(logs, roots), snapshot, ends, roots))
+    true = simulated.truth(LAST_LONG, archived.ends)
+    assert len({(one.group, one.topic, one.partition, one.life) for one in found}) == len(found)
+    for one in found:
+        if one.state in {State.UNKNOWN, State.AMBIGUOUS} or one.life < 0:
+            continue
+        place, life = (one.group, one.topic, one.partition), simulated.true_life(one.topic, one.life)
+        ends_before = (ends.of(one.group) or -1) + 60_000 < at_ms
+        if one.state is State.SET and (one.source is Source.SNAPSHOT or (ends_before and one.group in told)):
+            assert stood[place] == (life, one.offset)
+        elif one.source is Source.SNAPSHOT:
+            assert one.state is State.REMOVED
+            assert stood.get(place, (-1, -1))[0] != life
+        else:
+            assert one.state is not State.SET or true[place, life] == (State.SET, one.offset, -1)
+            assert one.state is not State.TOPIC_DELETED or stood.get(place, (-1, -1))[0] != life or not ends_before

@@ -255,6 +255,8 @@ def test_what_ended_with_its_topic_is_told_from_what_ended_before() -> None:
     assert states_of(told_of(together, LAST_LONG)) == {"a": (State.TOPIC_DELETED, 1), "b": (State.TOPIC_DELETED, 5)}
     again = [*together, row("b", 6, later + 1)]
     assert {state for state, _ in states_of(told_of(again, LAST_LONG)).values()} == {State.REMOVED, State.SET}
+    under_way = [row("a", 1, 10), row("a", None, later), row("b", 5, later + 1), row("b", None, later + 2)]
+    assert states_of(told_of(under_way, LAST_LONG)) == {"a": (State.REMOVED, 1), "b": (State.TOPIC_DELETED, 5)}
     missing = Doubt(1, 2, needs_later=True)
     assert states_of(told_of([row("a", 1, 10), row("a", None, 20)], LAST_LONG, missing)) == {"a": (State.UNKNOWN, 1)}
 
@@ -388,8 +390,10 @@ def test_an_id_that_the_archive_does_not_have_is_of_a_topic_without_one() -> Non
     assert one.state is State.AMBIGUOUS
     assert one.life == AMBIGUOUS
     half = [Root(0, "other", 10 * HOUR), Root(1, "", 20 * HOUR)]
-    (one,) = told_of([row("a", 1, 12 * HOUR, topic_id=7)], LAST_LONG, roots=half)
-    assert one.life == AMBIGUOUS
+    for at_ms, life in ((9, AMBIGUOUS), (12, AMBIGUOUS), (21, 1)):
+        rows = [row("a", 1, at_ms * HOUR, topic_id=7), row("a", 2, (at_ms + 2) * HOUR, topic_id=7)]
+        (one,) = told_of(rows, LAST_LONG, roots=half)
+        assert one.life == life
 
 
 def test_what_may_be_missing_in_another_life_is_unknown_there() -> None:
