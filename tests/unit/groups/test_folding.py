@@ -23,6 +23,7 @@ from archiver.groups.lives import Root
 from archiver.groups.positions import PositionsAsOf
 from archiver.process import failpoints
 from tests.support.commit_frames import commit_value, position_key
+from tests.support.offset_commits import GroupKey, decode_key
 from tests.support.offsets_archive import OffsetsArchive
 from tests.support.records import Rec
 from tests.unit.groups.test_episodes import KEYS, VALUES, position_of

@@ -16,7 +16,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource, record_cluster, record_topic
-from archiver.cli.groups import groups_lines, groups_row
+from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.groups.archived_log import read_log
