@@ -46,11 +46,11 @@ async def preview_groups(
     own = archivers_groups(asked.config, positions)
     lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
     roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
-    refused = {(topic.source, one.partition) for topic in topics for one in topic.partitions if one.problem}
+    whole = {(topic.source, one.partition) for topic in topics for one in topic.partitions if not one.problem}
     counts: dict[str, Counter[Reason | None]] = {}
     for one in positions:
         if one.group not in own:
-            counts.setdefault(one.group, Counter())[_reason(one, roots, refused)] += 1
+            counts.setdefault(one.group, Counter())[_reason(one, roots, whole)] += 1
     names = {source: asked.renames.get(source, source) for source in counts}
     return [
         GroupPreview(
@@ -64,8 +64,8 @@ async def preview_groups(
     ]
 
 
-def _reason(position: ArchivedPosition, roots: Mapping[str, int], refused: Collection[TopicPartition]) -> Reason | None:
+def _reason(position: ArchivedPosition, roots: Mapping[str, int], whole: Collection[TopicPartition]) -> Reason | None:
     if position.topic not in roots:
         return Reason.NOT_RESTORED
     why = unset_reason(position, roots[position.topic])
-    return Reason.REFUSED if why is None and (position.topic, position.partition) in refused else why
+    return Reason.REFUSED if why is None and (position.topic, position.partition) not in whole else why
