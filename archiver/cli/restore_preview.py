@@ -96,6 +96,7 @@ def _group_row(group: "GroupPreview") -> dict[str, Any]:
         "positions": group.positions,
         "not_set": {str(why): count for why, count in group.unset.items()},
         "has_members": group.has_members,
+        "takes_positions": group.takes_positions,
     }
 
 
@@ -106,9 +107,11 @@ def group_lines(groups: "list[GroupPreview]") -> Iterator[str]:
 
 def _unset_text(group: "GroupPreview") -> str:
     told = [f"{spell_count(count, 'position')}: {why}" for why, count in group.unset.items()]
-    return "; ".join(
-        [*told, *(["it has members on the target: stop its consumers first"] if group.has_members else [])]
-    )
+    if not group.takes_positions:
+        told.append("the target has a group of this name and of a kind without positions: give --rename-group")
+    elif group.has_members:
+        told.append("it has members on the target: stop its consumers first")
+    return "; ".join(told)
 
 
 def preview_row(preview: "RestorePreview") -> dict[str, Any]:

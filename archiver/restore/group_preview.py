@@ -10,7 +10,7 @@ from archiver.groups.own_group import archivers_groups
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.group_positions import list_groups
+from archiver.kafka.group_positions import UNLISTED, list_groups
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.plan import TopicPlan
@@ -26,11 +26,13 @@ class GroupPreview:
     positions: int
     unset: Mapping[Reason, int]
     has_members: bool  # on the target, now: it would be left as it is
+    takes_positions: bool = True  # False: on the target the name is that of a group of a kind that has none
 
     @property
     def is_open(self) -> bool:
         """Whether something that should be set would not be."""
-        return not OPEN_REASONS.isdisjoint(self.unset) or (self.has_members and self.positions > 0)
+        is_left = self.has_members or not self.takes_positions
+        return not OPEN_REASONS.isdisjoint(self.unset) or (is_left and self.positions > 0)
 
 
 async def preview_groups(
@@ -58,7 +60,8 @@ async def preview_groups(
             source=source,
             positions=found[None],
             unset={why: count for why, count in found.items() if why is not None},
-            has_members=names[source] in listed and listed[names[source]].has_members,
+            has_members=listed.get(names[source], UNLISTED).has_members,
+            takes_positions=listed.get(names[source], UNLISTED).has_positions,
         )
         for source, found in sorted(counts.items(), key=lambda item: names[item[0]])
     ]
