@@ -1,7 +1,7 @@
 """What would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from archiver.archive.handle import Archive
@@ -10,7 +10,7 @@ from archiver.groups.own_group import archivers_groups
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.group_positions import UNLISTED, list_groups
+from archiver.kafka.group_positions import UNLISTED, ListedGroup, list_groups
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.plan import TopicPlan
@@ -49,11 +49,25 @@ async def preview_groups(
     lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
     roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
     whole = {(topic.source, one.partition) for topic in topics for one in topic.partitions if not one.problem}
+    return count_positions([one for one in positions if one.group not in own], roots, whole, asked.renames, listed)
+
+
+def count_positions(
+    positions: Iterable[ArchivedPosition],
+    roots: Mapping[str, int],
+    whole: Collection[TopicPartition],
+    renames: Mapping[str, str],
+    listed: Mapping[str, ListedGroup],
+) -> list[GroupPreview]:
+    """Count positions by what would become of them.
+
+    `roots`: of the restored topics, the life without a parent; `whole`: the source partitions that would be restored; `listed`: the
+    target's groups.
+    """
     counts: dict[str, Counter[Reason | None]] = {}
     for one in positions:
-        if one.group not in own:
-            counts.setdefault(one.group, Counter())[_reason(one, roots, whole)] += 1
-    names = {source: asked.renames.get(source, source) for source in counts}
+        counts.setdefault(one.group, Counter())[_reason(one, roots, whole)] += 1
+    names = {source: renames.get(source, source) for source in counts}
     return [
         GroupPreview(
             group=names[source],

@@ -46,7 +46,12 @@ class Stage:
     """A topic whose groups stood here and there, archived; and the commands that bring it back beside itself."""
 
     def __init__(
-        self, broker: Broker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str], groups: str = "snapshot"
+        self,
+        broker: Broker,
+        topic: str,
+        site: ArchiveSite,
+        capsys: pytest.CaptureFixture[str],
+        groups: str = "snapshot",
     ) -> None:
         self.broker, self.topic, self.site, self._capsys = broker, topic, site, capsys
         self.target = f"{topic}.back"
@@ -118,7 +123,7 @@ WITHIN: Final = {0: 15, 1: 40, 2: 39}
 
 
 def outcomes(done: Done) -> Mapping[str, set[str]]:
-    applied = (done.result["groups"] if "groups" in done.result else done.result)["applied"]
+    applied = done.result.get("groups", done.result)["applied"]
     return {group["group"]: {one["outcome"] for one in group["positions"]} for group in applied["groups"]}
 
 
@@ -158,7 +163,11 @@ def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
     done = stage.restore(*options)
     assert (done.exit_code, outcomes(done)) == (0, {f"{stage.within}-2": {"set"}})
     assert done.result["groups"]["applied"]["groups"][0]["source_group"] == stage.within
-    assert (stage.offsets(f"{stage.within}-2"), stage.offsets(stage.within), stage.offsets(stage.early)) == (WITHIN, {}, {})
+    assert (stage.offsets(f"{stage.within}-2"), stage.offsets(stage.within), stage.offsets(stage.early)) == (
+        WITHIN,
+        {},
+        {},
+    )
     none = stage.restore("--groups", "no-such-group")
     assert (none.exit_code, none.told) == (
         0,
@@ -205,6 +214,43 @@ def test_what_cannot_be_is_refused_before_anything_is_changed(
     for option in (("--rename-group", "a=b"), ("--groups-approximate",)):
         done = stage.run("restore", *stage.files, *option)
         assert (done.exit_code, f"{option[0]}: goes with --groups" in done.told) == (2, True)
+
+
+def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = keys_in(stage.site.bucket)
+    renamed = ("--rename-group", f"{stage.elsewhere}=x-{stage.elsewhere}")
+    with member(stage.broker, stage.early, stage.topic):
+        done = stage.restore("--dry-run", *renamed)
+        assert main([*stage.command, "--quiet", "--dry-run"]) == 3
+    assert done.exit_code == 3
+    rows = {row.pop("group"): row for row in done.result["groups"]}
+    elsewhere = {"topic not restored": 1}
+    plain = {"has_members": False, "takes_positions": True}
+    assert rows == {
+        stage.early: {
+            **plain,
+            "archived_group": stage.early,
+            "positions": 1,
+            "not_set": elsewhere,
+            "has_members": True,
+        },
+        stage.within: {**plain, "archived_group": stage.within, "positions": 3, "not_set": {}},
+        f"x-{stage.elsewhere}": {**plain, "archived_group": stage.elsewhere, "positions": 0, "not_set": elsewhere},
+    }
+    left = (
+        f"group {stage.early} would not be set as a whole: 1 position: topic not restored; it has members on the target"
+    )
+    assert (left in done.told, len(done.told.splitlines())) == (True, 1)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["group", "positions", "to", "set", "not", "set"] in lines
+    assert [stage.within, "3"] in lines
+    assert [stage.elsewhere, "0", "1", "position:", "topic", "not", "restored"] in lines
+    assert lines[-1] == ["nothing", "was", "changed"]
+    assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
+    assert stage.restore("--dry-run").exit_code == 0
+    none = stage.restore("--dry-run", "--groups", "no-such-group")
+    assert (none.exit_code, none.result["groups"]) == (0, [])
+    assert "no group that --groups matches has an archived position; none would be set" in none.told
 
 
 def test_a_restore_that_is_not_whole_sets_no_group(stage: Stage) -> None:
@@ -278,7 +324,9 @@ def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
     dry = stage.apply(*groups, "--dry-run")
     assert (dry.exit_code, dry.result["applied"]["is_dry_run"], stage.offsets(stage.within)) == (0, True, {})
     assert keys_in(stage.site.bucket) == keys
-    renamed = stage.apply(*groups, "--rename-group", f"{stage.early}=x-{stage.early}", "--topics", re.escape(stage.topic))
+    renamed = stage.apply(
+        *groups, "--rename-group", f"{stage.early}=x-{stage.early}", "--topics", re.escape(stage.topic)
+    )
     assert outcomes(renamed) == {f"x-{stage.early}": {"set"}, stage.within: {"set"}}
     assert (stage.offsets(f"x-{stage.early}"), stage.offsets(stage.early), stage.offsets(stage.within)) == (
         EARLY,
