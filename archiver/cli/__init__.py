@@ -7,8 +7,8 @@
 - config: `archiver config`
 - demo: `archiver demo`
 - groups: `archiver groups`: its commands; and of `show` the run, and the two printers
-- groups_apply: `archiver groups apply`: its options, its run, and the two printers of what became of the groups of a restore
 - groups_applied: the two printers of what came of setting groups, or of setting them back
+- groups_apply: `archiver groups apply`: its options, its run, and the two printers of what became of the groups of a restore
 - groups_rollback: `archiver groups rollback`
 - groups_translate: `archiver groups translate`: its options, its run, and its two printers
 - inspect: `archiver inspect`
