@@ -14,7 +14,7 @@ from typing import NamedTuple
 from archiver.archive.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.layout import Layout, chosen_name
+from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
@@ -90,7 +90,7 @@ def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], lis
     named: Counter[str] = Counter()
     for one in lost:
         named[_root_of(one.stream)] += one.objects
-    problems, notes = [one.text for one in lost], list[str]()
+    problems, notes = [one.text for one in [*lost, *_lost_folds(archive, there)]], list[str]()
     seen = index.seen_control.counts
     for root, count in sorted(seen.items()):
         place, left, is_restore = (
@@ -126,6 +126,7 @@ class _ControlListing:
         self.numbers: dict[str, set[int]] = {}  # of facts, by stream
         self.chosen: set[str] = set()
         self.mapped: set[str] = set()  # streams of partitions that have an offset map
+        self.folds: set[str] = set()  # keys of folds of group positions
         self.counts: Counter[str] = Counter()
         for item in archive.store.list(archive.layout.control_root):
             self.counts[_belongs_to(archive.layout, item.key)] += 1
@@ -136,6 +137,8 @@ class _ControlListing:
                 self.mapped.add(f"{RESTORES}/{offset_map.restore_id}/{offset_map.topic}/{offset_map.partition}")
             elif archive.layout.is_chosen(item.key):
                 self.chosen.add(item.key)
+            elif archive.layout.parse_fold(item.key) is not None:
+                self.folds.add(item.key)
 
     def of_restores(self) -> Sequence[str]:
         return sorted(stream for stream in self.numbers if stream.startswith(f"{RESTORES}/"))
@@ -188,6 +191,24 @@ def _lost_choices(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
         for key in lost:
             text = f"{key}: is gone: which records a restore takes; bring it back from the bucket's versions"
             yield Gone(stream, 1, text)
+
+
+def _lost_folds(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
+    """Yield the folds that are missing: the newest of each partition, which a fact names."""
+
+    def lost_of(stream: str) -> Gone | None:
+        with suppress(NotWholeError, KeyError, TypeError, ValueError, AttributeError):
+            fact = read_fact(archive, stream, max(there.numbers[stream]))
+            fold, digest = fact["fold"], fact["object_sha256"][:24]
+            found = FoldKey(life=fold["life"], partition=fold["partition"], next=fold["next"], digest=digest)
+            key = archive.layout.fold_key(found)
+            if key not in there.folds and archive.store.head(key) is None:  # it may have been put while we listed
+                text = f"{key}: is gone: what the beginning of group positions says; bring it back from the bucket's versions"
+                return Gone(stream, 1, text)
+        return None
+
+    streams = sorted(stream for stream in there.numbers if stream.startswith(f"{FOLDS}/"))
+    yield from filter(None, side_by_side(_READS_AT_ONCE, lost_of, streams, "folds"))
 
 
 def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:

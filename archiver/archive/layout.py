@@ -25,6 +25,11 @@ _OFFSET_MAP = re.compile(
     rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
     re.ASCII,
 )
+_FOLD = re.compile(
+    rf"(?P<life>{_NUMBER})/(?P<partition>{_NUMBER})/folds/(?P<next>[0-9]{{{OFFSET_DIGITS}}})-(?P<digest>[0-9a-f]{{24}})\.avro",
+    re.ASCII,
+)
+FOLDS = "group-folds"
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
 _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
 
@@ -100,6 +105,22 @@ class CopyKey:
             raise ValueError(f"not the name of an instance, or not that of a topic: {self}")
         if min(self.life, self.partition, self.generation) < 0:
             raise ValueError(f"negative life, partition or generation: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldKey:
+    """What the key of a fold says: of which partition of the offsets topic, up to where, and the first digits of its SHA-256."""
+
+    life: int
+    partition: int
+    next: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.life <= MOST_PARTITION or not 0 <= self.partition <= MOST_PARTITION:
+            raise ValueError(f"not a life and a partition: {self}")
+        if not 0 < self.next <= MOST_OFFSET or re.fullmatch(r"[0-9a-f]{24}", self.digest, re.ASCII) is None:
+            raise ValueError(f"not an offset and the digits of a digest: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +285,23 @@ class Layout:
             partition=int(match["partition"]),
             topic_id=match["topic_id"],
         )
+
+    # --- folds
+
+    def fold_key(self, found: FoldKey) -> str:
+        prefix = self.control_prefix(f"{FOLDS}/{found.life}/{found.partition}")
+        return f"{prefix}folds/{found.next:0{OFFSET_DIGITS}}-{found.digest}.avro"
+
+    def parse_fold(self, key: str) -> FoldKey | None:
+        """Parse a key; None for anything that fold_key would not spell exactly so."""
+        prefix = self.control_prefix(FOLDS)
+        match = _FOLD.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+        if match is None:
+            return None
+        life, partition, following = (int(match[name]) for name in ("life", "partition", "next"))
+        if max(life, partition) > MOST_PARTITION or not 0 < following <= MOST_OFFSET:
+            return None
+        return FoldKey(life=life, partition=partition, next=following, digest=match["digest"])
 
     # --- index
 

@@ -68,6 +68,7 @@ class Life:
     topic_id: BoundedText
     parent: Number | None = None
     seen_ms: _SeenMs = None  # when a backup first saw the topic
+    earlier_seen_ms: _SeenMs = None  # when that backup had last seen the topic before it, if it had
     branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +80,13 @@ class Life:
 
 
 _WrittenLife = Annotated[Life, with_members("parent")]
+
+
+class Sight(NamedTuple):
+    """A topic id that brokers told, and when."""
+
+    topic_id: str
+    at_ms: int
 
 
 class Stretch(NamedTuple):
@@ -296,8 +304,11 @@ def record_topic(
     configs: Mapping[str, str] | None,
     judged: Judged | None = None,
     seen_ms: int | None = None,
+    earlier: Sight | None = None,
 ) -> TopicFact:
     """Write down what the topic is now, if that is news. Returns what is known then, its life included.
+
+    `earlier` is the last sight of the topic before it, if this process had one.
 
     `configs` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
     begins. Where an id is missing, `judged` decides; raises UnprovenError when that is not of the newest root. Raises
@@ -314,7 +325,7 @@ def record_topic(
             cluster_id=cluster_id,
             partitions=partitions,
             configs=known_configs if configs is None else configs,
-            lives=_lives_now(known, topic_id, judged, seen_ms),
+            lives=_lives_now(known, topic_id, judged, seen_ms, earlier),
         )
         is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
@@ -325,13 +336,18 @@ def record_topic(
     return recorded
 
 
-def _lives_now(known: TopicFact | None, topic_id: str, judged: Judged | None, seen_ms: int | None) -> tuple[Life, ...]:
+def _lives_now(
+    known: TopicFact | None, topic_id: str, judged: Judged | None, seen_ms: int | None, earlier: Sight | None
+) -> tuple[Life, ...]:
     """Return the lives of a topic that now has this id, which may be empty. A life that begins was first seen now."""
     if known is None:
         return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)
     if topic_id and topic_id in {life.topic_id for life in known.lives}:
         return known.lives
-    begun = (*known.lives, Life(life=len(known.lives), topic_id=topic_id, seen_ms=seen_ms))
+    is_before = earlier is not None and earlier.topic_id == known.current.topic_id
+    earlier_ms = earlier.at_ms if earlier is not None and is_before else None
+    life = Life(life=len(known.lives), topic_id=topic_id, seen_ms=seen_ms, earlier_seen_ms=earlier_ms)
+    begun = (*known.lives, life)
     if topic_id and known.current.topic_id:
         return begun
     root = known.root(known.current.life)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from archiver.archive.segment_writer import FinishedSegment
-from archiver.archive.topics import Judged, PartitionSource, TopicFact, UnprovenError, record_topic
+from archiver.archive.topics import Judged, PartitionSource, Sight, TopicFact, UnprovenError, record_topic
 from archiver.backup.identity import Identity, Place
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
@@ -54,6 +54,7 @@ class TopicRecorder:
         self._identity = identity
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
+        self._sights: dict[str, Sight] = {}  # of topics, as each was described last and was recorded then
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
@@ -67,6 +68,8 @@ class TopicRecorder:
         fact = await self._record_judged(topic, own)
         if own is not None:
             self._shapes[topic.name] = _shape(topic, own)
+        if topic.topic_id:
+            self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
         reach("topic.recorded")
         return fact
 
@@ -81,6 +84,9 @@ class TopicRecorder:
 
     def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
         """Tell whether a topic is not as it was when it was recorded here before. The archive is not asked."""
+        sight = self._sights.get(topic.name)
+        if sight is not None and sight.topic_id == topic.topic_id:
+            self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
         return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
 
     async def _record_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
@@ -115,6 +121,7 @@ class TopicRecorder:
             configs=configs,
             judged=judged,
             seen_ms=self._clock_ms(),
+            earlier=self._sights.get(topic.name),
         )
 
     # --- whether a topic is still the one that it was

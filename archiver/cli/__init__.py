@@ -6,10 +6,12 @@
 - commands: the table of commands: for each its module and its summary
 - config: `archiver config`
 - demo: `archiver demo`
-- groups: `archiver groups`: its commands; and of `show` the run, and the two printers
+- groups: `archiver groups`: its commands
 - groups_applied: the two printers of what came of setting groups, or of setting them back
 - groups_apply: `archiver groups apply`: its options, its run, and the two printers of what became of the groups of a restore
+- groups_fold: `archiver groups fold`: its options, its run, and its two printers
 - groups_rollback: `archiver groups rollback`
+- groups_show: `archiver groups show`: its options, its run, and its two printers
 - groups_translate: `archiver groups translate`: its options, its run, and its two printers
 - inspect: `archiver inspect`
 - ls: `archiver ls`

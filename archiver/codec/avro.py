@@ -264,21 +264,29 @@ def _record_prefix(topic: str, partition: int) -> Bytes:
 
 
 def decode_blocks(
-    content: memoryview, header: ContainerHeader, *, topic: str, partition: int, key: str
+    content: memoryview,
+    header: ContainerHeader,
+    *,
+    topic: str,
+    partition: int,
+    key: str,
+    most_bytes: int | None = None,
 ) -> Iterator[Frame]:
     """Read the blocks behind a container file's header, a frame each, or several of one with more than MOST_BLOCK_ROWS records.
 
-    Errors name the key and the block's position.
+    Errors name the key and the block's position. A block that expands to more than `most_bytes` is one; None: MOST_BLOCK_BYTES.
     """
     for block in split_blocks(content, header, key):
         if not block.is_empty:
-            yield from decode_block(block, header, topic=topic, partition=partition)
+            yield from decode_block(block, header, topic=topic, partition=partition, most_bytes=most_bytes)
 
 
-def decode_block(block: "Block", header: ContainerHeader, *, topic: str, partition: int) -> Iterator[Frame]:
+def decode_block(
+    block: "Block", header: ContainerHeader, *, topic: str, partition: int, most_bytes: int | None = None
+) -> Iterator[Frame]:
     """Read the records of one block."""
     schema = RECORD_SCHEMAS[header.schema]
-    body = decode_payload(block, header.codec, MOST_BLOCK_BYTES)
+    body = decode_payload(block, header.codec, most_bytes or MOST_BLOCK_BYTES)
     check_block_count(block.count, len(body), schema, topic, block.where)
     yield from _decode_block(body, block.count, schema, topic, partition, block.where)
 

@@ -1,7 +1,7 @@
 """What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -10,11 +10,15 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, parts_within, with_planned
 from archiver.archive.reader import read_parts
-from archiver.codec.frame import Column, Frame
-from archiver.codec.selection import ALL_RECORDS, LAST_LONG
+from archiver.codec.frame import Column, Frame, Longs
+from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import NotWholeError
-from archiver.groups.commit_log import CommitLog, CommitRows
-from archiver.groups.doubts import Doubt, Doubts, doubts_of
+from archiver.groups.commit_log import CommitRows
+from archiver.groups.doubts import Doubt, Doubts, doubts_above
+from archiver.groups.folds import Folds
+from archiver.groups.lives import CLOCKS_DIFFER_MS
+from archiver.groups.log_beginning import begin_log
+from archiver.groups.position_rows import Flags, PositionRows
 from archiver.store.port import ObjectStore
 
 _DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
@@ -27,23 +31,46 @@ class ArchivedLog:
     partition: int
     rows: CommitRows
     doubts: Doubts
-    cut: int  # the first offset of a record that is later than the time that was asked for; else the end
+    cut: int  # records below it may be of the time that was asked for, or of before it
     next: int  # the end of what is archived
-    first_ms: int | None  # of the oldest record and of the newest; None: there is none
+    first_ms: int | None  # of the oldest record and of the newest; None: there is none that has a time
     last_ms: int | None
+    fold_next: int = 0  # what lies below was read from folds
+    # Some of that lacks superseded commits: where a position was removed does not tell what else stood.
+    is_filled_in: bool = False
+
+    def missing_from(self, offsets: Longs, until: Longs, has_row: Flags) -> Longs:
+        """Return for each position the last offset below `until` at which a record of it may be missing; -1: nowhere.
+
+        `has_row`: it has a row behind an offset. Compaction eats only what has a later record, which may be missing, too.
+        """
+        whole = max((one.last for one in self.doubts.doubts if not one.needs_later), default=-1)
+        return self.doubts.reach(until, has_row | (offsets < whole))
+
+    def topics(self) -> set[str]:
+        """Name the topics that groups have, or had, positions in."""
+        return set(PositionRows.of(self.rows).topic.texts)
 
 
 def read_log(
-    store: ObjectStore, topic: ArchivedTopic, number: int, until_ms: int, report_problem: Callable[[str], None]
+    store: ObjectStore,
+    topic: ArchivedTopic,
+    number: int,
+    until_ms: int,
+    report_problem: Callable[[str], None],
+    folds: Folds | None = None,
 ) -> ArchivedLog:
-    """Read a partition whole. What cannot be read is reported, and is a doubt."""
-    inventory = topic.partitions.get(number, EMPTY_PARTITION)
-    for problem in problems_within(topic, number, ALL_RECORDS):
+    """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
+    beginning = begin_log(folds, topic, number, until_ms)
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    inventory = whole.from_offset(beginning.next)
+    for problem in problems_within(topic, number, Selection(first_offset=beginning.next)):
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
-    log, times, doubts = CommitLog(until_ms), _Times(until_ms), doubts_of(inventory, _delete_retention_ms(topic))
+    log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
+    doubts = [*beginning.doubts, *doubts_above(whole, beginning.next, delete_retention_ms(topic))]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
-        doubts.append(Doubt(0, LAST_LONG - 1, needs_later=False))
+        doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
         try:
             for frame in read_parts(store, topic.topic, number, [part]):
@@ -52,14 +79,17 @@ def read_log(
         except NotWholeError as error:
             report_problem(f"{topic.topic}-{number}: {error}")
             doubts.append(_unread(part))
+    rows = log.finish()
     return ArchivedLog(
         partition=number,
-        rows=log.finish(),
+        rows=replace(rows, others=rows.others + beginning.others),
         doubts=Doubts(sorted(doubts)),
-        cut=inventory.end if times.cut is None else times.cut,
-        next=inventory.end,
+        cut=times.cut(max([inventory.end, beginning.next, *(gap.last_offset + 1 for gap in inventory.gaps)])),
+        next=max(inventory.end, beginning.next),
         first_ms=times.first_ms,
         last_ms=times.last_ms,
+        fold_next=beginning.next,
+        is_filled_in=beginning.is_filled_in,
     )
 
 
@@ -67,25 +97,36 @@ def _unread(part: ObjectPart) -> Doubt:
     return Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False)
 
 
-def _delete_retention_ms(topic: ArchivedTopic) -> int:
+def delete_retention_ms(topic: ArchivedTopic) -> int:
     configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
     told = configs.get("delete.retention.ms", "")
     return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
 
 
-class _Times:
-    """The times of records, and where the first one lies that is later than a time."""
+class LogTimes:
+    """The times of records, and up to where records may be of a time or of before it: clocks of brokers differ a little."""
 
-    def __init__(self, until_ms: int) -> None:
+    def __init__(self, until_ms: int, first_ms: int | None = None, last_ms: int | None = None) -> None:
         self._until_ms = until_ms
-        self.cut: int | None = None
-        self.first_ms: int | None = None
-        self.last_ms: int | None = None
+        self._first_later: int | None = None
+        self._last_earlier = -1
+        self.first_ms = first_ms
+        self.last_ms = last_ms
 
     def add(self, frame: Frame) -> None:
-        times = frame.column(Column.TIMESTAMP)
-        first, last = int(times.min()), int(times.max())
-        self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
-        self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
-        if self.cut is None and last > self._until_ms:
-            self.cut = int(frame.column(Column.OFFSET)[np.argmax(times > self._until_ms)])
+        times, offsets = frame.column(Column.TIMESTAMP), frame.column(Column.OFFSET)
+        known = times[times >= 0]  # -1: of no known time
+        if len(known):
+            first, last = int(known.min()), int(known.max())
+            self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
+            self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
+        later = times > min(self._until_ms, LAST_LONG - CLOCKS_DIFFER_MS) + CLOCKS_DIFFER_MS
+        if self._first_later is None and later.any():
+            self._first_later = int(offsets[np.argmax(later)])
+        earlier = offsets[(times >= 0) & (times <= self._until_ms)]
+        if len(earlier):
+            self._last_earlier = int(earlier[-1])
+
+    def cut(self, end: int) -> int:
+        """Return the offset below which records may be missing that count; `end`: of what is archived."""
+        return end if self._first_later is None else max(self._first_later, self._last_earlier + 1)

@@ -10,10 +10,22 @@ class State(StrEnum):
     """What is known of a position."""
 
     SET = "set"
-    TOPIC_DELETED = "topic deleted"  # removed with its topic: this is where the group stood then
-    REMOVED = "removed"  # expired, or the group was deleted
+    TOPIC_DELETED = (
+        "topic deleted"  # removed with its topic, or as the last one in it: this is where the group stood then
+    )
+    REMOVED = "removed"  # expired, or the group was deleted; where it stood then may not be known
     UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
     AMBIGUOUS = "ambiguous"  # it may be of one life of its topic or of another
+
+
+class Cause(StrEnum):
+    """Why a position was removed, as far as the log tells. It is shown, and decides nothing."""
+
+    NONE = ""  # it was not
+    EXPIRED = "expired"
+    GROUP_DELETED = "group deleted"
+    TOPIC_DELETED = "topic deleted"
+    UNKNOWN = "unknown"
 
 
 class Source(StrEnum):
@@ -37,10 +49,12 @@ class ArchivedPosition(NamedTuple):
     metadata: str
     commit_ms: int  # by the clock of the broker
     at_offset: int  # of the record in `__consumer_offsets`
-    removed_ms: int  # NO_ROW: it was not
+    removed_ms: int  # -1: it was not, or nobody knows when
     at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
     source: Source = Source.LOG
     known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
+    removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
+    cause: Cause = Cause.NONE
 
     @property
     def is_certain(self) -> bool:

@@ -42,6 +42,12 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int) -> list[D
     return sorted(found)
 
 
+def doubts_above(inventory: PartitionInventory, offset: int, delete_retention_ms: int) -> list[Doubt]:
+    """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be."""
+    found = doubts_of(inventory, delete_retention_ms)
+    return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
+
+
 def _newest_ms(reading: Reading) -> int | None:
     """Return the time of an object's newest record: those of the next object came later. None: nothing tells.
 

@@ -1,11 +1,13 @@
-"""Which of a topic's lives a commit belongs to, where several topics have had the name one after the other.
+"""Which of a topic's lives a position belongs to, where several topics have had the name one after the other.
 
-Brokers remove all positions in a topic when it is deleted. So, in the log of one partition of `__consumer_offsets`, a
-deletion lies where the last position in the topic is removed. A group that is deleted looks the same; when the archive first
-saw a life narrows down which it was. What cannot be told is not guessed.
+A topic lives without interruption: it was there at all times between two at which it is known to have been there. Brokers
+remove all positions in a topic that is deleted: as long as one of them stands, the topic is the same. So a stretch of time in
+which positions stood is of a life if it has a moment at or behind one at which that life was there, and another at or before
+one. A topic that no backup has seen may have lived between two that were seen: what lies there is not guessed at. The first
+topic that was seen is taken for the first, and the last one for the last.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -13,91 +15,92 @@ from archiver.archive.topics import TopicFact
 
 NOT_ARCHIVED: Final = -1
 AMBIGUOUS: Final = -2
-_CLOCKS_DIFFER_MS: Final = 60_000  # those of brokers, and of whoever saw the topic
+CLOCKS_DIFFER_MS: Final = 60_000  # those of brokers, and of whoever saw the topic
+# Brokers hear of a deletion one after the other: so long behind it, positions of the deleted topic may still stand.
+UNDER_WAY_MS: Final = 60_000
 
 
 class Root(NamedTuple):
-    """One of the topics that have had a name: the life without a parent, its topic id, and when it was first seen."""
+    """One of the topics that have had a name: the life without a parent, its topic id, and two times at which it was there."""
 
     life: int
     topic_id: str
-    seen_ms: int | None
+    seen_ms: int | None  # by a backup, first
+    alive_ms: int | None = None  # by what was archived of it; counts only if it is later
 
 
-class CommitSpan(NamedTuple):
-    """A position from a commit on, until it was removed; NEVER when it was not."""
-
-    at_offset: int
-    at_ms: int
-    removed_at: int
-    removed_ms: int
-    topic_id: str
+Roots = Mapping[str, Sequence[Root]]  # of each archived topic
 
 
-NEVER: Final = -1
+class Stretch(NamedTuple):
+    """A time during which positions in a topic stood without interruption. None: its bound is not known."""
+
+    from_ms: int | None
+    until_ms: int | None
+    of_root: int | None = None  # the number of its root, where commits name that; NO_ROOT: of no root, or of several
 
 
-def roots_of(fact: TopicFact) -> list[Root]:
-    return [Root(life.life, life.topic_id, life.seen_ms) for life in fact.lives if life.parent is None]
+NO_ROOT: Final = -1
 
 
-def lives_of(roots: Sequence[Root], spans: Sequence[CommitSpan]) -> list[int]:
-    """Return the life of each commit to a topic, from one partition's log; or NOT_ARCHIVED, or AMBIGUOUS."""
-    by_id = {root.topic_id: root.life for root in roots if root.topic_id}
-    boundaries = list(_boundaries(roots, list(_deletions(spans))))
+def roots_of(fact: TopicFact, alive_ms: Mapping[int, int] | None = None) -> list[Root]:
+    """List the topics that have had a name, in order. `alive_ms`: by root, when it is known to have been there last."""
+    roots = [life for life in fact.lives if life.parent is None]
+    known = dict(alive_ms or {})
+    for life, later in pairwise(roots):
+        if later.earlier_seen_ms is not None:
+            known[life.life] = max(later.earlier_seen_ms, known.get(life.life, later.earlier_seen_ms))
+    return [Root(life.life, life.topic_id, life.seen_ms, known.get(life.life)) for life in roots]
+
+
+def life_at(roots: Sequence[Root], from_ms: int, until_ms: int) -> int:
+    """Return the life of a position that stood at some moment between two times."""
+    if len(roots) < 2:
+        return roots[0].life if roots else NOT_ARCHIVED
+    return lives_of(roots, [Stretch(from_ms=until_ms, until_ms=from_ms)])[
+        0
+    ]  # surely before the one, surely after the other
+
+
+def lives_of(roots: Sequence[Root], stretches: Sequence[Stretch]) -> list[int]:
+    """Return the life of each stretch of one partition of the offsets topic, in the order of the log; or AMBIGUOUS."""
+    bounds = [_bounds(len(roots), _evidence(roots), stretch) for stretch in stretches]
+    lowest, highest = 0, len(roots) - 1
+    lowests, highests = [], []
+    for low, high in bounds:  # lives follow each other as the stretches do
+        lowest = max(lowest, low) if low <= high else lowest
+        lowests.append(lowest if low <= high else low)
+    for low, high in reversed(bounds):
+        highest = min(highest, high) if low <= high else highest
+        highests.append(highest if low <= high else high)
     return [
-        by_id.get(span.topic_id, NOT_ARCHIVED) if span.topic_id else _life_between(roots, boundaries, span)
-        for span in spans
+        roots[low].life if low == high else AMBIGUOUS for low, high in zip(lowests, reversed(highests), strict=True)
     ]
 
 
-class _Boundary(NamedTuple):
-    """Between two topics: after an offset or a time it is surely the later one, before one the earlier."""
-
-    surely_before_offset: int
-    surely_after_offset: int
-    surely_before_ms: float
-    surely_after_ms: float
+_Evidence = Sequence[tuple[int, int, int]]  # the number of a root, and two times between which it was there
 
 
-def _life_between(roots: Sequence[Root], boundaries: Sequence[_Boundary], span: CommitSpan) -> int:
-    lowest, highest = 0, len(roots) - 1
-    for number, boundary in enumerate(boundaries, start=1):
-        if span.at_offset > boundary.surely_after_offset or span.at_ms > boundary.surely_after_ms:
-            lowest = max(lowest, number)
-        if span.at_offset < boundary.surely_before_offset or span.at_ms < boundary.surely_before_ms:
-            highest = min(highest, number - 1)
-    return roots[lowest].life if lowest == highest else AMBIGUOUS
+def _evidence(roots: Sequence[Root]) -> _Evidence:
+    """List what is known of roots. Where their times contradict their order, nothing is."""
+    # Records may be older than their topic: what they tell counts only behind the time at which a backup saw it.
+    found = [
+        (number, root.seen_ms, max(root.seen_ms, root.alive_ms or 0))
+        for number, root in enumerate(roots)
+        if root.seen_ms is not None
+    ]
+    is_in_order = all(before[2] < after[1] for before, after in pairwise(found))
+    return found if is_in_order else []
 
 
-def _boundaries(roots: Sequence[Root], deletions: Sequence[tuple[int, int]]) -> Iterator[_Boundary]:
-    """Place each deletion between two topics: by where it can lie, when the one before was seen and the one behind it."""
-    everywhere = float("inf")
-    for number, (before, after) in enumerate(pairwise(roots), start=1):
-        earliest_ms = -everywhere if before.seen_ms is None else before.seen_ms - _CLOCKS_DIFFER_MS
-        latest_ms = everywhere if after.seen_ms is None else after.seen_ms + _CLOCKS_DIFFER_MS
-        possible = [offset for offset, at_ms in deletions if earliest_ms <= at_ms <= latest_ms]
-        if before.seen_ms is None and after.seen_ms is None and len(deletions) == len(roots) - 1:
-            possible = possible[number - 1 : number]  # as many deletions as topics have ended
-        yield _Boundary(
-            surely_before_offset=min(possible, default=-1),
-            surely_after_offset=max(possible) if possible else 2**63 - 1,
-            surely_before_ms=earliest_ms,
-            surely_after_ms=latest_ms,
-        )
-
-
-def _deletions(spans: Sequence[CommitSpan]) -> Iterator[tuple[int, int]]:
-    """Find where the last position in a topic was removed: (offset, time) of that removal."""
-    events = sorted(
-        [(span.at_offset, 1, 0) for span in spans]
-        + [(span.removed_at, -1, span.removed_ms) for span in spans if span.removed_at != NEVER]
-    )
-    standing = 0
-    for offset, change, at_ms in events:
-        standing += change
-        if standing == 0:
-            yield offset, at_ms
-
-
-Lives = Mapping[str, Sequence[Root]]  # of each archived topic
+def _bounds(count: int, evidence: _Evidence, stretch: Stretch) -> tuple[int, int]:
+    """Return the numbers of the first and the last root that a stretch can be of; the first is higher: of none."""
+    if stretch.of_root is not None:
+        return (stretch.of_root, stretch.of_root) if stretch.of_root != NO_ROOT else (count, NO_ROOT)
+    lowest, highest = 0, count - 1
+    for number, from_ms, until_ms in evidence:
+        if stretch.until_ms is not None and stretch.until_ms - CLOCKS_DIFFER_MS - UNDER_WAY_MS > from_ms:
+            lowest = number
+        if stretch.from_ms is not None and stretch.from_ms + CLOCKS_DIFFER_MS < until_ms:
+            highest = min(highest, number)
+    return lowest, highest

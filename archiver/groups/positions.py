@@ -1,52 +1,27 @@
 """Where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it.
 
-1. Each partition of `__consumer_offsets` is read, and reduced to episodes (archiver.groups.episodes).
-2. Each episode is given the life of its topic (archiver.groups.lives).
-3. Of each position, in each life, the last episode counts. One that was removed ended with its topic, if no group has
-   committed to that life since; else it is no position any more.
-4. Where a commit may be missing behind the one that is known, the position is unknown.
+1. Each partition of `__consumer_offsets` is read, and reduced to rows that still say something (archiver.groups.commit_log).
+2. Each row is given the life of its topic (archiver.groups.row_lives). The rows up to the time make episodes.
+3. Of each position, in each life, the last episode counts. One that was removed may have ended with its topic
+   (archiver.groups.endings); else it is no position any more.
+4. Where a commit, or a removal, may be missing behind what is known, the position is unknown.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.episodes import NO_ROW, Episodes, episodes_of
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, CommitSpan, Root, lives_of
-
-Flags = npt.NDArray[np.bool_]
-
-# Brokers hear of a deletion one after the other: commits of so short a time behind it were under way.
-_UNDER_WAY_MS: Final = 60_000
-
-
-class _Told(NamedTuple):
-    """The episodes of one partition of the offsets topic up to the time, those after it, and the lives of both."""
-
-    log: ArchivedLog
-    episodes: Episodes
-    lives: Longs
-    later: Episodes
-    later_lives: Longs
-
-
-class _LastCommit(NamedTuple):
-    """Of all groups to one life of a topic, in one partition of the offsets topic."""
-
-    at_offset: int
-    at_ms: int
-
-
-_STANDS: Final = _LastCommit(LAST_LONG, LAST_LONG)
-LastCommits = Mapping[tuple[str, int], Mapping[int, _LastCommit]]  # (topic, life) -> partition of the offsets topic
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
+from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
+from archiver.groups.episodes import Episodes
+from archiver.groups.lives import AMBIGUOUS, Roots
+from archiver.groups.missed_positions import missed_positions
+from archiver.groups.position_rows import NO_ROW, Flags
+from archiver.groups.told_log import ToldLog, known_from_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,148 +29,198 @@ class PositionsAsOf:
     """All positions of a time. They are made one by one: there may be a million of them."""
 
     logs: Sequence[ArchivedLog]
-    roots: Mapping[str, Sequence[Root]]  # of archived topics
+    roots: Roots  # of archived topics
 
     def __iter__(self) -> Iterator[ArchivedPosition]:
-        told = [_tell(log, self.roots) for log in self.logs]
-        last_commits = _last_commits(told)
-        for one in told:
-            yield from _positions(one, last_commits)
+        told = [ToldLog.of(log, self.roots) for log in self.logs]
+        signs = signs_of_all((one.signs for one in told), self.roots)
+        found = [_Found.of(one, signs) for one in told]
+        ended = {which for one in found for which in one.ended_topics()}
+        for one in found:
+            yield from one.positions(ended)
+            yield from missed_positions(one.told, self.roots)
 
 
-def _tell(log: ArchivedLog, roots: Mapping[str, Sequence[Root]]) -> _Told:
-    episodes, later = episodes_of(log.rows), episodes_of(log.rows, later=True)
-    lives, later_lives = _lives(episodes, later, roots)
-    return _Told(log, episodes, lives, later, later_lives)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entries:
+    """Of each position and life the newest episode, in the order of the log."""
+
+    place: Longs  # the episode
+    life: Longs
+    is_split: Flags  # it began in this life, and went on in another one: what came between them is missing
+
+    @classmethod
+    def of(cls, told: ToldLog) -> "_Entries":
+        some = told.episodes
+        lives = told.life_of(np.where(some.last == NO_ROW, some.removal, some.last))
+        split = np.flatnonzero((some.last != NO_ROW) & (told.life_of(some.first) != lives))
+        place = np.concatenate([np.arange(len(some)), split])
+        life = np.concatenate([lives, told.life_of(some.first[split])])
+        is_split = np.arange(len(place)) >= len(some)
+        # A split one came before the end of its episode, and behind all earlier ones.
+        order = np.lexsort((~is_split, place, life, some.key[place]))
+        same = (np.diff(some.key[place[order]]) == 0) & (np.diff(life[order]) == 0)
+        newest = order[np.append(~same, True)] if len(order) else order
+        newest = newest[np.argsort(place[newest], kind="stable")]
+        return cls(place=place[newest], life=life[newest], is_split=is_split[newest])
 
 
-def _lives(episodes: Episodes, later: Episodes, roots: Mapping[str, Sequence[Root]]) -> tuple[Longs, Longs]:
-    """Return the life of each episode; of topics that had one life alone, without looking at the log."""
-    both = [np.full(len(one), NOT_ARCHIVED, np.int64) for one in (episodes, later)]
-    names = set(episodes.topic.texts) | set(later.topic.texts)
-    for name in names.intersection(roots):
-        places = [_rows_of(one, name) for one in (episodes, later)]
-        spans = [span for one, rows in zip((episodes, later), places, strict=True) for span in _spans(one, rows)]
-        found = np.array(lives_of(roots[name], spans), np.int64)
-        both[0][places[0]], both[1][places[1]] = found[: len(places[0])], found[len(places[0]) :]
-    return both[0], both[1]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is known of each entry."""
 
+    told: ToldLog
+    entries: _Entries
+    is_lone: Flags  # a removal without a commit
+    is_ended: Flags  # with its topic
+    is_unknown: Flags
+    is_ambiguous: Flags
+    known_from_ms: Longs
 
-def _rows_of(episodes: Episodes, topic: str) -> Longs:
-    if topic not in episodes.topic.texts:
-        return np.empty(0, np.int64)
-    found: Longs = np.flatnonzero(episodes.topic.numbers == episodes.topic.texts.index(topic))
-    return found
-
-
-def _spans(episodes: Episodes, rows: Longs) -> Iterable[CommitSpan]:
-    ids, numbers = episodes.topic_id.texts, episodes.topic_id.numbers[rows].tolist()
-    columns = (episodes.at_offset, episodes.at_ms, episodes.ends_at, episodes.ends_ms)
-    spans = zip(*(column[rows].tolist() for column in columns), strict=True)
-    for (at_offset, at_ms, removed_at, removed_ms), number in zip(spans, numbers, strict=True):
-        yield CommitSpan(at_offset, at_ms, removed_at, removed_ms, ids[number])
-
-
-def _last_commits(told: Iterable[_Told]) -> LastCommits:
-    found: dict[tuple[str, int], dict[int, _LastCommit]] = defaultdict(dict)
-    for one in told:
-        for episodes, lives in ((one.episodes, one.lives), (one.later, one.later_lives)):
-            keys = np.stack([episodes.topic.numbers, lives])
-            for topic, life in np.unique(keys, axis=1).T.tolist():
-                rows = np.flatnonzero((episodes.topic.numbers == topic) & (lives == life))
-                at = _LastCommit(int(episodes.at_offset[rows].max()), int(episodes.at_ms[rows].max()))
-                if episodes is one.episodes and (episodes.removed_at[rows] == NO_ROW).any():
-                    at = _STANDS  # so its topic was not deleted
-                of_life = found[episodes.topic.texts[topic], life]
-                of_life[one.log.partition] = max(at, of_life.get(one.log.partition, at))
-    return found
-
-
-def _positions(told: _Told, last_commits: LastCommits) -> Iterator[ArchivedPosition]:
-    episodes, log = told.episodes, told.log
-    rows = _newest_of_each(episodes, told.lives)
-    some, lives = episodes.only(rows), told.lives[rows]
-    ended_with_topic = [
-        _ended_with_topic(log.partition, *row, last_commits)
-        for row in zip(
-            [some.topic.texts[number] for number in some.topic.numbers.tolist()],
-            lives.tolist(),
-            some.removed_at.tolist(),
-            some.removed_ms.tolist(),
-            strict=True,
+    @classmethod
+    def of(cls, told: ToldLog, signs: Mapping[TopicLife, Signs]) -> "_Found":
+        some, entries = told.episodes, _Entries.of(told)
+        last, place = some.last[entries.place], entries.place
+        row = np.where(last != NO_ROW, last, some.removal[place])
+        removals = removals_of(told.signs, signs, row, some.removed_at[place], some.removed_ms[place])
+        is_ambiguous = _is_ambiguous(some, entries) | removals.is_unsure
+        is_unknown, reach = _unknown(told, entries, removals.is_ended | is_ambiguous)
+        return cls(
+            told=told,
+            entries=entries,
+            is_lone=last == NO_ROW,
+            is_ended=removals.is_ended,
+            is_unknown=is_unknown,
+            is_ambiguous=is_ambiguous,
+            known_from_ms=known_from_ms(told, some.key[place], reach, entries.life),
         )
-    ]
-    is_ended = np.array(ended_with_topic, bool)
-    until = np.where(is_ended, some.removed_at, log.cut)
-    has_later = is_ended | np.isin(some.key, told.later.key)
-    last_known = np.where(is_ended, some.at_offset, np.maximum(some.at_offset, some.removed_at))
-    is_unknown = (log.doubts.reach(until, has_later) > last_known) | ~some.is_readable
-    is_ambiguous = _is_ambiguous(some, lives)
-    for place in range(len(some)):
-        yield _position(some, place, int(lives[place]), _state(some, place, is_ambiguous, is_ended, is_unknown))
-    yield from _without_commit(told)
+
+    def ended_topics(self) -> set[TopicLife]:
+        """List the topics, with their lives, with which a position ended that was committed."""
+        places = np.flatnonzero(self.is_ended & ~self.is_lone)
+        topics = self.told.episodes.topic
+        pairs = np.stack([topics.numbers[self.entries.place[places]], self.entries.life[places]])
+        return {(topics.texts[topic], life) for topic, life in np.unique(pairs, axis=1).T.tolist()}
+
+    def positions(self, ended: Collection[TopicLife]) -> Iterator[ArchivedPosition]:
+        removed_groups = group_removals(self.told.log)
+        known_from_ms = self.known_from_ms.tolist()
+        for number, known in enumerate(_positions(self.told.episodes, self.entries)):
+            state = self._state(number, known, ended)
+            is_removed = known.removed_at != NO_ROW
+            if state is State.SET:
+                yield known
+                continue
+            yield known._replace(
+                state=state,
+                source=Source.FOLD if NO_ROW < known.at_offset < self.told.log.fold_next else Source.LOG,
+                known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
+                cause=self._cause(number, known, removed_groups) if is_removed else Cause.NONE,
+            )
+
+    def _cause(self, number: int, known: ArchivedPosition, removed_groups: Mapping[str, Sequence[int]]) -> Cause:
+        groups = removed_groups.get(known.group, ())
+        return cause_of(known.removed_ms, known.at_ms, groups, with_topic=bool(self.is_ended[number]))
+
+    def _state(self, number: int, known: ArchivedPosition, ended: Collection[TopicLife]) -> State:
+        if self.is_unknown[number]:
+            return State.UNKNOWN
+        if self.is_lone[number]:  # of a topic that was deleted, its value is one of those that are to be brought back
+            is_missed = self.is_ended[number] and (known.topic, known.life) in ended
+            return State.UNKNOWN if is_missed else State.REMOVED
+        if self.is_ambiguous[number]:
+            return State.AMBIGUOUS
+        if self.is_ended[number]:
+            return State.TOPIC_DELETED
+        return State.SET if known.removed_at == NO_ROW else State.REMOVED
 
 
-def _newest_of_each(episodes: Episodes, lives: Longs) -> Longs:
-    """Return the last episode of each position in each life, in the order of the log."""
-    of_key = enumerate(zip(episodes.key.tolist(), lives.tolist(), strict=True))
-    newest = {key: place for place, key in of_key}  # of several the last one stays
-    return np.array(sorted(newest.values()), np.int64)
-
-
-def _is_ambiguous(some: Episodes, lives: Longs) -> Flags:
-    """Tell of each position whether it may be of another life, or whether a later commit may be of its life."""
-    unsure = dict(zip(some.key[lives == AMBIGUOUS].tolist(), some.at_offset[lives == AMBIGUOUS].tolist(), strict=True))
-    latest = np.array([unsure.get(key, NO_ROW) for key in some.key.tolist()], np.int64)
-    found: Flags = some.at_offset <= latest
+def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
+    """Tell of each entry whether it may be of another life, or whether a later commit may be of its life."""
+    unsure = entries.place[entries.life == AMBIGUOUS]
+    latest = np.full(int(some.key.max(initial=-1)) + 1, NO_ROW)
+    np.maximum.at(latest, some.key[unsure], unsure)
+    found: Flags = entries.place <= latest[some.key[entries.place]]
     return found
 
 
-def _ended_with_topic(
-    partition: int, topic: str, life: int, removed_at: int, removed_ms: int, last_commits: LastCommits
-) -> bool:
-    if removed_at == NO_ROW or life == AMBIGUOUS:
-        return False
-    return not any(
-        last.at_offset > removed_at if number == partition else last.at_ms > removed_ms + _UNDER_WAY_MS
-        for number, last in last_commits[topic, life].items()
+def _unknown(told: ToldLog, entries: _Entries, needs_value: Flags) -> tuple[Flags, Longs]:
+    """Tell what is not known, and up to which offset not. `needs_value`: what stood before a removal matters, too."""
+    some, place, log = told.episodes, entries.place, told.log
+    at, removed_at = some.at_offset[place], some.removed_at[place]
+    last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
+    until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[_any_row(some)[place]]])
+    until = np.where(entries.life >= 0, until, log.cut)
+    reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
+    needs_value &= some.last[place] != NO_ROW
+    before = log.doubts.reach(np.where(is_removed, removed_at, at), np.ones(len(place), bool))
+    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place]))
+    is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
+    found = is_lost | is_unread | (reach > last_known)
+    return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))
+
+
+def _any_row(some: Episodes) -> Longs:
+    return np.where(some.last != NO_ROW, some.last, some.removal)
+
+
+def _ends_of_lives(told: ToldLog) -> Longs:
+    """Return of each life of a topic the first offset that is known to be of a later one."""
+    signs = told.signs
+    found = np.full(len(signs.topic_lives), LAST_LONG)
+    behind: dict[str, int] = {}
+    for number in sorted(range(len(found)), key=lambda one: -signs.topic_lives[one][1]):
+        topic, life = signs.topic_lives[number]
+        found[number] = behind.get(topic, LAST_LONG)
+        if life >= 0:
+            behind[topic] = min(int(signs.first_offset[number]), behind.get(topic, LAST_LONG))
+    return found
+
+
+def _last_offset(told: ToldLog, keys: Longs) -> Longs:
+    """Return the offset of the last row of each key, of after the time, too."""
+    found: Longs = told.rows.offset[np.searchsorted(told.rows.key, keys, side="right") - 1]
+    return found
+
+
+def _is_without_time(told: ToldLog) -> Flags:
+    """Tell of each episode whether its last row may be of after the time: it has none, nor has any behind it."""
+    rows, some = told.rows, told.episodes
+    if told.log.rows.until_ms == LAST_LONG:
+        return np.zeros(len(some), bool)
+    timed = np.flatnonzero(~rows.is_later & (rows.ms >= 0))
+    latest = np.full(int(some.key.max(initial=-1)) + 1, NO_ROW)
+    np.maximum.at(latest, rows.key[timed], rows.offset[timed])
+    found: Flags = np.maximum(some.at_offset, some.removed_at) > latest[some.key]
+    return found
+
+
+def _positions(some: Episodes, entries: _Entries) -> Iterator[ArchivedPosition]:
+    """Make the positions, as if they stood."""
+    place = entries.place
+    groups, topics, metadata = (
+        [texts.texts[number] for number in texts.numbers[place].tolist()]
+        for texts in (some.group, some.topic, some.metadata)
     )
-
-
-def _state(some: Episodes, place: int, is_ambiguous: Flags, is_ended: Flags, is_unknown: Flags) -> State:
-    if is_unknown[place]:
-        return State.UNKNOWN
-    if is_ambiguous[place]:
-        return State.AMBIGUOUS
-    if is_ended[place]:
-        return State.TOPIC_DELETED
-    return State.SET if some.removed_at[place] == NO_ROW else State.REMOVED
-
-
-def _position(episodes: Episodes, place: int, life: int, state: State) -> ArchivedPosition:
-    return ArchivedPosition(
-        group=episodes.group.texts[episodes.group.numbers[place]],
-        topic=episodes.topic.texts[episodes.topic.numbers[place]],
-        life=life,
-        partition=int(episodes.partition[place]),
-        state=state,
-        offset=int(episodes.offset[place]),
-        leader_epoch=int(episodes.leader_epoch[place]),
-        metadata=episodes.metadata.texts[episodes.metadata.numbers[place]],
-        commit_ms=int(episodes.commit_ms[place]),
-        at_offset=int(episodes.at_offset[place]),
-        removed_ms=int(episodes.removed_ms[place]),
-        at_ms=int(episodes.at_ms[place]),
-    )
-
-
-def _without_commit(told: _Told) -> Iterator[ArchivedPosition]:
-    """Positions that are committed later, and may have been before."""
-    later = told.later
-    places = np.flatnonzero(~np.isin(later.key, told.episodes.key))
-    first = np.unique(later.key[places], return_index=True)[1] if len(places) else places
-    chosen = places[first]
-    reach = told.log.doubts.reach(np.full(len(chosen), told.log.cut), np.ones(len(chosen), bool))
-    for place in chosen[reach >= 0].tolist():
-        known = _position(later, place, int(told.later_lives[place]), State.UNKNOWN)
-        yield known._replace(offset=-1, leader_epoch=-1, metadata="", commit_ms=-1, at_offset=-1, removed_ms=NO_ROW)
+    columns = (
+        some.partition, some.offset, some.leader_epoch, some.commit_ms, some.at_offset, some.removed_ms, some.at_ms,
+        some.removed_at,
+    )  # fmt: skip
+    numbers = zip(entries.life.tolist(), *(column[place].tolist() for column in columns), strict=True)
+    for group, topic, text, found in zip(groups, topics, metadata, numbers, strict=True):
+        life, partition, offset, leader_epoch, commit_ms, at_offset, removed_ms, at_ms, removed_at = found
+        yield ArchivedPosition(
+            group=group,
+            topic=topic,
+            life=life,
+            partition=partition,
+            state=State.SET,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=text,
+            commit_ms=commit_ms,
+            at_offset=at_offset,
+            removed_ms=removed_ms,
+            at_ms=at_ms,
+            removed_at=removed_at,
+        )

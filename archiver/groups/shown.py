@@ -1,31 +1,38 @@
 """Where groups stand, with what there is of each topic: what `archiver groups show` tells.
 
-1. `__consumer_offsets` is read, where it was archived, and the newest snapshot of positions.
-2. Where both have a position, the later word holds.
+1. `__consumer_offsets` is read, where it was archived, and the newest snapshots of positions.
+2. Of each position the later word holds (archiver.groups.joined_positions).
 3. Each position is compared with the end of the archive.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic, join_lives
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import Inventory, read_inventory
+from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_topic_facts
+from archiver.codec.selection import NO_TIMESTAMP
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.archived_log import ArchivedLog, read_log
-from archiver.groups.archived_position import ArchivedPosition, Source, State
-from archiver.groups.episodes import NO_ROW
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root, roots_of
+from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.folds import Folds
+from archiver.groups.joined_positions import join_positions
+from archiver.groups.lives import Root, roots_of
+from archiver.groups.offsets_partition import ArchivedEnds
 from archiver.groups.positions import PositionsAsOf
-from archiver.groups.snapshots import Snapshot, read_snapshot
+from archiver.groups.snapshots import Snapshots, read_snapshots
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import side_by_side
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _READS_AT_ONCE: Final = 2
+# Records are put into the archive so long after they came, at most; and clocks of producers and of stores differ.
+_ARCHIVED_WITHIN_MS: Final = 3_600_000
 ReportProblem = Callable[[str], None]
 
 
@@ -47,7 +54,8 @@ class ShownPosition:
 
     position: ArchivedPosition
     source: str
-    lag: int | None  # None: the archive does not have the partition, or the position is not known
+    lag: int | None  # None: the archive does not have the partition, or nobody stands there
+    beyond: int | None = None  # how many offsets it lies beyond the end of the archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,59 +65,58 @@ class ShownGroups:
     positions: Sequence[ShownPosition]
     logs: Sequence[ArchivedLog]
     snapshot_ms: int | None
+    # Groups that the newest snapshot misses: of when the snapshot is that tells of them; None: there is none.
+    missing: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_problem: ReportProblem) -> ShownGroups:
     """Read where groups stood. Raises UsageError when nothing of that was archived."""
-    logs = list(_read_logs(archive, wanted.as_of_ms, use, report_problem))
-    snapshot = read_snapshot(archive, wanted.as_of_ms)
-    if not logs and snapshot is None:
+    problems: list[str] = []
+
+    def report(problem: str) -> None:
+        problems.append(problem)
+        report_problem(problem)
+
+    topic, logs = _read_logs(archive, wanted.as_of_ms, use, report)
+    snapshots = read_snapshots(archive, wanted.as_of_ms, report)
+    if not logs and snapshots is None and not problems:
         raise UsageError(
             "nothing of consumer groups is archived up to then: neither __consumer_offsets nor a snapshot of positions"
             " (backup.groups)"
         )
-    snapshot_ms = -1 if snapshot is None else snapshot.time_ms
-    facts = _topic_facts(archive, report_problem)
-    roots = {name: roots_of(fact) for name, fact in facts.items()}
-    by_log = {_place(one): one for one in PositionsAsOf(logs, roots) if wanted.wants(one)}
-    by_snapshot = {_place(one): one for one in _positions_of(snapshot, roots) if wanted.wants(one)}
-    held = {
-        **{place: (one, Source.LOG) for place, one in by_log.items()},
-        **{
-            place: (one, Source.SNAPSHOT)
-            for place, one in by_snapshot.items()
-            if _holds(one, snapshot_ms, by_log.get(place))
-        },
-    }
-    ends = _Ends(archive, facts, {place[1] for place in held}, use)
+    topics = _Topics(archive, _topic_facts(archive, report), _named(logs, snapshots), use)
+    roots = topics.roots()
+    ends = ArchivedEnds(
+        partitions=None if topic is None or topic.fact is None else topic.fact.partitions,
+        last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for log in logs},
+    )
+    by_log = (one for one in PositionsAsOf(logs, roots) if wanted.wants(one))
+    found = (one for one in join_positions(by_log, snapshots, ends, roots) if wanted.wants(one))
     return ShownGroups(
-        positions=[
-            ShownPosition(position=one, source=source, lag=ends.lag(one))
-            for _, (one, source) in sorted(held.items(), key=lambda item: item[0])
-        ],
+        positions=[topics.shown(one) for one in found],
         logs=logs,
-        snapshot_ms=None if snapshot is None else snapshot.time_ms,
+        snapshot_ms=None if snapshots is None else snapshots.newest_ms,
+        missing={}
+        if snapshots is None
+        else {group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
     )
 
 
-Place = tuple[str, str, int, int]  # group, topic, partition, life
-
-
-def _place(one: ArchivedPosition) -> Place:
-    return one.group, one.topic, one.partition, one.life
-
-
-def _read_logs(archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem) -> Iterator[ArchivedLog]:
+def _read_logs(
+    archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem
+) -> tuple[ArchivedTopic | None, Sequence[ArchivedLog]]:
     if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
-        return
+        return None, ()
     topic = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
-    numbers = sorted({*topic.partitions, *topic.damaged})
-    yield from side_by_side(
+    folds = Folds.of(archive, report_problem)
+    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions})
+    read = side_by_side(
         _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem),
+        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
         numbers,
         "offsets",
     )
+    return topic, list(read)
 
 
 def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, TopicFact]:
@@ -122,58 +129,54 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
     return found
 
 
-def _holds(snapshot: ArchivedPosition, at_ms: int, by_log: ArchivedPosition | None) -> bool:
-    """Tell whether a snapshot's word holds over the log's: a commit that came before it, and is in no log, was not archived there."""
-    if by_log is None or by_log.state is State.UNKNOWN:
-        return True
-    return by_log.removed_ms == NO_ROW and by_log.commit_ms < at_ms and by_log.offset != snapshot.offset
+def _named(logs: Iterable[ArchivedLog], snapshots: Snapshots | None) -> set[str]:
+    """Name the topics that groups have, or had, positions in."""
+    by_snapshot = {topic for told in (snapshots.groups.values() if snapshots else ()) for topic in told.topics}
+    return by_snapshot.union(*(log.topics() for log in logs))
 
 
-def _positions_of(snapshot: Snapshot | None, roots: Mapping[str, Sequence[Root]]) -> Iterator[ArchivedPosition]:
-    for group, topics in (snapshot.groups if snapshot is not None else {}).items():
-        for topic, partitions in topics.items():
-            life = _life_at(roots.get(topic, ()), snapshot.time_ms if snapshot is not None else 0)
-            for partition, held in partitions.items():
-                yield ArchivedPosition(
-                    group=group,
-                    topic=topic,
-                    life=life,
-                    partition=partition,
-                    state=State.AMBIGUOUS if life == AMBIGUOUS else State.SET,
-                    offset=held.offset,
-                    leader_epoch=held.leader_epoch,
-                    metadata=held.metadata,
-                    commit_ms=-1,
-                    at_offset=NO_ROW,
-                    removed_ms=NO_ROW,
-                    at_ms=snapshot.time_ms if snapshot is not None else 0,
-                    source=Source.SNAPSHOT,
-                )
+class _Topics:
+    """What the archive has of the topics that positions are in: their lives, and where it ends in each life."""
 
-
-def _life_at(roots: Sequence[Root], time_ms: int) -> int:
-    """Return which topic had a name when a snapshot was taken."""
-    if len(roots) < 2:
-        return roots[0].life if roots else NOT_ARCHIVED
-    if any(root.seen_ms is None for root in roots):
-        return AMBIGUOUS
-    return max((root.life for root in roots if (root.seen_ms or 0) <= time_ms), default=AMBIGUOUS)
-
-
-class _Ends:
-    """Where the archive of partitions ends, in each life of a topic."""
-
-    def __init__(self, archive: Archive, facts: Mapping[str, TopicFact], topics: Iterable[str], use: IndexUse) -> None:
-        self._facts = facts
-        names = facts.keys() & topics
+    def __init__(self, archive: Archive, facts: Mapping[str, TopicFact], named: Iterable[str], use: IndexUse) -> None:
+        names = facts.keys() & named
+        self._facts = {name: facts[name] for name in names}
         self._inventory: Inventory | None = read_inventory(archive, names.__contains__, use=use) if names else None
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
 
-    def lag(self, position: ArchivedPosition) -> int | None:
-        if position.life < 0 or position.offset < 0:
-            return None
-        ends = self._of(position.topic, position.life)
-        return max(0, ends[position.partition] - position.offset) if position.partition in ends else None
+    def roots(self) -> dict[str, list[Root]]:
+        return {name: roots_of(fact, self._alive_ms(name, fact)) for name, fact in self._facts.items()}
+
+    def shown(self, position: ArchivedPosition) -> ShownPosition:
+        end = None
+        if position.life >= 0 and position.state in {State.SET, State.TOPIC_DELETED}:
+            end = self._of(position.topic, position.life).get(position.partition)
+        return ShownPosition(
+            position=position,
+            source=position.source,
+            lag=None if end is None else max(0, end - position.offset),
+            beyond=None if end is None or position.offset <= end else position.offset - end,
+        )
+
+    def _alive_ms(self, name: str, fact: TopicFact) -> dict[int, int]:
+        """Return when each of the topics was surely there: records came, and went into the archive, at most an hour later."""
+        found: dict[int, int] = {}
+        for life in fact.lives:
+            root, partitions = fact.root(life.life), self._partitions(name, life.life)
+            for newest in (one.readable[-1].segment for one in partitions if one.readable):
+                if (
+                    newest.put_at is None
+                    or not isinstance(newest.facts, SegmentFacts)
+                    or newest.facts.max_timestamp == NO_TIMESTAMP
+                ):
+                    continue
+                # A copy of the object may have been put at any time later, and a producer may have a clock that is ahead.
+                at_ms = min(newest.facts.max_timestamp, int(newest.put_at.timestamp() * 1000)) - _ARCHIVED_WITHIN_MS
+                found[root] = max(at_ms, found.get(root, at_ms))
+        return found
+
+    def _partitions(self, name: str, life: int) -> Iterable[PartitionInventory]:
+        return () if self._inventory is None else self._inventory.partitions.get((name, life), {}).values()
 
     def _of(self, topic: str, root: int) -> Mapping[int, int]:
         if (topic, root) not in self._ends:

@@ -1,9 +1,10 @@
-"""Snapshots of where consumer groups stood, as facts (docs/format.md §8): the newest as of a time."""
+"""Snapshots of where consumer groups stood, as facts (docs/format.md §8): as of a time, the newest that tells of each group."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -12,11 +13,14 @@ from archiver.archive.control import newest_numbers, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.json_values import spelled_number
 
 STREAM: Final = "group-positions"
 _MOST_EPOCH: Final = 2**31 - 1
+# Snapshots that are read to find the groups that newer ones miss: each may have 64 MB.
+_MOST_READ: Final = 200
+ReportProblem = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ class SnapshotPosition:
 
 
 _Partition = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS))]
-_Topics = Mapping[Item[BoundedText], Mapping[Item[_Partition], Item[SnapshotPosition]]]
+GroupTopics = Mapping[Item[BoundedText], Mapping[Item[_Partition], Item[SnapshotPosition]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,36 +41,100 @@ class Snapshot:
     """Where all groups stood at a time, but for those that did not tell."""
 
     time_ms: Number
-    groups: Mapping[Item[BoundedText], Item[_Topics]]
+    duration_ms: Number = 0  # a group may have been asked so much later
+    groups: Mapping[Item[BoundedText], Item[GroupTopics]]
     missing: tuple[Item[BoundedText], ...]
 
 
 _SNAPSHOT: Final = FactModel(Snapshot)
 
 
-def read_snapshot(archive: Archive, until_ms: int) -> Snapshot | None:
-    """Read the newest snapshot that was taken at or before a time; None when there is none. Raises NotWholeError."""
-    newest = newest_numbers(archive, STREAM)
-    for stream in sorted(newest, reverse=True):
-        if _begin_ms(stream) <= until_ms:
-            found = max(_until(archive, stream, newest[stream], until_ms), key=lambda one: one.time_ms, default=None)
-            if found is not None:
-                return found
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """Where a group stood, by the newest snapshot that tells of it."""
+
+    time_ms: int
+    duration_ms: int
+    topics: GroupTopics
 
 
-def _until(archive: Archive, stream: str, number: int, until_ms: int) -> Iterator[Snapshot]:
-    """Yield a snapshot of a day, from the newest on; and the one before it, since clocks of writers may differ."""
-    found = 0
-    while number >= 0 and found < 2:
-        snapshot = _SNAPSHOT.read(
-            read_fact(archive, stream, number),
-            lambda why: CorruptSegmentError(f"control/{stream}: is no snapshot of group positions: {why}"),
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshots:
+    """What snapshots tell as of a time."""
+
+    newest_ms: int
+    groups: Mapping[str, GroupSnapshot]
+    missing: Mapping[
+        str, int | None
+    ]  # groups that the newest one misses: of when the one is that has them; None: there is none
+
+
+def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
+    """Read the newest snapshot that was taken at or before a time, and earlier ones for groups that it misses.
+
+    None when there is none. One that cannot be read is reported, and the one before it is read.
+    """
+    found = islice(_newest_first(archive, until_ms, report_problem), _MOST_READ)
+    newest = next(found, None)
+    if newest is None:
+        return None
+    groups = dict(_groups_of(newest))
+    missing = dict.fromkeys(sorted({*newest.missing} - groups.keys()))
+    told: dict[str, int | None] = dict(missing)
+    sought = set(missing)
+    for earlier in found if sought else ():
+        here = {group: one for group, one in _groups_of(earlier) if group in sought}
+        groups |= here
+        told |= {group: one.time_ms for group, one in here.items()}
+        sought &= {*earlier.missing} - here.keys()  # in neither: the group did not exist then
+        if not sought:
+            break
+    return Snapshots(newest_ms=newest.time_ms, groups=groups, missing=told)
+
+
+def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
+    for group, topics in snapshot.groups.items():
+        yield group, GroupSnapshot(time_ms=snapshot.time_ms, duration_ms=snapshot.duration_ms, topics=topics)
+
+
+def _newest_first(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
+    """Yield snapshots from the newest on. Clocks of writers may differ: of a day the later time decides, among neighbours."""
+    streams = newest_numbers(archive, STREAM)
+    for stream in sorted(streams, reverse=True):
+        try:
+            begin_ms = _begin_ms(stream)
+        except CorruptSegmentError as error:
+            report_problem(str(error))
+            continue
+        if begin_ms <= until_ms:
+            yield from _of_day(archive, stream, streams[stream], until_ms, report_problem)
+
+
+def _of_day(
+    archive: Archive, stream: str, number: int, until_ms: int, report_problem: ReportProblem
+) -> Iterator[Snapshot]:
+    """Yield the snapshots of a day. Each is held against the one before it in number."""
+    waiting: Snapshot | None = None
+    while number >= 0:
+        try:
+            snapshot = _SNAPSHOT.read(read_fact(archive, stream, number), partial(_refusal, stream, number))
+        except NotWholeError as error:
+            report_problem(str(error))
+        else:
+            if snapshot.time_ms <= until_ms and waiting is None:
+                waiting = snapshot
+            elif snapshot.time_ms <= until_ms and waiting is not None:
+                first, waiting = sorted([waiting, snapshot], key=lambda one: -one.time_ms)
+                yield first
         number -= 1
-        if snapshot.time_ms <= until_ms:
-            found += 1
-            yield snapshot
+    if waiting is not None:
+        yield waiting
+
+
+def _refusal(stream: str, number: int, why: str) -> CorruptSegmentError:
+    return CorruptSegmentError(
+        f"control/{stream}: number {number} is no snapshot of group positions: {why}; the one before it is read"
+    )
 
 
 def _begin_ms(stream: str) -> int:

@@ -34,6 +34,8 @@ from archiver.codec.avro import (
 )
 from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
+from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
@@ -293,6 +295,8 @@ def _most_bytes(layout: Layout, key: str) -> int:
         return MOST_FILE_BYTES
     if layout.parse_offset_map(key) is not None:
         return MOST_MAP_BYTES
+    if layout.parse_fold(key) is not None:
+        return MOST_FOLD_BYTES
     if layout.is_chosen(key):
         return MOST_CHOSEN_BYTES
     fact = layout.split_fact(key)
@@ -310,15 +314,9 @@ def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[
 
 
 def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    offset_map = layout.parse_offset_map(key)
-    if key.startswith(layout.index_prefix):
-        return _problem_in(lambda: check_index_file(content, metadata, key), _MEND_INDEX) or _without_digest(
-            metadata, key
-        )
-    if offset_map is not None:
-        return _problem_in(
-            lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
-        ) or _without_digest(metadata, key)
+    container = _check_of_container(layout, key, content, metadata)
+    if container is not None:
+        return _problem_in(*container) or _without_digest(metadata, key)
     problem = probe_problem(layout, key, content, metadata)
     if problem is not None:
         return problem
@@ -329,6 +327,19 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
     else:
         return f"{key}: is not one of ours"
     return ""
+
+
+def _check_of_container(
+    layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]
+) -> tuple[Callable[[], None], str] | None:
+    """Return the check of an object that has records, runs or entries, and how to mend it; None for any other object."""
+    if key.startswith(layout.index_prefix):
+        return lambda: check_index_file(content, metadata, key), _MEND_INDEX
+    if (offset_map := layout.parse_offset_map(key)) is not None:
+        return lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
+    if (fold := layout.parse_fold(key)) is not None:
+        return lambda: check_fold(content, metadata, fold, key), MEND_FOLD
+    return None
 
 
 def _problem_of_fact(content: bytes, key: str) -> str:

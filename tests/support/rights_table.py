@@ -244,6 +244,15 @@ COMMANDS: Final = (
         },
     ),
     Command(
+        name="`groups show --against-kafka`",
+        typed=("groups", "show", "--against-kafka"),
+        needs={
+            Right.READ_OFFSETS: Loss(r"grant this user Describe on topic __consumer_offsets"),
+            **READING,
+        },
+        is_brief=True,
+    ),
+    Command(
         name="`topics`", typed=("topics",), needs={Right.DESCRIBE_TOPICS: HIDDEN, Right.LIST: LIST}, is_brief=True
     ),
     Command(name="`backup --until-end`", typed=UNTIL_END, kind=Kind.BACKUP, backup={"groups": "off"}, needs=ARCHIVING, is_brief=True),

@@ -26,27 +26,56 @@ OTHER = -1  # of something else, or of what a later version of Kafka keeps there
     METADATA_LENGTH,
     COMMIT_MS,
     TOPIC_ID_START,  # -1: there is none
-    IS_READABLE,  # 0: the key, or the value, is not one that this program reads
+    IS_READABLE,  # 0: the key, or the value, is not one that this program reads, or the offset is negative
 ) = range(13)
 COLUMNS = 13
 
 BROKEN = -1
 # Slots of the table of keys: the last row of a key up to the time that is asked for, the last one after that, and any row.
 _SLOT_COLUMNS = 3
+FIRST = 2  # marks the first value since a tombstone
 _COMPACT_VERSION = 4
 _MOST_VERSION = 4
 
 
 @inner
-def _kind(body: Bytes, start: int, length: int) -> int:
-    if length < 2:
-        return np.int64(OTHER)
+def _number(body: Bytes, start: int, size: int) -> int:
+    """Read a signed number, the highest byte first."""
+    value = np.int64(0)
+    for index in range(size):
+        value = (value << 8) | np.int64(body[start + index])
+    bits = np.int64(64 - 8 * size)
+    return (value << bits) >> bits
+
+
+@inner
+def _type(body: Bytes, start: int) -> int:
+    """Read the type of a key, without a look at the rest of it; both types of positions are one."""
     kind = (np.int64(body[start]) << 8) | np.int64(body[start + 1])
-    if kind <= 1:
-        return np.int64(POSITION)
-    if kind in (CLASSIC, CONSUMER, STREAMS):
-        return kind
-    return np.int64(OTHER)
+    return np.int64(POSITION) if kind <= 1 else kind
+
+
+@inner
+def _kind(body: Bytes, start: int, length: int) -> int:
+    """Tell of what a key is. One that is not as Kafka writes it is of something else."""
+    if length < 4:
+        return np.int64(OTHER)
+    kind = _type(body, start)
+    if kind not in (POSITION, CLASSIC, CONSUMER, STREAMS):
+        return np.int64(OTHER)
+    size = _number(body, start + 2, 2)
+    end = 4 + size
+    if size < 0 or end > length:
+        return np.int64(OTHER)
+    if kind != POSITION:
+        return kind if end == length else np.int64(OTHER)
+    if end + 2 > length:
+        return np.int64(OTHER)
+    size = _number(body, start + end, 2)
+    end += 2 + size
+    if size < 0 or end + 4 != length or _number(body, start + end, 4) < 0:
+        return np.int64(OTHER)
+    return kind
 
 
 @inner
@@ -63,14 +92,15 @@ def _same_key(body: Bytes, table: Longs, row: int, other: int) -> bool:
     if length != table[4, other]:
         return False
     start, begin = table[3, row], table[3, other]
-    if _kind(body, start, length) != _kind(body, begin, length):
+    if _type(body, start) != _type(body, begin):
         return False
     return _same_bytes(body, start + 2, begin + 2, length - 2)
 
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, LONG, TABLE, BYTES))
 def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: Bytes) -> int:
-    """Mark the rows that still say something: of each key the last value before each tombstone, that tombstone, and the last value.
+    """Mark the rows that still say something: of each key the first and the last value before each tombstone, that tombstone,
+    and the first and the last value behind the last one; of a group no first values.
 
     Rows up to a time, and those after it, are two histories. `slots`: three columns of zeros, a power of two of them and
     more than rows. Returns the number of rows of other kinds, which are not marked; BROKEN when a row leaves the body.
@@ -94,17 +124,17 @@ def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: B
         slot = np.int64(hash_bytes(body, start + 2, length - 2, np.uint64(kind)) & np.uint64(mask))
         while slots[2, slot] > 0 and not _same_key(body, table, row, slots[2, slot] - 1):
             slot = (slot + 1) & mask
+        before = slots[2, slot] - 1
         slots[2, slot] = row + 1
         phase = 0 if table[1, row] <= until_ms else 1
         last = slots[phase, slot] - 1
         is_tombstone = table[6, row] < 0
-        if last >= 0:
-            if table[6, last] < 0:
-                if is_tombstone:
-                    continue  # it was removed already
-            elif not is_tombstone:
-                kept[last] = 0
-        kept[row] = 1
+        is_first = last < 0 or table[6, last] < 0
+        if is_tombstone and last >= 0 and is_first and table[6, before] < 0:
+            continue  # it was removed already
+        if not is_tombstone and not is_first and kept[last] != FIRST:
+            kept[last] = 0
+        kept[row] = FIRST if is_first and not is_tombstone and kind == POSITION else 1
         slots[phase, slot] = row + 1
     return others
 
@@ -142,16 +172,6 @@ def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: L
 
 
 @inner
-def _number(body: Bytes, start: int, size: int) -> int:
-    """Read a signed number, the highest byte first."""
-    value = np.int64(0)
-    for index in range(size):
-        value = (value << 8) | np.int64(body[start + index])
-    bits = np.int64(64 - 8 * size)
-    return (value << bits) >> bits
-
-
-@inner
 def _uvarint(body: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read seven bits a byte, the lowest first: the number, and where it ends; BROKEN when it does not."""
     value = np.int64(0)
@@ -168,30 +188,19 @@ def _uvarint(body: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @inner
 def _decode_key(body: Bytes, start: int, length: int, row: int, out: Longs) -> bool:
-    end = start + length
     kind = _kind(body, start, length)
     out[KIND, row] = kind
-    position = start + 2
-    if position + 2 > end:
+    if kind == OTHER:
         return False
-    size = _number(body, position, 2)
-    position += 2
-    if size < 0 or position + size > end:
-        return False
-    out[GROUP_START, row] = position
+    size = _number(body, start + 2, 2)
+    out[GROUP_START, row] = start + 4
     out[GROUP_LENGTH, row] = size
-    position += size
-    if kind != POSITION:
-        return position == end
-    if position + 2 > end:
-        return False
-    size = _number(body, position, 2)
-    position += 2
-    if size < 0 or position + size + 4 != end:
-        return False
-    out[TOPIC_START, row] = position
-    out[TOPIC_LENGTH, row] = size
-    out[PARTITION, row] = _number(body, position + size, 4)
+    if kind == POSITION:
+        position = start + 4 + size
+        size = _number(body, position, 2)
+        out[TOPIC_START, row] = position + 2
+        out[TOPIC_LENGTH, row] = size
+        out[PARTITION, row] = _number(body, position + 2 + size, 4)
     return True
 
 
@@ -206,6 +215,8 @@ def _decode_commit(body: Bytes, start: int, length: int, row: int, out: Longs) -
     if version < 0 or version > _MOST_VERSION or position + fixed > end:
         return False
     out[OFFSET, row] = _number(body, position, 8)
+    if out[OFFSET, row] < 0:
+        return False
     if version >= 3:
         out[LEADER_EPOCH, row] = _number(body, position + 8, 4)
     position += fixed

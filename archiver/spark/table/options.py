@@ -1,9 +1,10 @@
 """The options of the data source, parsed and checked. Needs no Spark."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,6 +25,12 @@ OPTIONS: Final = (
     "url", "endpoint", "region", "index", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
+# In place of a topic's name: where consumer groups stood. No topic can have this name.
+POSITIONS: Final = "@groups"
+POSITION_COLUMNS: Final = (
+    "group", "topic", "life", "partition", "state", "offset", "leaderEpoch", "metadata", "committed", "removed", "lag", "source",
+)  # fmt: skip
+POSITION_OPTIONS: Final = ("url", "endpoint", "region", "index", "config", "topic", "until", "columns", "onDamage")
 
 
 class OnDamage(StrEnum):
@@ -61,23 +68,41 @@ class ScanOptions:
         return self.verify is Verify.DIGEST or self.on_damage is OnDamage.SKIP
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionOptions:
+    """As of when positions of groups are told, by which archive, and how carefully."""
+
+    storage: StorageConfig
+    columns: tuple[str, ...]
+    as_of_ms: int
+    on_damage: OnDamage
+
+
+def wants_positions(given: Mapping[str, str]) -> bool:
+    """Tell whether a user asks for the positions of groups in place of a topic."""
+    return any(name.lower() == "topic" and text.strip() == POSITIONS for name, text in given.items())
+
+
+def parse_position_options(given: Mapping[str, str], storage: StorageConfig | None = None) -> PositionOptions:
+    """Parse the options of the table of positions, as `parse_options` those of a topic's."""
+    options = {name.lower(): text.strip() for name, text in given.items()}
+    _refuse_unknown(options, POSITION_OPTIONS, f" for {POSITIONS}")
+    return PositionOptions(
+        storage=storage or _storage(options),
+        columns=_parsed(options, "columns", partial(_parse_columns, known=POSITION_COLUMNS), POSITION_COLUMNS),
+        as_of_ms=_parsed(options, "until", parse_time_ms, LAST_LONG),
+        on_damage=_parsed(options, "onDamage", _one_of(OnDamage), OnDamage.FAIL),
+    )
+
+
 def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None) -> ScanOptions:
     """Parse what a user wrote; names in any case, as Spark has them. Raises UsageError.
 
     With `storage`, where the archive is, no option needs to tell that.
     """
     options = {name.lower(): text.strip() for name, text in given.items()}
-    _refuse_unknown(options)
-
-    def parsed(name: str, parse: Callable[[str], Value], absent: Value) -> Value:
-        text = options.get(name.lower())
-        if text is None:
-            return absent
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise UsageError(f"option {name}: {error}") from error
-
+    _refuse_unknown(options, OPTIONS)
+    parsed = partial(_parsed, options)
     from_ms, until_ms = parsed("from", parse_time_ms, FIRST_LONG), parsed("until", parse_time_ms, LAST_LONG)
     if from_ms > until_ms:
         raise UsageError("the range ends before it begins; see options from and until")
@@ -100,10 +125,20 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
     )
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    unknown = sorted(options.keys() - {name.lower() for name in OPTIONS})
+def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str], Value], absent: Value) -> Value:
+    text = options.get(name.lower())
+    if text is None:
+        return absent
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from error
+
+
+def _refuse_unknown(options: Mapping[str, str], names: Sequence[str], where: str = "") -> None:
+    unknown = sorted(options.keys() - {name.lower() for name in names})
     if unknown:
-        raise UsageError(f"option {', '.join(unknown)}: there is no such option; there are {', '.join(OPTIONS)}")
+        raise UsageError(f"option {', '.join(unknown)}: there is no such option{where}; there are {', '.join(names)}")
 
 
 def _storage(options: Mapping[str, str]) -> StorageConfig:
@@ -161,13 +196,13 @@ def _one_of(words: type[Value]) -> Callable[[str], Value]:
     return parse
 
 
-def _parse_columns(text: str) -> tuple[str, ...]:
-    known = {name.lower(): name for name in (*DEFAULT_COLUMNS, *MORE_COLUMNS)}
+def _parse_columns(text: str, known: Sequence[str] = (*DEFAULT_COLUMNS, *MORE_COLUMNS)) -> tuple[str, ...]:
+    names = {name.lower(): name for name in known}
     wanted = [part.strip() for part in text.split(",")]
-    absent = [name for name in wanted if name.lower() not in known]
+    absent = [name for name in wanted if name.lower() not in names]
     if absent:
-        raise ValueError(f"{', '.join(map(repr, absent))}: there are {', '.join(known.values())}")
-    columns = tuple(known[name.lower()] for name in wanted)
+        raise ValueError(f"{', '.join(map(repr, absent))}: there are {', '.join(known)}")
+    columns = tuple(names[name.lower()] for name in wanted)
     if len(set(columns)) < len(columns):
         raise ValueError(f"{text!r} names a column twice")
     return columns

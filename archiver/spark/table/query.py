@@ -36,6 +36,7 @@ from archiver.archive.plain_records import spell_bytes
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, UsageError
 from archiver.spark.failure import line_of, missing_program, raised_in
+from archiver.spark.table.options import POSITION_OPTIONS, POSITIONS
 from archiver.spark.table.permitted import Query
 from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, scan_for_damage
 from archiver.spark.table.source import MissingPartition, ScanPartition, source_for
@@ -84,7 +85,7 @@ def ask(
         query = Query(spark, sql.strip().removesuffix(";"), tables=(_SOURCE, _SURVEY))
         tables = _Tables(spark, storage, topics, options, is_survey=skips_damage)
         frame = tables.resolve(query)
-        once = [topic for topic, count in _mentions(frame).items() if count == 1]
+        once = [topic for topic, count in _mentions(frame).items() if count == 1 and topic != POSITIONS]
         if once:
             # Not before: a plan with filters lists the topic.
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -174,7 +175,8 @@ class _Tables:
     def make(self, topic: str, **options: str) -> None:
         """Make a table of a topic, or make it again."""
         self._made[topic] = options
-        frame = self._spark.read.format(self._source).options(topic=topic, **self._options, **options).load()
+        held = {name: text for name, text in self._options.items() if topic != POSITIONS or name in POSITION_OPTIONS}
+        frame = self._spark.read.format(self._source).options(topic=topic, **held, **options).load()
         frame.createOrReplaceTempView(f"`{topic}`")
 
     def make_for_reading(self, given_up: AbstractSet[str]) -> None:
@@ -186,7 +188,7 @@ class _Tables:
     def _topic_of(self, said: Mapping[str, str]) -> str:
         parts = [part.replace("``", "`") for part in _QUOTED.findall(said.get("relationName", ""))]
         topic = ".".join(parts)
-        if topic not in self._topics:
+        if topic not in {*self._topics, POSITIONS}:
             raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
         if len(parts) > 1:
             raise UsageError(f"topic {topic}: a name with a dot in it stands in backquotes: `{topic}`")

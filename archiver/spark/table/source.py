@@ -1,7 +1,7 @@
 """The data source `kafka-archive`, as PySpark's Python Data Source API wants it."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -21,7 +21,15 @@ from pyspark.sql.types import (
 from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.table.filters import Narrowing
-from archiver.spark.table.options import ScanOptions, parse_options
+from archiver.spark.table.options import (
+    POSITION_COLUMNS,
+    PositionOptions,
+    ScanOptions,
+    parse_options,
+    parse_position_options,
+    wants_positions,
+)
+from archiver.spark.table.positions import ALWAYS_THERE, read_positions, survey_positions
 from archiver.spark.table.scan import TASK_BYTES, ScanTask, plan_scan, read_task, report_missing
 
 NAME = "kafka-archive"
@@ -49,9 +57,18 @@ FIELDS = {
     "timestampMs": StructField("timestampMs", LongType(), nullable=False),
 }
 
+_POSITION_TYPES = {
+    "life": IntegerType(), "partition": IntegerType(), "leaderEpoch": IntegerType(), "offset": LongType(), "lag": LongType(),
+    "committed": TimestampType(), "removed": TimestampType(),
+}  # fmt: skip
+POSITION_FIELDS = {
+    name: StructField(name, _POSITION_TYPES.get(name, StringType()), nullable=name not in ALWAYS_THERE)
+    for name in POSITION_COLUMNS
+}
+
 
 class KafkaArchive(DataSource):
-    """One topic of an archive."""
+    """One topic of an archive, or the positions of its groups."""
 
     label = NAME
     parallelism = 1  # of the session that it is registered in
@@ -65,10 +82,16 @@ class KafkaArchive(DataSource):
         return cls.label
 
     def schema(self) -> StructType:
+        if wants_positions(self.options):
+            columns = parse_position_options(self.options, self.storage).columns
+            return StructType([POSITION_FIELDS[name] for name in columns])
         return StructType([FIELDS[name] for name in parse_options(self.options, self.storage).columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = replace(parse_options(self.options, self.storage), columns=_columns_of(schema))
+        if wants_positions(self.options):
+            found = parse_position_options(self.options, self.storage)
+            return PositionReader(self, replace(found, columns=_columns_of(schema, POSITION_FIELDS)))
+        options = replace(parse_options(self.options, self.storage), columns=_columns_of(schema, FIELDS))
         kind = PushingReader if options.pushes_filters and _filters_are_pushed() else Reader
         return kind(self, options)
 
@@ -99,14 +122,14 @@ def _filters_are_pushed() -> bool:
     return _PUSHING_WORKER in sys.modules or (main is not None and main.name == _PUSHING_WORKER)
 
 
-def _columns_of(schema: StructType) -> tuple[str, ...]:
+def _columns_of(schema: StructType, fields: Mapping[str, StructField]) -> tuple[str, ...]:
     """Return the columns of the schema to be read. A user may have given it: a column that is not the data source's is refused."""
     for field in schema:
-        known = FIELDS.get(field.name)
+        known = fields.get(field.name)
         if known is None or known.dataType != field.dataType:
             raise UsageError(
                 f"the schema's column {field.name} {field.dataType.simpleString()} is not one of"
-                f" {', '.join(f'{one.name} {one.dataType.simpleString()}' for one in FIELDS.values())}"
+                f" {', '.join(f'{one.name} {one.dataType.simpleString()}' for one in fields.values())}"
             )
     return tuple(schema.names)
 
@@ -150,6 +173,33 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read one task's objects. None is how Spark says that there is no partition at all."""
         return read_task(partition.task) if isinstance(partition, ScanPartition) else iter(())
+
+
+class PositionsPartition(InputPartition):
+    """The one task that reads the table of positions."""
+
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.options = options
+
+
+class PositionReader(DataSourceReader):
+    """Reads where consumer groups stood."""
+
+    def __init__(self, source: KafkaArchive, options: PositionOptions) -> None:
+        self._options = options
+        self._is_survey = source.is_survey
+        self._given_up = source.given_up
+
+    def partitions(self) -> list[InputPartition]:
+        task = PositionsPartition(self._options)
+        return [task, MissingPartition(survey_positions(self._options))] if self._is_survey else [task]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read the one task's rows."""
+        if not isinstance(partition, PositionsPartition):
+            return iter(())
+        return read_positions(partition.options, self._given_up)
 
 
 class PushingReader(Reader):

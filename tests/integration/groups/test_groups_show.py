@@ -2,17 +2,19 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.cli.main import main
+from archiver.groups.offsets_partition import offsets_partition
 from tests.integration.groups.test_group_positions import commit, java_positions, member
-from tests.support.brokers import KAFKA_39, KAFKA_41, StartBroker
+from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
 
@@ -45,16 +47,47 @@ def of_java(bootstrap: str) -> Groups:
 
 
 def commit_in_transaction(bootstrap: str, group: str, position: ClientPartition, *, commits: bool) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}-{commits}"})
+    with open_transaction(bootstrap, group, position) as producer:
+        if commits:
+            producer.commit_transaction(30)
+
+
+@contextmanager
+def open_transaction(bootstrap: str, group: str, position: ClientPartition) -> Iterator[Producer]:
+    """Abort it at the end, unless it was committed."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}-{position.offset}"})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
-    if commits:
-        producer.commit_transaction(30)
-    else:
-        producer.abort_transaction(30)
-    consumer.close()
+    try:
+        yield producer
+        with suppress(KafkaException):  # it was committed
+            producer.abort_transaction(30)
+    finally:
+        consumer.close()
+
+
+def test_it_tells_which_transaction_holds_the_log_back(
+    broker: Broker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(broker.bootstrap, topic)
+    produce_values(broker.bootstrap, topic, [b"one"])
+    site.write_config(broker.bootstrap, topic)
+    group = f"{topic}-group"
+    commit(broker, group, ClientPartition(topic, 0, 1))
+    with open_transaction(broker.bootstrap, group, ClientPartition(topic, 0, 2)):
+        commit(broker, group, ClientPartition(topic, 0, 3))
+        site.back_up_with(broker.bootstrap, topic, groups="topic")
+        told = shown(site, capsys, "--against-kafka")
+        assert [row["offset"] for row in told["positions"] if row["group"] == group] == [1]
+        held = {row["partition"]: row for row in told["live_offsets_partitions"] if row["last_stable"] < row["end"]}
+        mine = held[offsets_partition(group, len(told["live_offsets_partitions"]))]
+        assert mine["transactions"][0]["transactional_id"] == f"{group}-2"
+        assert mine["transactions"][0]["start_offset"] == mine["last_stable"]
+        assert main(["groups", "show", "--against-kafka", "-c", str(site.folder / "archive.yaml")]) == 0
+        line = f"held back at {mine['last_stable']} by a transaction of producer id"
+        assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41])
@@ -89,7 +122,7 @@ def test_it_tells_what_the_brokers_tell_and_told(
     lags = {(row["group"], row["partition"]): row["lag"] for row in found["positions"] if row["topic"] == topic}
     assert (lags["simple", 0], lags["idle", 1]) == (14, 0)
     removed = [row for row in found["positions"] if row["group"] == "members"]
-    assert [(row["offset"], row["state"]) for row in removed] == [(11, "removed")]
+    assert [(row["offset"], row["state"], row["cause"]) for row in removed] == [(None, "removed", "group deleted")]
 
     delete_topic(broker.bootstrap, topic)
     site.back_up_with(broker.bootstrap, f"{topic}-kept", groups="topic")

@@ -247,7 +247,7 @@ def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[B
 def test_the_last_object_tells_where_a_partition_ends(archives: list[Built]) -> None:
     archive = archives[0]
     last = archive.entries[-1].facts
-    store = lying(archive, -1, next=last.first + 1, last=last.first, records=1)
+    store = lying(archive, -1, unserved=0, next=last.first + 1, last=last.first, records=1)
     beyond = Selection(first_offset=last.first + 1)
     assert restored(store, beyond) == truth(archive, beyond) != []
 

@@ -2,47 +2,19 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.groups import commit_log
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.episodes import Episodes, episodes_of
+from archiver.groups.position_rows import PositionRows
+from tests.support.commit_frames import Row, commit_value, frame_of, position_key, text
 from tests.support.offset_commits import Commit, PositionKey, decode_commit, decode_key
-
-Row = tuple[bytes | None, bytes | None, int]  # key, value, timestamp
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return struct.pack(">h", len(raw)) + raw
-
-
-def position_key(group: str, topic: str, partition: int, kind: int = 1) -> bytes:
-    return struct.pack(">h", kind) + text(group) + text(topic) + struct.pack(">i", partition)
-
-
-def commit_value(offset: int, metadata: str = "", epoch: int = -1) -> bytes:
-    return struct.pack(">hqi", 3, offset, epoch) + text(metadata) + struct.pack(">q", 1000 + offset)
-
-
-def frame_of(rows: Sequence[Row], first_offset: int) -> Frame:
-    body, table = bytearray(), np.zeros((len(Column), len(rows)), np.int64)
-    for place, (key, value, timestamp) in enumerate(rows):
-        table[Column.OFFSET, place], table[Column.TIMESTAMP, place] = first_offset + 3 * place, timestamp
-        for content, start, length in (
-            (key, Column.KEY_START, Column.KEY_LENGTH),
-            (value, Column.VALUE_START, Column.VALUE_LENGTH),
-        ):
-            table[start, place], table[length, place] = len(body), -1 if content is None else len(content)
-            body += content or b""
-    return Frame(body=np.frombuffer(bytes(body), np.uint8), header_body=np.empty(0, np.uint8), table=table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +22,61 @@ class Told:
     """An episode, as read one by one."""
 
     key: PositionKey
-    commit: Commit
+    commit: Commit | None
+    first_offset: int
     at_offset: int
     at_ms: int
     removed_at: int
     removed_ms: int
 
 
+def position_of(key: bytes | None) -> PositionKey | None:
+    """None for what is no key of a position, or none that Kafka writes."""
+    try:
+        decoded = None if key is None else decode_key(key)
+    except ValueError:
+        return None
+    return decoded if isinstance(decoded, PositionKey) and decoded.partition >= 0 else None
+
+
 def one_by_one(rows: Sequence[Row], until_ms: int, *, later: bool) -> list[Told]:
     """The oracle: with Python's dictionaries and the other decoder."""
     standing: dict[PositionKey, Told] = {}
     ended: list[Told] = []
+    seen: set[PositionKey] = set()
     for place, (key, value, timestamp) in enumerate(rows):
         offset = 3 * place
-        decoded = None if key is None else decode_key(key)
-        if not isinstance(decoded, PositionKey) or (timestamp > until_ms) != later:
+        decoded = position_of(key)
+        if decoded is None or (timestamp > until_ms) != later:
             continue
         if value is None:
             before = standing.pop(decoded, None)
             if before is not None:
-                ended.append(Told(decoded, before.commit, before.at_offset, before.at_ms, offset, timestamp))
+                ended.append(replace(before, removed_at=offset, removed_ms=timestamp))
+            elif decoded not in seen:
+                ended.append(Told(decoded, None, -1, -1, -1, offset, timestamp))
         else:
-            standing[decoded] = Told(decoded, decode_commit(value), offset, timestamp, -1, -1)
-    return sorted([*ended, *standing.values()], key=lambda one: one.at_offset)
+            first = standing[decoded].first_offset if decoded in standing else offset
+            standing[decoded] = Told(decoded, decode_commit(value), first, offset, timestamp, -1, -1)
+        seen.add(decoded)
+    return sorted([*ended, *standing.values()], key=lambda one: max(one.at_offset, one.removed_at))
 
 
-def told(found: Episodes) -> list[Told]:
-    return [
+def told(rows: PositionRows, found: Episodes) -> list[Told]:
+    offsets = [*rows.offset.tolist(), -1]
+    read = [
         Told(
-            PositionKey(
-                found.group.texts[found.group.numbers[row]],
-                found.topic.texts[found.topic.numbers[row]],
-                int(found.partition[row]),
-            ),
-            Commit(
+            PositionKey(found.group.at(row), found.topic.at(row), int(found.partition[row])),
+            None
+            if found.last[row] < 0
+            else Commit(
                 offset=int(found.offset[row]),
                 leader_epoch=int(found.leader_epoch[row]),
-                metadata=found.metadata.texts[found.metadata.numbers[row]],
+                metadata=found.metadata.at(row),
                 commit_ms=int(found.commit_ms[row]),
-                topic_id=found.topic_id.texts[found.topic_id.numbers[row]],
+                topic_id=rows.topic_id.at(found.last[row]),
             ),
+            offsets[found.first[row]],
             int(found.at_offset[row]),
             int(found.at_ms[row]),
             int(found.removed_at[row]),
@@ -97,11 +84,27 @@ def told(found: Episodes) -> list[Told]:
         )
         for row in range(len(found))
     ]
+    return sorted(read, key=lambda one: max(one.at_offset, one.removed_at))
 
 
+def episodes_in(log: CommitLog) -> Episodes:
+    return episodes_of(PositionRows.of(log.finish()))
+
+
+GROUP = struct.pack(">h", 2) + text("a")
+BROKEN = [
+    position_key("a", "x", 0)[:-1],
+    position_key("a", "x", 0) + b"\0",
+    position_key("a", "x", -1),
+    b"\0\1\xff\xff" + text("x") + bytes(4),
+    GROUP + b"\0",
+    b"\0\1",
+    b"\0",
+    b"",
+]
 KEYS = st.one_of(
     st.builds(position_key, st.sampled_from("ab"), st.sampled_from("xy"), st.integers(0, 1), st.sampled_from([0, 1])),
-    st.sampled_from([struct.pack(">h", 2) + text("a"), struct.pack(">h", 9) + b"share", None]),
+    st.sampled_from([GROUP, struct.pack(">h", 9) + b"share", None, *BROKEN]),
 )
 VALUES = st.one_of(
     st.none(), st.builds(commit_value, st.integers(0, 9), st.sampled_from(["", "m"]), st.integers(-1, 3))
@@ -122,9 +125,11 @@ def test_what_is_reduced_tells_the_same(rows: list[Row], cuts: list[int], until_
         for start, end in zip([0, *ends], ends, strict=False):
             log.add(frame_of(rows[start:end], 3 * start))
         reduced = log.finish()
+    positions = PositionRows.of(reduced)
     for later in (False, True):
-        assert told(episodes_of(reduced, later=later)) == one_by_one(rows, until_ms, later=later)
-    assert reduced.others == sum(key is None or key[1] == 9 for key, _, _ in rows)
+        found = told(positions, episodes_of(positions, later=later))
+        assert found == one_by_one(rows, until_ms, later=later)
+    assert reduced.others == sum(key != GROUP and position_of(key) is None for key, _, _ in rows)
 
 
 def test_a_name_that_kafka_cannot_write_harms_no_other() -> None:
@@ -132,13 +137,13 @@ def test_a_name_that_kafka_cannot_write_harms_no_other() -> None:
     broken = position_key("a", "x", 0).replace(b"a", b"\xff")
     rows: list[Row] = [(broken, commit_value(1), 5), (position_key("a", "x", 0), commit_value(2), 6)]
     log.add(frame_of(rows, 0))
-    found = episodes_of(log.finish())
-    assert found.group.texts == ["\\xff", "a"]
+    found = episodes_in(log)
+    assert found.group.texts == ["\udcff", "a"]
 
 
 def test_a_commit_of_a_later_version_is_not_guessed_at() -> None:
     log = CommitLog()
     value = commit_value(7)
     log.add(frame_of([(position_key("a", "x", 0), b"\0\5" + value[2:], 5), (position_key("b", "x", 0), value, 6)], 0))
-    found = episodes_of(log.finish())
+    found = episodes_in(log)
     assert found.is_readable.tolist() == [False, True]

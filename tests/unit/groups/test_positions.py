@@ -1,193 +1,401 @@
-"""Positions as of a time against a broker that is simulated with dictionaries: topics that come, go and come again."""
+"""Positions as of a time against brokers that are simulated (tests/support/simulated_offsets.py), and by hand."""
 
-import base64
-import random
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import pytest
 
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import Doubt, Doubts
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
+from archiver.groups.doubts import Doubt
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root
 from archiver.groups.positions import PositionsAsOf
-from tests.support.offset_commits import spell_topic_id
-from tests.unit.groups.test_episodes import Row, commit_value, frame_of, position_key
+from tests.support.commit_frames import Row, commit_value, position_key, text
+from tests.support.simulated_offsets import (
+    MINUTE_MS,
+    Archived,
+    Place,
+    Simulated,
+    World,
+    Written,
+    archived_log,
+    draw_world,
+    simulate,
+    value_with_id,
+)
 
-GROUPS, TOPICS, PARTITIONS = "abcd", "xy", 2
-Place = tuple[str, str, int]  # group, topic, partition
-
-
-@dataclass
-class Standing:
-    """Where a group stands, in one of the topics of a name."""
-
-    life: int
-    offset: int
-    state: State = State.SET
-
-
-@dataclass
-class Simulated:
-    """Two partitions of the offsets topic, and what is true."""
-
-    drawn: random.Random
-    has_ids: bool
-    now_ms: int = 1_000_000
-    rows: list[list[Row]] = field(default_factory=lambda: [[], []])
-    roots: dict[str, list[Root]] = field(default_factory=lambda: {name: [] for name in TOPICS})
-    exists: set[str] = field(default_factory=set)
-    true: dict[tuple[Place, int], Standing] = field(default_factory=dict)
-    history: list[tuple[int, dict[tuple[Place, int], Standing]]] = field(default_factory=list)
-
-    def step(self) -> None:
-        self.now_ms += self.drawn.randrange(200_000, 900_000)
-        kind, topic = (
-            self.drawn.choice(["commit"] * 8 + ["delete", "create", "remove", "group"]),
-            self.drawn.choice(TOPICS),
-        )
-        group, partition = self.drawn.choice(GROUPS), self.drawn.randrange(PARTITIONS)
-        if kind == "create" and topic not in self.exists:
-            self.exists.add(topic)
-            seen_ms = self.now_ms + self.drawn.randrange(60_000)
-            life = len(self.roots[topic])
-            self.roots[topic].append(
-                Root(life, spell_topic_id(bytes(15) + bytes([life + 1])) if self.has_ids else "", seen_ms)
-            )
-            self.now_ms += 120_000
-        elif kind == "delete" and topic in self.exists:
-            self.exists.discard(topic)
-            self._remove([key for key in self._standing() if key[0][1] == topic], State.TOPIC_DELETED)
-        elif kind == "commit" and topic in self.exists:
-            self._commit((group, topic, partition), self.drawn.randrange(100))
-        elif kind == "remove":
-            self._remove(self.drawn.sample(self._standing(), min(1, len(self._standing()))), State.REMOVED)
-        elif kind == "group":
-            self._remove([key for key in self._standing() if key[0][0] == group], State.REMOVED)
-        self.history.append((self.now_ms, {key: replace(one) for key, one in self.true.items()}))
-
-    def _standing(self) -> list[tuple[Place, int]]:
-        return [key for key, one in self.true.items() if one.state is State.SET]
-
-    def _commit(self, place: Place, offset: int) -> None:
-        life = len(self.roots[place[1]]) - 1
-        self.true[place, life] = Standing(life, offset)
-        topic_id = self.roots[place[1]][life].topic_id
-        self._log(place, commit_value(offset) if not topic_id else value_with_id(offset, topic_id))
-
-    def _remove(self, keys: Sequence[tuple[Place, int]], state: State) -> None:
-        for place, life in keys:
-            self.true[place, life].state = state
-            self._log(place, None)
-
-    def _log(self, place: Place, value: bytes | None) -> None:
-        self.rows[ord(place[0]) % 2].append((position_key(*place), value, self.now_ms))
-
-    def logs(self, until_ms: int, doubts: Sequence[Doubt] = ()) -> list[ArchivedLog]:
-        return [_archived(number, rows, until_ms, doubts) for number, rows in enumerate(self.rows)]
-
-
-def value_with_id(offset: int, topic_id: str) -> bytes:
-    raw = base64.urlsafe_b64decode(f"{topic_id}==")
-    return struct.pack(">hqi", 4, offset, -1) + b"\1" + struct.pack(">q", 1000) + b"\1\0\x10" + raw
-
-
-def _archived(number: int, rows: Sequence[Row], until_ms: int, doubts: Sequence[Doubt]) -> ArchivedLog:
-    log = CommitLog(until_ms)
-    log.add(frame_of(rows, 0))
-    later = [3 * place for place, (_, _, at_ms) in enumerate(rows) if at_ms > until_ms]
-    return ArchivedLog(
-        partition=number,
-        rows=log.finish(),
-        doubts=Doubts(sorted(doubts)),
-        cut=min(later, default=3 * len(rows)),
-        next=3 * len(rows),
-        first_ms=None,
-        last_ms=None,
-    )
-
-
-def simulate(seed: int, *, has_ids: bool = False, steps: int = 40) -> Simulated:
-    found = Simulated(random.Random(seed), has_ids)
-    for _ in range(steps):
-        found.step()
-    return found
+REMOVED = {State.REMOVED, State.TOPIC_DELETED}
 
 
 def place_of(one: ArchivedPosition) -> Place:
     return one.group, one.topic, one.partition
 
 
-@pytest.mark.parametrize("seed", range(100))
+def check_true(simulated: Simulated, archived: Archived, until_ms: int) -> list[ArchivedPosition]:
+    """Everything that is told for sure is true, and nothing is told twice."""
+    found = list(PositionsAsOf(archived.logs(until_ms), simulated.roots()))
+    true = simulated.truth(until_ms, archived.ends)
+    assert len({(place_of(one), one.life) for one in found}) == len(found)
+    for one in found:
+        if one.state in {State.UNKNOWN, State.AMBIGUOUS}:
+            continue
+        if one.life == AMBIGUOUS:
+            assert one.state is State.REMOVED
+            assert one.offset == -1
+            continue
+        if one.life == NOT_ARCHIVED:
+            continue
+        what = place_of(one), simulated.true_life(one.topic, one.life)
+        if one.offset == -1:
+            assert one.state is State.REMOVED
+            assert what not in true or true[what].state in REMOVED, one
+            continue
+        assert what in true, one
+        told = true[what]
+        assert one.offset == told.offset or one.state is State.REMOVED, one
+        assert (one.state is State.SET) == (told.state is State.SET), one
+        if one.state is State.TOPIC_DELETED and told.state is State.REMOVED:
+            check_last(archived, what[1], one)
+    if not (simulated.world.has_skew or simulated.world.lacks_times):
+        check_known_again(simulated, archived, found)
+    return found
+
+
+def check_last(archived: Archived, life: int, one: ArchivedPosition) -> None:
+    """What was not removed with its topic, and is offered, was removed as the last one in it, as far as the archive has it."""
+    behind = [
+        row
+        for rows in archived.kept
+        for row in rows
+        if row.place is not None and row.place[1] == one.topic and row.life == life and row.committed >= 0
+        if row.stamp_ms > one.removed_ms + MINUTE_MS
+    ]
+    assert not behind, (one, behind)
+
+
+def check_known_again(simulated: Simulated, archived: Archived, found: Sequence[ArchivedPosition]) -> None:
+    for one in [one for one in found if one.state is State.UNKNOWN and one.known_from_ms != UNKNOWN_MS][:3]:
+        later = PositionsAsOf(archived.logs(one.known_from_ms), simulated.roots())
+        states = [each.state for each in later if (place_of(each), each.life) == (place_of(one), one.life)]
+        assert State.UNKNOWN not in states, one
+        assert states, one
+
+
+def check_nothing_left_out(
+    simulated: Simulated, archived: Archived, until_ms: int, found: list[ArchivedPosition]
+) -> None:
+    """What stands is told, at least as unknown, if the archive has any row of it."""
+    told = {(place_of(one), one.life) for one in found}
+    unsure = {place_of(one) for one in found if one.state is State.UNKNOWN or one.life == AMBIGUOUS}
+    rows = {row.place for kept in archived.kept for row in kept}
+    lives = {
+        (topic, simulated.true_life(topic, root.life)): root.life
+        for topic, roots in simulated.roots().items()
+        for root in roots
+    }
+    for (place, life), truth in simulated.truth(until_ms, archived.ends).items():
+        if truth.state is State.SET and place in rows and (place[1], life) in lives:
+            assert (place, lives[place[1], life]) in told or place in unsure, (place, truth)
+
+
+@pytest.mark.parametrize("seed", range(150))
 def test_what_is_told_is_true_and_nothing_is_left_out(seed: int) -> None:
-    simulated = simulate(seed)
-    for at_ms, true in simulated.history[::3]:
-        found = list(PositionsAsOf(simulated.logs(at_ms), simulated.roots))
-        told = {(place_of(one), one.life): one for one in found}
-        assert len(told) == len(found)
-        for (place, life), one in told.items():
-            if life == AMBIGUOUS:
-                assert len(simulated.roots[place[1]]) > 1
-            if one.state is State.AMBIGUOUS:
-                continue
-            standing = true[place, life]
-            assert one.offset == standing.offset, (place, life)
-            # A position that was the last of its topic to be removed looks like the topic's deletion.
-            assert one.state is standing.state or {one.state, standing.state} == {State.REMOVED, State.TOPIC_DELETED}
-            if standing.state is State.SET:
-                assert one.state is State.SET
-        for place, life in true:
-            assert (place, life) in told or (place, AMBIGUOUS) in told
+    simulated = simulate(seed, draw_world(seed))
+    archived = simulated.archive()
+    for until_ms in [*simulated.times[::6], LAST_LONG]:
+        found = check_true(simulated, archived, until_ms)
+        check_nothing_left_out(simulated, archived, until_ms, found)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_of_a_topic_that_was_never_created_again_nothing_is_ambiguous(seed: int) -> None:
-    simulated = simulate(seed)
-    single = {name for name, roots in simulated.roots.items() if len(roots) == 1}
-    found = list(PositionsAsOf(simulated.logs(LAST_LONG), simulated.roots))
-    assert not [one for one in found if one.topic in single and one.life != 0]
-    assert not [one for one in PositionsAsOf(simulated.logs(LAST_LONG), {}) if one.life != NOT_ARCHIVED]
+@pytest.mark.parametrize("seed", range(60))
+def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -> None:
+    world = World(
+        is_seen_late=seed % 2 == 0, has_skew=seed % 3 == 0, has_ids=["no", "yes", "late"][seed % 3], recreates=False
+    )
+    simulated = simulate(seed, world)
+    archived = simulated.archive()
+    for until_ms in [*simulated.times[::6], LAST_LONG]:
+        found = check_true(simulated, archived, until_ms)
+        assert not [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
+        assert {place_of(one) for one in found} == {place for place, _ in simulated.truth(until_ms, archived.ends)}
+    assert not [one for one in PositionsAsOf(archived.logs(), {}) if one.life != NOT_ARCHIVED]
 
 
-def told_of(rows: Sequence[Row], until_ms: int, *doubts: Doubt) -> dict[str, tuple[State, int]]:
-    log = _archived(0, rows, until_ms, doubts)
-    return {one.group: (one.state, one.offset) for one in PositionsAsOf([log], {"x": [Root(0, "", None)]})}
+@pytest.mark.parametrize("seed", range(30))
+def test_topic_ids_of_commits_decide(seed: int) -> None:
+    simulated = simulate(seed, World(has_ids="yes", is_seen_late=True), steps=80)
+    archived = simulated.archive()
+    found = check_true(simulated, archived, LAST_LONG)
+    assert all(one.life != AMBIGUOUS and one.state is not State.UNKNOWN for one in found)
+    seen = {
+        (place, life)
+        for place, life in simulated.truth(LAST_LONG, archived.ends)
+        if simulated.lives[place[1]][life].seen_ms is not None
+    }
+    told = {(place_of(one), simulated.true_life(one.topic, one.life)) for one in found if one.life >= 0}
+    assert told == seen
 
 
-def row(group: str, offset: int | None, at_ms: int) -> Row:
-    return position_key(group, "x", 0), None if offset is None else commit_value(offset), at_ms
+def test_most_is_known_of_topics_that_are_created_again() -> None:
+    """Else the other tests would pass a program that knows nothing."""
+    states = [
+        (truth.state, one.state)
+        for simulated in (simulate(seed, World()) for seed in range(60))
+        for archived in [simulated.archive()]
+        for true in [simulated.truth(LAST_LONG, archived.ends)]
+        for one in check_true(simulated, archived, LAST_LONG)
+        for truth in [true.get((place_of(one), simulated.true_life(one.topic, one.life) if one.life >= 0 else -1))]
+        if truth is not None
+    ]
+    kept = {state: [told for truth, told in states if truth is state] for state in State}
+    assert kept[State.SET].count(State.SET) > 0.8 * len(kept[State.SET]) > 0
+    assert kept[State.TOPIC_DELETED].count(State.TOPIC_DELETED) > 0.6 * len(kept[State.TOPIC_DELETED]) > 0
+
+
+# --- by hand
+
+
+def row(group: str, offset: int | None, at_ms: int, topic_id: int | None = None) -> Row:
+    value = None if offset is None else commit_value(offset)
+    if topic_id is not None:
+        value = value_with_id(offset or 0, topic_id)
+    return position_key(group, "x", 0), value, at_ms
+
+
+HOUR = 3_600_000
+ONE = [Root(0, "", None)]
+TWO = [Root(0, "", 10 * HOUR), Root(1, "", 20 * HOUR)]
+
+
+def told_of(
+    rows: Sequence[Row],
+    until_ms: int,
+    *doubts: Doubt,
+    roots: Sequence[Root] = ONE,
+    end: int | None = None,
+    others: Sequence[Row] = (),
+) -> list[ArchivedPosition]:
+    """Every third offset has a row; `others` are those of another partition."""
+    logs = [
+        archived_log(
+            number,
+            [
+                Written(None, key or b"", value, 3 * place, at_ms, 0, 0)
+                for place, (key, value, at_ms) in enumerate(these)
+            ],
+            doubts if number == 0 else (),
+            end if end is not None and number == 0 else 3 * len(these),
+            until_ms,
+        )
+        for number, these in enumerate([rows, others])
+    ]
+    return list(PositionsAsOf(logs, {"x": roots}))
+
+
+def states_of(found: Sequence[ArchivedPosition]) -> dict[str, tuple[State, int]]:
+    assert len({one.group for one in found}) == len(found)
+    return {one.group: (one.state, one.offset) for one in found}
+
+
+def lives_of(found: Sequence[ArchivedPosition]) -> set[tuple[str, int, State, int]]:
+    return {(one.group, one.life, one.state, one.offset) for one in found}
 
 
 def test_what_compaction_may_have_taken_is_unknown_and_never_none() -> None:
-    rows = [row("a", 1, 10), row("b", 2, 20), row("a", 3, 50), row("c", 4, 60)]
+    minute = MINUTE_MS
+    rows = [row("a", 1, 10 * minute), row("b", 2, 20 * minute), row("a", 3, 50 * minute), row("c", 4, 60 * minute)]
     eaten = Doubt(1, 2, needs_later=True)  # a record between the first two
-    assert told_of(rows, 30) == {"a": (State.SET, 1), "b": (State.SET, 2)}
-    assert told_of(rows, 30, eaten) == {"a": (State.UNKNOWN, 1), "b": (State.SET, 2), "c": (State.UNKNOWN, -1)}
-    assert told_of(rows, LAST_LONG, eaten) == {"a": (State.SET, 3), "b": (State.SET, 2), "c": (State.SET, 4)}
+    known = {"a": (State.SET, 1), "b": (State.SET, 2)}
+    assert states_of(told_of(rows, 30 * minute)) == known
+    found = told_of(rows, 30 * minute, eaten)
+    assert states_of(found) == known | {"a": (State.UNKNOWN, 1), "c": (State.UNKNOWN, -1)}
+    assert {one.group: one.known_from_ms for one in found} == {"a": 50 * minute, "b": UNKNOWN_MS, "c": 60 * minute}
+    last = {"a": (State.SET, 3), "b": (State.SET, 2), "c": (State.SET, 4)}
+    assert states_of(told_of(rows, LAST_LONG, eaten)) == last
+
+
+@pytest.mark.parametrize(
+    "rows", [[row("a", 1, 10), row("a", None, 500_000)], [row("b", 1, 10), row("a", None, 500_000)]]
+)
+def test_a_later_removal_may_have_made_compaction_take_a_commit(rows: Sequence[Row]) -> None:
+    found = states_of(told_of(rows, 20, Doubt(1, 2, needs_later=True)))
+    assert found["a"][0] is State.UNKNOWN
 
 
 def test_what_is_missing_for_another_cause_may_be_a_removal() -> None:
     rows = [row("a", 1, 10), row("b", 2, 20)]
-    assert told_of(rows, LAST_LONG, Doubt(1, 2, needs_later=False)) == {"a": (State.UNKNOWN, 1), "b": (State.SET, 2)}
-    assert told_of(rows, LAST_LONG, Doubt(4, 9, needs_later=False)) == {
+    assert states_of(told_of(rows, LAST_LONG, Doubt(1, 2, needs_later=False))) == {
+        "a": (State.UNKNOWN, 1),
+        "b": (State.SET, 2),
+    }
+    assert states_of(told_of(rows, LAST_LONG, Doubt(4, 5, needs_later=False))) == {
         "a": (State.UNKNOWN, 1),
         "b": (State.UNKNOWN, 2),
     }
 
 
-def test_a_position_that_ended_with_its_topic_is_known_by_the_commit_before() -> None:
-    rows = [row("a", 1, 10), row("a", None, 20), row("b", 5, 21), row("b", None, 22)]
-    assert told_of(rows, LAST_LONG) == {"a": (State.REMOVED, 1), "b": (State.TOPIC_DELETED, 5)}
-    assert told_of(rows[:2], LAST_LONG, Doubt(1, 2, needs_later=True)) == {"a": (State.UNKNOWN, 1)}
+def test_what_was_compacted_for_a_record_that_is_missing_is_unknown() -> None:
+    rows = [row("a", 1, 10), row("b", 1, 20), row("b", 2, 400_000)]
+    missing = Doubt(1, 2, needs_later=True), Doubt(8, 8, needs_later=False)
+    assert states_of(told_of(rows, 300_000, *missing))["a"] == (State.UNKNOWN, 1)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_topic_ids_of_commits_decide(seed: int) -> None:
-    simulated = simulate(seed, has_ids=True, steps=80)
-    found = list(PositionsAsOf(simulated.logs(LAST_LONG), simulated.roots))
-    assert all(one.life != AMBIGUOUS for one in found)
-    assert {(place_of(one), one.life) for one in found} == set(simulated.true)
+def test_a_removal_whose_commit_is_missing_is_told() -> None:
+    assert states_of(told_of([row("a", None, 10)], LAST_LONG)) == {"a": (State.REMOVED, -1)}
+    rows = [row("a", None, 10), row("b", 3, 11)]
+    assert states_of(told_of(rows, LAST_LONG, Doubt(1, 2, needs_later=False)))["a"] == (State.UNKNOWN, -1)
+    deleted = [row("b", 3, 5), row("a", None, 10), row("b", None, 11)]  # both with their topic
+    assert states_of(told_of(deleted, LAST_LONG)) == {"a": (State.UNKNOWN, -1), "b": (State.TOPIC_DELETED, 3)}
+
+
+def test_what_ended_with_its_topic_is_told_from_what_ended_before() -> None:
+    later = 10 * MINUTE_MS
+    rows = [row("a", 1, 10), row("b", 5, 20), row("a", None, 30), row("b", None, later)]
+    assert states_of(told_of(rows, LAST_LONG)) == {"a": (State.REMOVED, 1), "b": (State.TOPIC_DELETED, 5)}
+    together = [*rows[:2], row("a", None, later - 10), row("b", None, later)]
+    assert states_of(told_of(together, LAST_LONG)) == {"a": (State.TOPIC_DELETED, 1), "b": (State.TOPIC_DELETED, 5)}
+    again = [*together, row("b", 6, later + 1)]
+    assert {state for state, _ in states_of(told_of(again, LAST_LONG)).values()} == {State.REMOVED, State.SET}
+    missing = Doubt(1, 2, needs_later=True)
+    assert states_of(told_of([row("a", 1, 10), row("a", None, 20)], LAST_LONG, missing)) == {"a": (State.UNKNOWN, 1)}
+
+
+def test_what_stands_elsewhere_shows_that_the_topic_was_not_deleted() -> None:
+    rows, later = [row("a", 1, 10), row("a", None, 10 * MINUTE_MS)], 20 * MINUTE_MS
+    stands = [row("b", 2, 5), (position_key("z", "other", 0), commit_value(1), later)]
+    assert states_of(told_of(rows, LAST_LONG, others=stands))["a"] == (State.REMOVED, 1)
+    assert states_of(told_of(rows, LAST_LONG, others=stands[:1]))["a"] == (State.REMOVED, 1)  # there nobody came since
+    # The topic was created again, so nothing can stand there: the archive of that partition ends before the removal.
+    found = lives_of(
+        told_of(
+            [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR)],
+            LAST_LONG,
+            roots=TWO,
+            others=[row("b", 2, 9 * HOUR), row("b", 3, 11 * HOUR)],
+        )
+    )
+    assert found == {("a", 0, State.TOPIC_DELETED, 1), ("b", 0, State.SET, 3)}
+
+
+def test_what_the_topic_outlived_was_not_removed_with_it() -> None:
+    rows = [row("a", 1, 10), row("a", None, 10 * MINUTE_MS)]
+    alive = [Root(0, "", 5, alive_ms=12 * MINUTE_MS)]
+    assert states_of(told_of(rows, LAST_LONG, roots=alive)) == {"a": (State.REMOVED, 1)}
+
+
+def test_causes_are_shown() -> None:
+    day = 86_400_000
+    group = b"\0\2" + text("g")
+    rows = [
+        *(row(name, 1, 10) for name in "abgk"),
+        row("a", None, 8 * day),
+        row("g", None, day),
+        (group, None, day),
+        row("b", None, day),
+        row("k", None, 20 * day),
+        row("s", 1, 20 * day),
+    ]
+    causes = {one.group: one.cause for one in told_of(rows, LAST_LONG)}
+    assert causes == {
+        "a": Cause.EXPIRED,
+        "g": Cause.GROUP_DELETED,
+        "b": Cause.UNKNOWN,
+        "k": Cause.EXPIRED,
+        "s": Cause.NONE,
+    }
+    assert {one.cause for one in told_of([row("a", 1, 10), row("a", None, 20)], LAST_LONG)} == {Cause.TOPIC_DELETED}
+
+
+def test_times_that_do_not_rise_cut_by_time_and_decide_by_order() -> None:
+    rows = [row("a", 1, 10), row("a", 2, 200_000), row("a", 3, 20), row("b", 1, 400_000)]
+    assert states_of(told_of(rows, 30)) == {"a": (State.SET, 3)}
+    # Behind a record that is too late there are others that are not: what is missing there counts.
+    behind = [row("a", 1, 10), row("b", 2, 200_000), row("b", 3, 20)]
+    assert states_of(told_of(behind, 30, Doubt(4, 5, needs_later=False)))["a"] == (State.UNKNOWN, 1)
+    assert states_of(told_of(behind[:2], 30, Doubt(4, 5, needs_later=False), end=9))["a"] == (State.SET, 1)
+
+
+def test_a_record_without_a_time_is_unknown_as_of_a_time_alone() -> None:
+    rows = [row("a", 1, 10), row("b", 1, 11), row("a", 2, -1), row("c", 1, 20), row("c", None, -1)]
+    assert states_of(told_of(rows, 30)) == {
+        "a": (State.UNKNOWN, 2),
+        "b": (State.SET, 1),
+        "c": (State.UNKNOWN, 1),
+    }
+    assert states_of(told_of(rows, LAST_LONG))["a"] == (State.SET, 2)
+    assert told_of(rows, LAST_LONG)[-1].state in {State.REMOVED, State.TOPIC_DELETED}  # at no known time, and yet
+
+
+def test_an_offset_that_is_none_is_unknown() -> None:
+    assert states_of(told_of([row("a", 5, 10), row("a", -1, 20)], LAST_LONG))["a"][0] is State.UNKNOWN
+
+
+# --- lives
+
+
+def test_what_stood_when_a_life_was_there_is_of_that_life() -> None:
+    rows = [row("a", 1, 9 * HOUR), row("a", 2, 12 * HOUR), row("a", None, 15 * HOUR), row("a", 3, 19 * HOUR)]
+    end = [(position_key("z", "other", 0), commit_value(1), 30 * HOUR)]
+    found = lives_of(told_of([*rows, *end], LAST_LONG, roots=TWO))
+    assert {one for one in found if one[0] == "a"} == {("a", 0, State.TOPIC_DELETED, 2), ("a", 1, State.SET, 3)}
+    assert ("a", 0, State.SET, 2) in lives_of(told_of([*rows, *end], 13 * HOUR, roots=TWO))
+
+
+def test_what_stood_only_between_two_lives_may_be_of_a_third() -> None:
+    rows = [row("a", 1, 11 * HOUR), row("a", None, 12 * HOUR)]
+    assert lives_of(told_of(rows, LAST_LONG, roots=TWO)) == {("a", AMBIGUOUS, State.AMBIGUOUS, 1)}
+    known = [TWO[0]._replace(alive_ms=11 * HOUR + 30 * MINUTE_MS), TWO[1]]
+    assert lives_of(told_of(rows, LAST_LONG, roots=known)) == {("a", 0, State.TOPIC_DELETED, 1)}
+
+
+def test_the_end_of_the_log_may_be_where_a_topic_was_created_again() -> None:
+    """The archive of the log ends before the second topic was seen; nothing stands between."""
+    rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("b", 1, 13 * HOUR)]
+    assert lives_of(told_of(rows, LAST_LONG, roots=TWO)) == {
+        ("a", 0, State.AMBIGUOUS, 1),  # `b` may be of the same life, and then the topic was not deleted
+        ("b", AMBIGUOUS, State.AMBIGUOUS, 1),
+    }
+
+
+def test_a_position_stands_from_its_first_commit_on() -> None:
+    rows = [
+        row("a", 1, 9 * HOUR),
+        *(row("a", number, number * HOUR) for number in range(12, 16)),
+        row("b", 1, 15 * HOUR),
+    ]
+    found = lives_of(told_of(rows, 16 * HOUR, roots=TWO))
+    assert found == {("a", 0, State.SET, 15), ("b", 0, State.SET, 1)}
+
+
+def test_a_removal_that_may_be_missing_ends_what_stands() -> None:
+    rows = [row("a", 1, 9 * HOUR), row("a", 2, 15 * HOUR)]
+    assert lives_of(told_of(rows, 16 * HOUR, roots=TWO)) == {("a", 0, State.SET, 2)}
+    missing = Doubt(1, 2, needs_later=False)
+    found = lives_of(told_of(rows, 16 * HOUR, missing, roots=TWO))
+    assert ("a", AMBIGUOUS, State.AMBIGUOUS, 2) in found
+
+
+def test_without_any_time_nothing_is_guessed() -> None:
+    untold = [Root(0, "", None), Root(1, "", None)]
+    rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("a", 2, 13 * HOUR)]
+    assert {one.state for one in told_of(rows, LAST_LONG, roots=untold)} == {State.AMBIGUOUS}
+
+
+def test_an_id_that_the_archive_does_not_have_is_of_a_topic_without_one() -> None:
+    assert [one.life for one in told_of([row("a", 1, 10, topic_id=7)], LAST_LONG)] == [0]
+    named = [Root(0, "other", 5)]
+    assert [one.life for one in told_of([row("a", 1, 10, topic_id=7)], LAST_LONG, roots=named)] == [NOT_ARCHIVED]
+    (one,) = told_of([row("a", 1, 12 * HOUR, topic_id=7)], LAST_LONG, roots=TWO)
+    assert one.state is State.AMBIGUOUS
+    assert one.life == AMBIGUOUS
+    half = [Root(0, "other", 10 * HOUR), Root(1, "", 20 * HOUR)]
+    (one,) = told_of([row("a", 1, 12 * HOUR, topic_id=7)], LAST_LONG, roots=half)
+    assert one.life == AMBIGUOUS
+
+
+def test_what_may_be_missing_in_another_life_is_unknown_there() -> None:
+    rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("b", 1, 30 * HOUR)]
+    found = lives_of(told_of(rows, LAST_LONG, Doubt(4, 5, needs_later=False), roots=TWO))
+    assert ("a", 1, State.UNKNOWN, -1) in found
+    rows = [row("b", 1, 30 * HOUR), row("a", 1, 31 * HOUR)]
+    found = lives_of(told_of(rows, LAST_LONG, Doubt(1, 2, needs_later=True), roots=TWO))
+    assert {("a", 1, State.SET, 1), ("a", 0, State.UNKNOWN, -1)} <= found

@@ -1,6 +1,7 @@
-"""Positions from snapshots alone, as of any time; and which word holds where a log has a position, too."""
+"""Positions from snapshots alone, as of any time."""
 
 import re
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -10,21 +11,19 @@ from archiver.archive.layout import Layout
 from archiver.archive.topics import record_cluster, record_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.errors import CorruptSegmentError, UsageError
-from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.episodes import NO_ROW
+from archiver.errors import UsageError
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.shown import PositionFilter, ShownGroups, _holds, show_groups
+from archiver.groups.shown import PositionFilter, ShownGroups, show_groups
 from tests.support.memory_store import MemoryStore
 
 DAY_MS = 86_400_000
 NOON_MS = 1_790_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
 
 
-def snapshot(archive: Archive, at_ms: int, offset: int, **groups: object) -> None:
+def snapshot(archive: Archive, at_ms: int, offset: int, missing: Sequence[str] = ("secret",), **groups: object) -> None:
     day = "2026-09-21" if at_ms < NOON_MS + DAY_MS // 2 else "2026-09-22"
     told = {"billing": {"orders": {"0": {"offset": offset, "metadata": "m"}}}, "idle": {}, **groups}
-    fact = {"format": 1, "cluster_id": "c", "time_ms": at_ms, "duration_ms": 1, "groups": told, "missing": ["secret"]}
+    fact = {"format": 1, "cluster_id": "c", "time_ms": at_ms, "duration_ms": 1, "groups": told, "missing": [*missing]}
     append_fact(archive, f"group-positions/{day}", lambda _: fact)
 
 
@@ -34,9 +33,11 @@ def archive_of() -> Archive:
     return archive
 
 
-def shown(archive: Archive, as_of_ms: int = LAST_LONG, groups: str = ".*") -> ShownGroups:
+def shown(
+    archive: Archive, as_of_ms: int = LAST_LONG, groups: str = ".*", report: Callable[[str], None] = pytest.fail
+) -> ShownGroups:
     wanted = PositionFilter(as_of_ms=as_of_ms, groups=re.compile(groups), topics=re.compile(".*"))
-    return show_groups(archive, wanted, IndexUse.CHECK, pytest.fail)
+    return show_groups(archive, wanted, IndexUse.CHECK, report)
 
 
 def told(found: ShownGroups) -> list[tuple[str, str, int, int, str]]:
@@ -66,42 +67,49 @@ def test_a_topic_that_is_not_archived_is_named_as_such_and_groups_are_chosen() -
 
 
 def test_a_snapshot_is_of_the_topic_that_had_the_name_then() -> None:
-    archive = archive_of()
-    snapshot(archive, NOON_MS, 1)
-    for topic_id, seen_ms in (("a", NOON_MS - 5), ("b", NOON_MS + 5)):
+    archive, hour = archive_of(), 3_600_000
+    for topic_id, seen_ms in (("a", NOON_MS - hour), ("b", NOON_MS + hour)):
         record_topic(
             archive, topic="orders", topic_id=topic_id, cluster_id="c", partitions=1, configs={}, seen_ms=seen_ms
         )
-    snapshot(archive, NOON_MS + 60_000, 2)
-    assert told(shown(archive, NOON_MS)) == [("billing", "orders", 0, 1, "set")]
-    assert told(shown(archive)) == [("billing", "orders", 1, 2, "set")]
+    for number, at_ms in enumerate([-2 * hour, -hour + 1, 0, hour + 60_000, 2 * hour]):
+        snapshot(archive, NOON_MS + at_ms, number)
+    assert told(shown(archive, NOON_MS - 2 * hour)) == [("billing", "orders", 0, 0, "set")]
+    for number, at_ms in enumerate(
+        [-hour + 1, 0, hour + 60_000], start=1
+    ):  # clocks differ, and a third topic may have been
+        assert told(shown(archive, NOON_MS + at_ms)) == [("billing", "orders", AMBIGUOUS, number, "ambiguous")]
+    assert told(shown(archive)) == [("billing", "orders", 1, 4, "set")]
     record_topic(
         archive, topic="orders", topic_id="c", cluster_id="c", partitions=1, configs={}
     )  # as before seen_ms was
-    assert told(shown(archive)) == [("billing", "orders", AMBIGUOUS, 2, "ambiguous")]
+    assert told(shown(archive)) == [("billing", "orders", AMBIGUOUS, 4, "ambiguous")]
 
 
-def test_what_is_no_snapshot_is_named() -> None:
-    archive = archive_of()
+def test_what_is_no_snapshot_is_named_and_the_one_before_it_is_used() -> None:
+    archive, problems = archive_of(), list[str]()
     append_fact(archive, "group-positions/2026-09-21", lambda _: {"format": 1, "time_ms": "noon"})
-    with pytest.raises(CorruptSegmentError, match=r"control/group-positions/2026-09-21: is no snapshot"):
-        shown(archive)
+    append_fact(archive, "group-positions/never", lambda _: {"format": 1})
+    found = shown(archive, report=problems.append)
+    assert (found.positions, found.snapshot_ms, len(problems)) == ([], None, 2)
+    assert "control/group-positions/never: is not named after a day" in problems[0]
+    assert "control/group-positions/2026-09-21: number 0 is no snapshot of group positions" in problems[1]
+    snapshot(archive, NOON_MS, 1)
+    append_fact(archive, "group-positions/2026-09-21", lambda _: {"format": 1, "time_ms": "evening"})
+    assert told(shown(archive, report=problems.append)) == [("billing", "orders", NOT_ARCHIVED, 1, "set")]
 
 
-def position(offset: int, commit_ms: int, state: State = State.SET, removed_ms: int = NO_ROW) -> ArchivedPosition:
-    return ArchivedPosition("g", "t", 0, 0, state, offset, -1, "", commit_ms, 0, removed_ms)
-
-
-@pytest.mark.parametrize(
-    ("by_log", "holds"),
-    [
-        (None, True),
-        (position(-1, -1, State.UNKNOWN), True),
-        (position(5, 10), True),  # the log ends before the snapshot
-        (position(7, 10), False),  # both say the same: the log tells more
-        (position(5, 30), False),  # committed since
-        (position(5, 10, State.REMOVED, removed_ms=15), False),
-    ],
-)
-def test_the_later_word_holds(by_log: ArchivedPosition | None, holds: bool) -> None:
-    assert _holds(position(7, -1), 20, by_log) is holds
+def test_groups_that_a_snapshot_misses_are_told_by_an_earlier_one() -> None:
+    archive = archive_of()
+    secret = {"secret": {"orders": {"0": {"offset": 7}}}}
+    snapshot(archive, NOON_MS - 3, 1, missing=(), **secret, gone={"orders": {"0": {"offset": 1}}})
+    snapshot(archive, NOON_MS - 2, 2)
+    snapshot(archive, NOON_MS, 3, missing=("secret", "unheard"))
+    found = shown(archive)
+    assert told(found) == [
+        ("billing", "orders", NOT_ARCHIVED, 3, "set"),
+        ("secret", "orders", NOT_ARCHIVED, 7, "set"),
+    ]
+    assert [one.position.at_ms for one in found.positions] == [NOON_MS, NOON_MS - 3]
+    assert found.missing == {"secret": NOON_MS - 3, "unheard": None}
+    assert shown(archive, groups="sec.*").missing == {"secret": NOON_MS - 3}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from archiver.groups.archived_position import ArchivedPosition, Source, State
-from archiver.groups.episodes import NO_ROW
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import (
     UNSET,
     Fork,

@@ -8,9 +8,9 @@ import pytest
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.episodes import NO_ROW
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.own_group import archivers_groups
+from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import RestoredPartition, TargetPartition
 from archiver.groups.wanted_positions import WantedPosition
 from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions

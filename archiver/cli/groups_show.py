@@ -1,0 +1,202 @@
+"""`archiver groups show`: its options, its run, and its two printers."""
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
+from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.spelling import moment
+from archiver.errors import NotWholeError
+from archiver.process.text import printable, spell_count, spell_table
+
+if TYPE_CHECKING:
+    from archiver.archive.handle import Archive
+    from archiver.config.model import ArchiverConfig
+    from archiver.groups.archived_log import ArchivedLog
+    from archiver.groups.archived_position import ArchivedPosition
+    from archiver.groups.live_logs import LiveLog
+    from archiver.groups.shown import ShownGroups, ShownPosition
+
+LiveLogs = Mapping[int, "LiveLog"]  # by partition
+_LIVES = {-1: "not archived", -2: "ambiguous"}
+_REMARKS = {"set": "", "topic deleted": "removed with its topic, or as the last one in it"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_archive(parser)
+    add_format(parser)
+    add_chosen_positions(parser)
+    parser.add_argument(
+        "--against-kafka",
+        action="store_true",
+        help="also ask the cluster where __consumer_offsets ends now, and which open transaction holds a partition back",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.archive.handle import open_archive
+    from archiver.groups.shown import show_groups
+
+    config = archive_config(options)
+    problems: list[str] = []
+    archive = open_archive(config.storage)
+    live = _ask_kafka(config, archive) if options.against_kafka else None
+    found = show_groups(archive, wanted_positions(options), config.storage.index, problems.append)
+    if options.format == "json":
+        print_json(groups_row(found, problems, live))
+    else:
+        print_lines(groups_lines(found, live))
+    for problem in problems:
+        complain(problem)
+    return NotWholeError.exit_code if problems else 0
+
+
+def _ask_kafka(config: "ArchiverConfig", archive: "Archive") -> LiveLogs:
+    from archiver.archive.topics import read_cluster
+    from archiver.groups.live_logs import survey_live_logs
+    from archiver.kafka.settings import KafkaSettings
+
+    settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    return {log.partition: log for log in asyncio.run(survey_live_logs(settings, read_cluster(archive)))}
+
+
+def groups_row(found: "ShownGroups", problems: list[str], live: LiveLogs | None = None) -> dict[str, Any]:
+    return {
+        "positions": [position_row(one) for one in found.positions],
+        "offsets_partitions": [_log_row(log) for log in found.logs],
+        "snapshot_ms": found.snapshot_ms,
+        "missing_in_snapshot": [
+            {"group": group, "told_by_snapshot_ms": at_ms} for group, at_ms in found.missing.items()
+        ],
+        **({} if live is None else {"live_offsets_partitions": [_live_row(log) for log in live.values()]}),
+        "problems": problems,
+    }
+
+
+def position_row(one: "ShownPosition") -> dict[str, Any]:
+    position = one.position
+    stood = _stood(position)
+    return {
+        "group": position.group,
+        "topic": position.topic,
+        "life": None if position.life < 0 else position.life,
+        "topic_is": _LIVES.get(position.life, "archived"),
+        "partition": position.partition,
+        "state": str(position.state),
+        "offset": position.offset if stood else None,
+        "leader_epoch": position.leader_epoch if stood and position.leader_epoch >= 0 else None,
+        "metadata": position.metadata if stood else None,
+        "committed_ms": position.commit_ms if stood and position.commit_ms >= 0 else None,
+        "removed_ms": None if position.removed_ms < 0 else position.removed_ms,
+        "cause": str(position.cause) or None,
+        "known_from_ms": None if position.known_from_ms < 0 else position.known_from_ms,
+        "lag": one.lag,
+        "beyond_archive": one.beyond,
+        "source": str(one.source),
+    }
+
+
+def _stood(position: "ArchivedPosition") -> bool:
+    """Tell whether the offset is one at which the group stood: the last one of what is unknown, or was removed, may be stale."""
+    return position.offset >= 0 and position.state not in {"removed", "unknown"}
+
+
+def _log_row(log: "ArchivedLog") -> dict[str, Any]:
+    return {
+        "partition": log.partition,
+        "next": log.next,
+        "first_ms": log.first_ms,
+        "last_ms": log.last_ms,
+        "other_records": log.rows.others,
+    }
+
+
+def _live_row(log: "LiveLog") -> dict[str, Any]:
+    return {
+        "partition": log.partition,
+        "end": log.end,
+        "last_stable": log.last_stable,
+        "transactions": [
+            {
+                "producer_id": one.producer_id,
+                "transactional_id": one.transactional_id or None,
+                "start_offset": one.start_offset,
+                "last_ms": one.last_timestamp_ms,
+            }
+            for one in log.transactions
+        ],
+        "problem": log.problem or None,
+    }
+
+
+def groups_lines(found: "ShownGroups", live: LiveLogs | None = None) -> Iterator[str]:
+    yield from spell_table(
+        ("group", "topic", "partition", "offset", "lag", "committed", "from", ""),
+        [_position_cells(one) for one in found.positions],
+    )
+    groups = len({one.position.group for one in found.positions})
+    yield f"{spell_count(len(found.positions), 'position')} of {spell_count(groups, 'group')}"
+    archived = {log.partition: log for log in found.logs}
+    for number in sorted({*archived, *(live or {})}):
+        told = [_archived_text(archived.get(number)), *([] if live is None else _live_texts(live.get(number)))]
+        yield f"__consumer_offsets-{number}: {'; '.join(told)}"
+    if found.snapshot_ms is not None:
+        yield f"the newest snapshot of positions is of {moment(found.snapshot_ms)}"
+    for group, at_ms in found.missing.items():
+        told_by = "no earlier snapshot tells of it" if at_ms is None else f"told by the snapshot of {moment(at_ms)}"
+        yield f"the newest snapshot does not tell of group {printable(group)}: {told_by}"
+
+
+def _archived_text(log: "ArchivedLog | None") -> str:
+    if log is None:
+        return "not archived"
+    if log.last_ms is None:
+        return f"archived up to offset {log.next}, and nothing of it can be read"
+    return f"archived up to offset {log.next}, of {moment(log.last_ms)}"
+
+
+def _live_texts(log: "LiveLog | None") -> Iterator[str]:
+    if log is None:
+        yield "the cluster does not have it"
+        return
+    yield f"the log ends at {log.end}"
+    if log.last_stable < log.end:
+        yield f"held back at {log.last_stable}" + "".join(
+            f" by a transaction of {one}, last written to at {moment(one.last_timestamp_ms)}"
+            for one in log.transactions[:1]
+        )
+    if log.problem:
+        yield f"by which transaction is not known: {log.problem}"
+
+
+def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
+    position = one.position
+    topic = position.topic + (f"@{position.life}" if position.life > 0 else "")
+    stood = _stood(position)
+    return (
+        printable(position.group),
+        printable(topic),
+        str(position.partition),
+        str(position.offset) if stood else "?",
+        "" if one.lag is None else f"{one.lag:,}",
+        moment(position.commit_ms) if stood and position.commit_ms >= 0 else "",
+        one.source,
+        "; ".join(_remarks(one)),
+    )
+
+
+def _remarks(one: "ShownPosition") -> Iterator[str]:
+    position = one.position
+    state = str(position.state)
+    if remark := _REMARKS.get(state, state):
+        yield remark + (f" ({position.cause})" if state == "removed" and position.cause != "unknown" else "")
+    if position.known_from_ms >= 0:
+        yield f"known from {moment(position.known_from_ms)} on"
+    if one.beyond is not None:
+        yield f"{spell_count(one.beyond, 'offset')} beyond the end of the archive"
+    if position.life == -1:
+        yield "its topic is not archived"

@@ -1,0 +1,159 @@
+"""Whether a position was removed with its topic: then it is offered where the topic is restored; and what removed it, to show.
+
+A removal says nothing of its cause. It may be that of the topic if the archive has no sign of the topic behind it, in that
+life: no commit of any group, no removal of another position that is more than a minute later, no position that stands, and no
+record. All positions of a topic that is deleted are removed within that minute; only where a later topic has the name, one may
+seem to stand where the archive of its log ends too early. The last group of a topic, or its only one,
+that expires or is deleted looks the same: so what is offered is told to be removed with its topic, or as the last one in it.
+Whoever restores the topic sets such a group to where it stood, which it would have lost else.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.codec.frame import Column, Longs
+from archiver.codec.kernels import commits as kernels
+from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_position import Cause
+from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Roots
+from archiver.groups.position_rows import NO_ROW, Flags, PositionRows
+from archiver.groups.row_lives import Standing
+
+_TOGETHER_MS: Final = 60_000
+_KEPT_MS: Final = (
+    7 * 86_400_000
+)  # how long brokers keep positions of groups without members (offsets.retention.minutes)
+_LIFE_BITS: Final = 32
+
+
+class Signs(NamedTuple):
+    """The last signs that a life of a topic was there; NO_ROW: there is none."""
+
+    commit_ms: int = NO_ROW
+    removal_ms: int = NO_ROW
+    stands_ms: int = NO_ROW  # a position stood where the archive ends, which is of then
+    alive_ms: int = NO_ROW  # by what was archived of the topic
+    is_over: int = 0  # 1: a later topic had the name
+
+
+TopicLife = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSigns:
+    """The signs of one partition of the offsets topic."""
+
+    topic_lives: Sequence[TopicLife]
+    numbers: Longs  # of each row, which of them it is of
+    first_offset: Longs  # of each of them, of its first row
+    last_commit: Longs  # and of its last commit
+    signs: Sequence[Signs]
+
+    @classmethod
+    def of(cls, log: ArchivedLog, rows: PositionRows, lives: Longs, standing: Standing) -> "LogSigns":
+        pairs, numbers = np.unique((rows.topic.numbers << _LIFE_BITS) + lives + (1 << 31), return_inverse=True)
+        order = np.argsort(numbers, kind="stable")
+        starts = np.searchsorted(numbers[order], np.arange(len(pairs)))
+
+        def latest(column: Longs, chosen: Flags) -> Longs:
+            kept = np.where(chosen, column, NO_ROW)[order]
+            return np.maximum.reduceat(kept, starts) if len(pairs) else kept
+
+        end_ms = np.full(len(rows), NO_ROW if log.last_ms is None else log.last_ms)
+        columns = (
+            latest(rows.ms, rows.is_commit),
+            latest(rows.ms, ~rows.is_commit),
+            latest(end_ms, standing.is_open),
+        )
+        topics, shifted = (part.tolist() for part in np.divmod(pairs, 1 << _LIFE_BITS))
+        return cls(
+            topic_lives=[
+                (rows.topic.texts[topic], life - (1 << 31)) for topic, life in zip(topics, shifted, strict=True)
+            ],
+            numbers=numbers,
+            first_offset=np.minimum.reduceat(rows.offset[order], starts) if len(pairs) else starts,
+            last_commit=latest(rows.offset, rows.is_commit),
+            signs=[Signs(*one) for one in zip(*(column.tolist() for column in columns), strict=True)],
+        )
+
+
+def signs_of_all(logs: Iterable[LogSigns], roots: Roots) -> dict[TopicLife, Signs]:
+    found: dict[TopicLife, Signs] = {}
+    for log in logs:
+        for which, signs in zip(log.topic_lives, log.signs, strict=True):
+            found[which] = _later(signs, found.get(which, Signs()))
+    for (topic, life), signs in found.items():
+        these = [root for root in roots.get(topic, ()) if root.life >= life >= 0]
+        for root in these[:1]:
+            alive_ms = NO_ROW if root.alive_ms is None else root.alive_ms
+            found[topic, life] = signs._replace(alive_ms=alive_ms, is_over=int(len(these) > 1))
+    return found
+
+
+def _later(one: Signs, other: Signs) -> Signs:
+    return Signs(*map(max, one, other))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removals:
+    """Of each removed position whether that was with its topic."""
+
+    is_ended: Flags
+    is_unsure: Flags  # commits that may be of this life, or of another one, came behind it
+
+
+def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs) -> Removals:
+    """Judge removals at offsets and times (NO_ROW: there was none). `row`: one of each position."""
+    perhaps = [all_signs.get((topic, AMBIGUOUS), Signs()) for topic, _ in log.topic_lives]
+    known = [all_signs[which] for which in log.topic_lives]
+    of = {which: number for number, which in enumerate(log.topic_lives)}
+    unsure = np.array([of.get((topic, AMBIGUOUS), NO_ROW) for topic, _ in log.topic_lives], np.int64)
+    number = log.numbers[row]
+    was_last = _was_last(known, log.last_commit, number, at, ms)
+    last_unsure = np.append(log.last_commit, NO_ROW)[unsure]
+    was_last_of_all = was_last & _was_last(perhaps, last_unsure, number, at, ms)
+    is_told = np.array([life != AMBIGUOUS for _, life in log.topic_lives], bool)[number]
+    return Removals(is_ended=is_told & was_last_of_all, is_unsure=is_told & was_last & ~was_last_of_all)
+
+
+def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Longs, ms: Longs) -> Flags:
+    """Tell whether no sign of the topic lies behind a removal."""
+    columns = np.array(list(signs), np.int64).reshape(-1, len(Signs._fields)).T
+    commit_ms, removal_ms, stands_ms, alive_ms, is_over = columns[:, number]
+    found: Flags = (
+        (at != NO_ROW)
+        & (ms >= 0)
+        & (last_commit[number] < at)
+        & (commit_ms <= ms + UNDER_WAY_MS)
+        & (removal_ms <= ms + _TOGETHER_MS)
+        & ((stands_ms == NO_ROW) | ((is_over == 1) & (stands_ms <= ms)))
+        & (alive_ms <= ms + CLOCKS_DIFFER_MS)
+    )
+    return found
+
+
+def group_removals(log: ArchivedLog) -> dict[str, list[int]]:
+    """Return when groups themselves were removed, by name."""
+    rows = log.rows
+    kinds = rows.fields[kernels.KIND]
+    is_removal = (rows.frame.column(Column.VALUE_LENGTH) < 0) & (kinds != kernels.POSITION) & (kinds != kernels.OTHER)
+    found: dict[str, list[int]] = {}
+    starts, lengths = rows.fields[kernels.GROUP_START], rows.fields[kernels.GROUP_LENGTH]
+    for row in np.flatnonzero(is_removal).tolist():
+        name = rows.frame.body[starts[row] : starts[row] + lengths[row]].tobytes().decode(errors="surrogateescape")
+        found.setdefault(name, []).append(int(rows.frame.column(Column.TIMESTAMP)[row]))
+    return found
+
+
+def cause_of(removed_ms: int, committed_ms: int, group_removed_ms: Sequence[int], *, with_topic: bool) -> Cause:
+    """Say what removed a position, as far as that can be told."""
+    if with_topic:
+        return Cause.TOPIC_DELETED
+    if committed_ms >= 0 and removed_ms - committed_ms >= _KEPT_MS:
+        return Cause.EXPIRED
+    if any(abs(at_ms - removed_ms) <= _TOGETHER_MS for at_ms in group_removed_ms):
+        return Cause.GROUP_DELETED
+    return Cause.UNKNOWN

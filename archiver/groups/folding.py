@@ -1,0 +1,230 @@
+"""Makes folds of `__consumer_offsets` (docs/format.md §12): of an earlier fold, and of the objects above it.
+
+1. `plan_folds` looks which partitions have news, and refuses those of which something is missing.
+2. `run_fold` reads, reduces, puts the object, reads it back, and compares; only then it puts the fact that makes it count.
+   Killed before that, it leaves an object that no fact names, and that nobody reads.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, problems_of
+from archiver.archive.parts import parts_within
+from archiver.archive.reader import fetch_parts, found_or_gone
+from archiver.archive.segment import read_segment
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments import Reading, blocks_of
+from archiver.codec.frame import Column, Frame
+from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG
+from archiver.errors import FalseFactsError, NotWholeError
+from archiver.groups.archived_log import delete_retention_ms
+from archiver.groups.commit_log import CommitLog
+from archiver.groups.doubts import doubts_above
+from archiver.groups.fold_object import (
+    FOLD_DIGEST,
+    MOST_FOLD_BYTES,
+    FoldFacts,
+    Sources,
+    digest_of,
+    encode_fold,
+    merge_doubts,
+)
+from archiver.groups.folds import Fold, Folds, fold_frames, note_fold, reaches_of
+from archiver.groups.log_beginning import LogBeginning, begin_log
+from archiver.process.failpoints import reach
+from archiver.store.port import ObjectKind
+
+_ONLY_WHOLE: Final = "is only folded where nothing is missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldPlan:
+    """What there is to fold of a partition."""
+
+    topic: ArchivedTopic
+    partition: int
+    life: int
+    start: int  # the end of the newest fold; 0: there is none
+    next: int  # the end of what is archived
+    objects: int  # above the newest fold
+    refusal: str  # why it cannot be folded; empty: it can
+
+    @property
+    def is_due(self) -> bool:
+        return not self.refusal and self.next > self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeFold:
+    """A fold that counts. `read`: how many records were read for it, above the fold that it goes on from."""
+
+    key: str
+    facts: FoldFacts
+    read: int
+    size_bytes: int
+
+
+def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
+    """Look at each partition of the offsets topic. Reads nothing but facts."""
+    for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions}):
+        reaches = reaches_of(topic, number)
+        earlier = folds.newest(reaches, number)
+        start = 0 if earlier is None else earlier.facts.next
+        readings = _readings_above(topic, number, start)
+        yield FoldPlan(
+            topic=topic,
+            partition=number,
+            life=reaches[0].life,
+            start=start,
+            next=topic.partitions.get(number, EMPTY_PARTITION).end,
+            objects=len(readings),
+            refusal=_refusal(topic, folds, number, start),
+        )
+
+
+def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
+    """Fold one partition. Raises NotWholeError, or FalseFactsError, where something is missing or damaged: nothing counts then."""
+    topic, number = plan.topic, plan.partition
+    beginning = begin_log(folds, topic, number, fills_in=False)
+    if refusal := _refusal(topic, folds, number, beginning.next):  # an earlier fold may be damaged
+        raise NotWholeError(refusal)
+    readings = _readings_above(topic, number, beginning.next)
+    totals = _Totals(beginning)
+    for frame in _frames(archive, topic.topic, number, readings):
+        totals.add(frame)
+        beginning.log.add(frame)
+    rows = beginning.log.finish()
+    facts = FoldFacts(
+        topic=topic.topic,
+        life=plan.life,
+        partition=number,
+        next=plan.next,
+        records=len(rows),
+        others=beginning.others + rows.others,
+        first_ms=totals.first_ms,
+        last_ms=totals.last_ms,
+        digest=digest_of(rows.frame),
+        doubts=_doubts(topic, number, beginning, plan.next),
+        sources=_sources(beginning.whole, readings),
+    )
+    key, size_bytes = _put(archive, facts, rows.frame, beginning)
+    return MadeFold(key=key, facts=facts, read=totals.records, size_bytes=size_bytes)
+
+
+def _readings_above(topic: ArchivedTopic, number: int, start: int) -> Sequence[Reading]:
+    return topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).readable
+
+
+def _refusal(topic: ArchivedTopic, folds: Folds, number: int, start: int) -> str:
+    """Say why the log above an offset cannot be folded; empty: it can."""
+    name = f"{topic.topic}-{number}"
+    beyond = folds.beyond(reaches_of(topic, number), number)
+    if beyond is not None:
+        return f"{name}: the fold {beyond.key} ends at offset {beyond.facts.next}, beyond all that is archived; find out who put it"
+    rest = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start)
+    problems = problems_of(topic.topic, number, rest, topic.damaged.get(number, ()))
+    if problems:
+        return "; ".join(problems)
+    if rest.readable and rest.readable[0].from_offset > start:
+        return f"{name}: offsets {start}-{rest.readable[0].from_offset - 1} are in no object and in no fold; it {_ONLY_WHOLE}"
+    if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
+        return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
+    return ""
+
+
+class _Totals:
+    """Counts records, and keeps the time of the oldest and the newest."""
+
+    def __init__(self, beginning: LogBeginning) -> None:
+        self.records = 0
+        self.first_ms = LAST_LONG if beginning.first_ms is None else beginning.first_ms
+        self.last_ms = FIRST_LONG if beginning.last_ms is None else beginning.last_ms
+
+    def add(self, frame: Frame) -> None:
+        times = frame.column(Column.TIMESTAMP)
+        self.records += len(frame)
+        self.first_ms, self.last_ms = min(self.first_ms, int(times.min())), max(self.last_ms, int(times.max()))
+
+
+def _frames(archive: Archive, topic: str, number: int, readings: Sequence[Reading]) -> Iterator[Frame]:
+    """Read objects whole. Each must have just the facts by which it was planned: a fold is kept when the objects are gone."""
+    parts = parts_within(readings, ALL_RECORDS)
+    for reading, (part, found) in zip(readings, fetch_parts(archive.store, parts), strict=True):
+        content, metadata = found_or_gone(part, found)
+        yield from read_segment(
+            content,
+            facts_from_metadata(metadata, part.object_key),
+            topic=topic,
+            partition=number,
+            key=part.object_key,
+            from_offset=part.from_offset,
+            until_offset=part.until_offset,
+            check=partial(_check_same, reading),
+        )
+
+
+def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
+    if own != reading.segment.facts:
+        raise FalseFactsError(
+            f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
+            " storage.index to ignore, or delete control/index/, which is a cache, and run again"
+        )
+
+
+def _doubts(
+    topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
+) -> tuple[tuple[int, int, bool], ...]:
+    """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
+    above = doubts_above(topic.partitions[number], beginning.next, delete_retention_ms(topic))
+    found = [*beginning.doubts, *above]
+    clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
+    return merge_doubts(clipped)
+
+
+def _sources(earlier: Fold | None, readings: Sequence[Reading]) -> Sources:
+    content_ids = [one for block in blocks_of(readings) for one in block.segments.content_ids()]
+    return Sources(
+        earlier_next=0 if earlier is None else earlier.facts.next,
+        earlier_sha256="" if earlier is None else earlier.sha256,
+        objects=len(content_ids),
+        objects_sha256=hashlib.sha256("".join(f"{one}\n" for one in content_ids).encode()).hexdigest(),
+    )
+
+
+class _PutFold(NamedTuple):
+    key: str
+    size_bytes: int
+
+
+def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginning) -> _PutFold:
+    """Put the object, see that it reads back as what was put, and let it count, in this order."""
+    content = encode_fold(facts, frame)
+    sha256 = hashlib.sha256(content).hexdigest()
+    key, size_bytes = archive.layout.fold_key(facts.key(sha256)), len(content)
+    if size_bytes > MOST_FOLD_BYTES:
+        raise NotWholeError(f"{key}: would have {size_bytes:,} bytes, and readers take {MOST_FOLD_BYTES:,}")
+    archive.store.put_if_absent(key, content, {FOLD_DIGEST: sha256}, kind=ObjectKind.FACT)
+    del content
+    reach("fold.put")
+    _compare(archive, Fold(key, facts, sha256), frame)
+    reach("fold.compared")
+    note_fold(archive, facts, sha256, beginning.refused)
+    reach("fold.noted")
+    return _PutFold(key, size_bytes)
+
+
+def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
+    """Read a fold from the bucket, reduce it once more, and compare it with what was to be in it."""
+    log = CommitLog()
+    for one in fold_frames(archive, fold):
+        log.add(one)
+    found = log.finish().frame
+    if not (np.array_equal(found.table, frame.table) and np.array_equal(found.body, frame.body)):
+        raise NotWholeError(f"{fold.key}: does not read back as what was written; run the same command again")

@@ -1,0 +1,190 @@
+"""Which folds of `__consumer_offsets` there are (docs/format.md §12), and which of them a reader of a time begins with.
+
+The facts of a stream rise: a later one covers more, and its newest record is no older. So the last fold that may be used is
+found by halving, and each that is used is checked.
+"""
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, Strict
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.control import append_fact, newest_numbers, read_fact
+from archiver.archive.fact_model import FactModel
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.layout import FOLDS, is_partition_number
+from archiver.archive.topics import Stretch
+from archiver.codec.frame import Frame
+from archiver.codec.selection import LAST_LONG
+from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.groups.fold_object import HOW_TO_MEND, MOST_FOLD_BYTES, FoldFacts, read_fold
+
+ReportProblem = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldFact:
+    """A control fact: there is this fold, whole, and it was read back. Its key follows from the two."""
+
+    fold: FoldFacts
+    object_sha256: Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+_FACT: Final = FactModel(FoldFact)
+
+
+class Fold(NamedTuple):
+    """A fold that a fact names."""
+
+    key: str
+    facts: FoldFacts
+    sha256: str
+
+
+class Reach(NamedTuple):
+    """In one life, folds of a partition hold up to an offset: above it, a later life goes on otherwise."""
+
+    life: int
+    until_offset: int
+
+
+def fold_stream(life: int, partition: int) -> str:
+    return f"{FOLDS}/{life}/{partition}"
+
+
+def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
+    """Return the lives through which a partition is read, the newest first; up to the end of what is archived."""
+    stretches = [Stretch(topic.life, 0, None)] if topic.fact is None else topic.fact.lineage(topic.life, partition)
+    found, limit = list[Reach](), topic.partitions.get(partition, EMPTY_PARTITION).end
+    for stretch in reversed(stretches):
+        limit = limit if stretch.until_offset is None else min(limit, stretch.until_offset)
+        found.append(Reach(stretch.life, limit))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """The folds of an archive. What cannot be read is reported once, and stays out."""
+
+    archive: Archive
+    numbers: Mapping[str, int]  # of the newest fact, by stream
+    report_problem: ReportProblem
+    _read: dict[tuple[str, int], Fold | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, archive: Archive, report_problem: ReportProblem) -> "Folds":
+        """List the folds; nothing is read of them before it is asked for."""
+        return cls(archive, newest_numbers(archive, FOLDS), report_problem)
+
+    @property
+    def partitions(self) -> set[int]:
+        """The partitions that have a fold in any life."""
+        names = (stream.rpartition("/")[2] for stream in self.numbers)
+        return {int(name) for name in names if is_partition_number(name)}
+
+    def newest(
+        self,
+        reaches: Sequence[Reach],
+        partition: int,
+        *,
+        until_ms: int = LAST_LONG,
+        above: int = 0,
+        refused: Collection[str] = (),
+    ) -> Fold | None:
+        """Return the fold that covers most, of those with no record later than a time, and that end above an offset."""
+        for life, limit in reaches:
+            stream = fold_stream(life, partition)
+            end = self._first(stream, lambda one, limit=limit: one.next > limit or one.last_ms > until_ms)  # type: ignore[misc]
+            for fold in self._among(stream, range(end - 1, -1, -1), refused):
+                if fold.facts.next <= above:
+                    break
+                if fold.facts.next <= limit and fold.facts.last_ms <= until_ms:
+                    return fold
+        return None
+
+    def smallest(
+        self, reaches: Sequence[Reach], partition: int, at_least: int, refused: Collection[str] = ()
+    ) -> Fold | None:
+        """Return the fold that covers least, of those that reach up to an offset."""
+        for life, limit in reversed(reaches):
+            stream = fold_stream(life, partition)
+            start = self._first(stream, lambda one: one.next >= at_least)
+            for fold in self._among(stream, range(start, self.numbers.get(stream, -1) + 1), refused):
+                if fold.facts.next > limit:
+                    break
+                if fold.facts.next >= at_least:
+                    return fold
+        return None
+
+    def beyond(self, reaches: Sequence[Reach], partition: int) -> Fold | None:
+        """Return the newest fold if it ends above all that is archived in its life, which no writer of ours lets happen."""
+        (life, end), *_ = reaches
+        stream = fold_stream(life, partition)
+        newest = next(self._among(stream, range(self.numbers.get(stream, -1), -1, -1), ()), None)
+        return newest if newest is not None and newest.facts.next > end else None
+
+    def _first(self, stream: str, is_beyond: Callable[[FoldFacts], bool]) -> int:
+        """Return the number of the first fact of which something holds that holds of all later ones."""
+
+        def side(number: int) -> bool:
+            fold = self._fold(stream, number)
+            return fold is not None and is_beyond(fold.facts)
+
+        return bisect_left(range(self.numbers.get(stream, -1) + 1), True, key=side)
+
+    def _among(self, stream: str, numbers: range, refused: Collection[str]) -> Iterator[Fold]:
+        for number in numbers:
+            fold = self._fold(stream, number)
+            if fold is not None and fold.key not in refused:
+                yield fold
+
+    def _fold(self, stream: str, number: int) -> Fold | None:
+        place = stream, number
+        if place not in self._read:
+            try:
+                self._read[place] = _fold_of(self.archive, stream, number)
+            except NotWholeError as error:
+                self.report_problem(str(error))
+                self._read[place] = None
+        return self._read[place]
+
+
+def _fold_of(archive: Archive, stream: str, number: int) -> Fold:
+    key = archive.layout.fact_key(stream, number)
+    fact = _FACT.read(
+        read_fact(archive, stream, number), lambda why: CorruptSegmentError(f"{key}: tells of no fold: {why}")
+    )
+    facts = fact.fold
+    if fold_stream(facts.life, facts.partition) != stream:
+        raise CorruptSegmentError(f"{key}: tells of a fold of partition {facts.partition} in life {facts.life}")
+    return Fold(archive.layout.fold_key(facts.key(fact.object_sha256)), facts, fact.object_sha256)
+
+
+def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
+    """Read the records of a fold. Its bytes are compared before the first frame. Raises NotWholeError."""
+    found = archive.store.get(fold.key, MOST_FOLD_BYTES)
+    if found is None:
+        raise CorruptSegmentError(f"{fold.key}: is gone, and a fact names it; bring it back from the bucket's versions")
+    if hashlib.sha256(found[0]).hexdigest() != fold.sha256:
+        raise CorruptSegmentError(f"{fold.key}: its bytes are not those that were written; {HOW_TO_MEND}")
+    yield from read_fold(found[0], fold.facts, fold.key)
+
+
+def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:
+    """Let a fold count, unless another one that covers as much does, and is not damaged. Returns whether it is this one."""
+    ours = _FACT.write(FoldFact(fold=facts, object_sha256=sha256))
+
+    def decide(latest: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        if latest is None:
+            return ours
+        told = _FACT.read(latest, lambda why: CorruptSegmentError(f"control/{FOLDS}: tells of no fold: {why}"))
+        key = archive.layout.fold_key(told.fold.key(told.object_sha256))
+        return ours if told.fold.next < facts.next + (key in refused) else None
+
+    held = append_fact(archive, fold_stream(facts.life, facts.partition), decide)
+    return held is not None and dict(held) == dict(ours)

@@ -1,0 +1,118 @@
+"""Positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds.
+
+A snapshot is the later word only where the archive of the log ends before it, or has nothing of the group's partition of the
+offsets topic. Everywhere else the log's word holds, also that a position is unknown. A later snapshot that has a group without
+one of its positions ends that position. One that has not even the group does not: whoever took it may not have seen the
+group, so the position is unknown.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
+from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots, life_at
+from archiver.groups.offsets_partition import ArchivedEnds
+from archiver.groups.position_rows import NO_ROW
+from archiver.groups.snapshots import GroupSnapshot, Snapshots
+
+Place = tuple[str, str, int]  # group, topic, partition
+
+
+def join_positions(
+    by_log: Iterable[ArchivedPosition], snapshots: Snapshots | None, ends: ArchivedEnds, roots: Roots
+) -> Iterator[ArchivedPosition]:
+    """Yield all positions, by group, topic, partition and life."""
+    logged: dict[Place, list[ArchivedPosition]] = defaultdict(list)
+    for one in by_log:
+        logged[one.group, one.topic, one.partition].append(one)
+    joint = None if snapshots is None else _Joint(snapshots=snapshots, ends=ends, roots=roots)
+    for place in sorted(logged.keys() | (set() if joint is None else joint.places())):
+        found = logged.get(place, [])
+        yield from sorted(found if joint is None else joint.join(place, found), key=lambda one: one.life)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joint:
+    """Snapshots beside a log."""
+
+    snapshots: Snapshots
+    ends: ArchivedEnds
+    roots: Roots
+
+    def places(self) -> set[Place]:
+        return {
+            (group, topic, partition)
+            for group, told in self.snapshots.groups.items()
+            for topic, partitions in told.topics.items()
+            for partition in partitions
+        }
+
+    def join(self, place: Place, logged: Sequence[ArchivedPosition]) -> Iterable[ArchivedPosition]:
+        told = self.snapshots.groups.get(place[0])
+        at_ms = self.snapshots.newest_ms if told is None else told.time_ms
+        end_ms = self.ends.of(place[0])
+        snapshot = None if told is None else self._position(place, told)
+        if end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
+            # The log has all that the snapshot could tell. If it has nothing, a record is missing.
+            return logged if logged or snapshot is None else [snapshot._replace(state=State.UNKNOWN)]
+        if snapshot is not None:
+            return _replaced(logged, snapshot)
+        if told is not None:
+            return [_ended(one, State.REMOVED, at_ms) for one in logged]
+        if place[0] in self.snapshots.missing:
+            return logged
+        return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
+
+    def _position(self, place: Place, told: GroupSnapshot) -> ArchivedPosition | None:
+        group, topic, partition = place
+        held = told.topics.get(topic, {}).get(partition)
+        if held is None:
+            return None
+        life = life_at(self.roots.get(topic, ()), told.time_ms, told.time_ms + told.duration_ms)
+        return ArchivedPosition(
+            group=group,
+            topic=topic,
+            life=life,
+            partition=partition,
+            state=State.AMBIGUOUS if life == AMBIGUOUS else State.SET,
+            offset=held.offset,
+            leader_epoch=held.leader_epoch,
+            metadata=held.metadata,
+            commit_ms=-1,
+            at_offset=NO_ROW,
+            removed_ms=NO_ROW,
+            at_ms=told.time_ms,
+            source=Source.SNAPSHOT,
+        )
+
+
+def _stands(one: ArchivedPosition) -> bool:
+    return one.removed_at == NO_ROW
+
+
+def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
+    """A position that a later snapshot does not have any more; what was removed before is as it was."""
+    if not _stands(one):
+        return one
+    cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
+    return one._replace(state=state, at_ms=at_ms, source=Source.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS)
+
+
+def _replaced(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition) -> Iterator[ArchivedPosition]:
+    """Put the word of a later snapshot in the place of the log's."""
+    same = [one for one in logged if one.state is State.SET and _is_same(one, snapshot)]
+    yield from same or [snapshot]  # the log tells more of the same commit
+    for one in logged:
+        if one.life == snapshot.life:
+            continue
+        if not _stands(one):  # if the snapshot may be of its life, it was committed again
+            is_unsure = snapshot.life == AMBIGUOUS and one.state is State.TOPIC_DELETED
+            yield one._replace(state=State.AMBIGUOUS) if is_unsure else one
+        elif AMBIGUOUS not in {one.life, snapshot.life}:  # its topic was deleted behind the end of the log
+            yield _ended(one, State.UNKNOWN, snapshot.at_ms)
+
+
+def _is_same(one: ArchivedPosition, snapshot: ArchivedPosition) -> bool:
+    told = (snapshot.life, snapshot.offset, snapshot.leader_epoch, snapshot.metadata)
+    return (one.life, one.offset, one.leader_epoch, one.metadata) == told

@@ -1,0 +1,62 @@
+"""Where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import OpenTransaction
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.settings import KafkaSettings
+
+_MOST_ASKED: Final = 20  # partitions that are asked for their transactions, one after the other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLog:
+    """A partition of the offsets topic, as its leader has it now."""
+
+    partition: int
+    end: int
+    last_stable: int  # nobody reads further
+    transactions: Sequence[OpenTransaction] = ()  # of those that hold it back the oldest comes first
+    problem: str = ""  # why they are not known
+
+
+async def survey_live_logs(settings: KafkaSettings, archived_of: str | None) -> list[LiveLog]:
+    """Ask the cluster. `archived_of`: whose archive it is, by its id. Raises KafkaError, KafkaTemporaryError and StrangerError."""
+    async with KafkaClient(settings) as client:
+        cluster_id = await client.cluster_id()
+        if archived_of not in {None, cluster_id}:
+            raise StrangerError(
+                f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {archived_of}"
+            )
+        described = (await client.describe_topics([OFFSETS_TOPIC])).get(OFFSETS_TOPIC)
+        numbers = () if described is None else described.partitions
+        found = await client.offsets((OFFSETS_TOPIC, number) for number in numbers)
+        logs = [
+            LiveLog(partition=number, end=offsets.high_watermark, last_stable=offsets.last_stable)
+            for (_, number), offsets in sorted(found.items())
+        ]
+        held = [log.partition for log in logs if log.last_stable < log.end]
+        return [await _with_transactions(client, log, held) for log in logs]
+
+
+async def _with_transactions(client: KafkaClient, log: LiveLog, held: Sequence[int]) -> LiveLog:
+    transactions: Sequence[OpenTransaction] = ()
+    problem = ""
+    if log.partition in held[_MOST_ASKED:]:
+        problem = f"not asked for: {len(held)} partitions are held back"
+    elif log.partition in held:
+        try:
+            transactions = await client.open_transactions(OFFSETS_TOPIC, log.partition)
+        except (KafkaError, KafkaTemporaryError) as error:
+            problem = str(error)
+    return LiveLog(
+        partition=log.partition,
+        end=log.end,
+        last_stable=log.last_stable,
+        transactions=transactions,
+        problem=problem,
+    )

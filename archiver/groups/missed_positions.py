@@ -1,0 +1,108 @@
+"""Positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none.
+
+1. A position that is committed, or removed, later alone may have been committed before.
+2. One that was removed in one life of its topic may have been committed in a later one.
+3. One that was committed in one life may have been in the lives before it.
+
+Of a position that no row names nobody knows.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from archiver.codec.frame import Longs
+from archiver.codec.kernels import commits as kernels
+from archiver.codec.selection import LAST_LONG
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, State
+from archiver.groups.lives import AMBIGUOUS, Root, Roots, life_at
+from archiver.groups.position_rows import NO_ROW, Flags
+from archiver.groups.told_log import ToldLog, known_from_ms
+
+
+def missed_positions(told: ToldLog, roots: Roots) -> Iterator[ArchivedPosition]:
+    """Yield unknown positions, none of which an episode up to the time tells of."""
+    rows, until_ms = told.rows, told.log.rows.until_ms
+    is_first = np.append(True, np.diff(rows.key) != 0)[: len(rows)]
+    firsts = np.flatnonzero(is_first)
+    has_episode = np.isin(rows.key[firsts], told.episodes.key)
+    without = firsts[~has_episode]
+    reach = _reach(told, without, np.full(len(without), told.log.cut))
+    for row, from_ms in _known(told, without[reach >= 0], reach[reach >= 0]):
+        several = roots.get(rows.topic.at(row), ())
+        life = _life_then(several, until_ms) if len(several) > 1 else int(told.lives[row])
+        yield _unknown(told, row, life, from_ms if life == told.lives[row] else UNKNOWN_MS)
+    yield from _in_other_lives(told, roots, firsts[has_episode])
+
+
+def _in_other_lives(told: ToldLog, roots: Roots, firsts: Longs) -> Iterator[ArchivedPosition]:
+    rows, several = told.rows, [len(roots.get(topic, ())) > 1 for topic in told.rows.topic.texts]
+    firsts = firsts[np.array(several, bool)[rows.topic.numbers[firsts]]]
+    last = _last_until(told, firsts)
+    is_before = _reach(told, firsts, rows.offset[firsts]) >= 0
+    after = _reach(told, firsts, np.full(len(firsts), told.log.cut))
+    is_later = (after > rows.offset[last]) & ~rows.is_commit[last]
+    chosen = np.flatnonzero(is_before | is_later)
+    known = _lives_told(told) if len(chosen) else {}
+    for number, row in zip(chosen.tolist(), firsts[chosen].tolist(), strict=True):
+        these, told_lives = roots[rows.topic.at(row)], known[int(rows.key[row])]
+        lives = {root.life for root in these if root.life < min(told_lives)} if is_before[number] else set()
+        then = _life_then(these, told.log.rows.until_ms) if is_later[number] else None
+        if then is not None and (then > max(told_lives) or then == AMBIGUOUS):
+            lives.add(then)
+        for life in sorted(lives - told_lives):
+            yield _unknown(told, row, life, UNKNOWN_MS)
+
+
+def _life_then(roots: Sequence[Root], until_ms: int) -> int:
+    """Return which topic had the name at the time that was asked for."""
+    return roots[-1].life if until_ms == LAST_LONG else life_at(roots, until_ms, until_ms)
+
+
+def _lives_told(told: ToldLog) -> dict[int, set[int]]:
+    """Return the lives in which episodes tell of each position."""
+    some, found = told.episodes, dict[int, set[int]]()
+    for rows in (
+        np.where(some.last == NO_ROW, some.removal, some.last),
+        np.where(some.last == NO_ROW, some.removal, some.first),
+    ):
+        for key, life in zip(some.key.tolist(), told.life_of(rows).tolist(), strict=True):
+            found.setdefault(key, set()).add(life)
+    return found
+
+
+def _last_until(told: ToldLog, firsts: Longs) -> Longs:
+    """Return the last row of each position that is not later than the time."""
+    rows = told.rows
+    earlier = np.flatnonzero(~rows.is_later)
+    found: Longs = earlier[np.searchsorted(rows.key[earlier], rows.key[firsts], side="right") - 1]
+    return found
+
+
+def _reach(told: ToldLog, rows: Longs, until: Longs) -> Longs:
+    has_later: Flags = np.ones(len(rows), bool)
+    return told.log.doubts.reach(until, has_later)
+
+
+def _known(told: ToldLog, rows: Longs, reach: Longs) -> Iterator[tuple[int, int]]:
+    times = known_from_ms(told, told.rows.key[rows], reach, told.lives[rows])
+    yield from zip(rows.tolist(), times.tolist(), strict=True)
+
+
+def _unknown(told: ToldLog, row: int, life: int, from_ms: int) -> ArchivedPosition:
+    rows = told.rows
+    (group,) = rows.texts(np.array([row]), kernels.GROUP_START, kernels.GROUP_LENGTH).texts
+    return ArchivedPosition(
+        group=group,
+        topic=rows.topic.at(row),
+        life=life,
+        partition=int(rows.rows.fields[kernels.PARTITION][rows.place[row]]),
+        state=State.UNKNOWN,
+        offset=-1,
+        leader_epoch=-1,
+        metadata="",
+        commit_ms=-1,
+        at_offset=NO_ROW,
+        removed_ms=NO_ROW,
+        known_from_ms=from_ms,
+    )

@@ -1,0 +1,117 @@
+"""The rows of a commit log that are of positions: columns, position by position, each in the order of the log."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from archiver.codec.frame import Bytes, Column, Longs
+from archiver.codec.kernels import commits as kernels
+from archiver.groups.commit_log import CommitRows, number_texts
+
+NO_ROW: Final = -1
+_TOPIC_ID_BYTES: Final = 16
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """Texts that stand in many rows: each once, and its number for each row."""
+
+    texts: Sequence[str]
+    numbers: Longs
+
+    def at(self, row: int) -> str:
+        return self.texts[int(self.numbers[row])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionRows:
+    """Commits, and what removed them: of before the time that was asked for, and of after it."""
+
+    rows: CommitRows
+    place: Longs  # among the rows, in the order of the log
+    key: Longs  # the same number for all rows of a position, ascending
+
+    @classmethod
+    def of(cls, rows: CommitRows) -> "PositionRows":
+        places = np.flatnonzero(rows.fields[kernels.KIND] == kernels.POSITION)
+        places = places[np.argsort(rows.keys[places], kind="stable")]
+        return cls(rows=rows, place=places, key=rows.keys[places])
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    @cached_property
+    def offset(self) -> Longs:
+        return self._column(Column.OFFSET)
+
+    @cached_property
+    def ms(self) -> Longs:
+        return self._column(Column.TIMESTAMP)
+
+    @cached_property
+    def is_commit(self) -> Flags:
+        found: Flags = self._column(Column.VALUE_LENGTH) >= 0
+        return found
+
+    @cached_property
+    def is_later(self) -> Flags:
+        """Tell of each row whether it is of after the time that was asked for."""
+        found: Flags = self.ms > self.rows.until_ms
+        return found
+
+    @cached_property
+    def following(self) -> Longs:
+        """Return for each row the next one of its position; NO_ROW: it is the last one."""
+        found = np.arange(1, len(self) + 1)
+        if len(self):
+            found[-1] = NO_ROW
+            found[:-1][self.key[1:] != self.key[:-1]] = NO_ROW
+        return found
+
+    @cached_property
+    def topic(self) -> Texts:
+        return self.texts(np.arange(len(self)), kernels.TOPIC_START, kernels.TOPIC_LENGTH)
+
+    @cached_property
+    def topic_id(self) -> Texts:
+        """Return the topic ids that were committed; empty: unknown."""
+        starts = self.told(kernels.TOPIC_ID_START)
+        numbers, samples = _distinct(
+            self.rows.frame.body, np.maximum(starts, 0), np.where(starts < 0, 0, _TOPIC_ID_BYTES)
+        )
+        return Texts(texts=[_spell_topic_id(sample) for sample in samples], numbers=numbers)
+
+    def told(self, field: int) -> Longs:
+        """Return what keys and values say: a row of archiver.codec.kernels.commits."""
+        found: Longs = self.rows.fields[field][self.place]
+        return found
+
+    def texts(self, chosen: Longs, start: int, length: int) -> Texts:
+        """Return texts of some rows. What is not UTF-8, which Kafka does not write, stays apart from every other text."""
+        places = self.place[chosen]
+        numbers, samples = _distinct(
+            self.rows.frame.body, self.rows.fields[start][places], self.rows.fields[length][places]
+        )
+        return Texts(texts=[sample.decode(errors="surrogateescape") for sample in samples], numbers=numbers)
+
+    def _column(self, column: Column) -> Longs:
+        found: Longs = self.rows.frame.column(column)[self.place]
+        return found
+
+
+def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[bytes]]:
+    """Number what is alike alike, from 0 in the order of first rows; and what each number stands for."""
+    numbers = number_texts(body, starts, lengths)
+    firsts = np.unique(numbers, return_index=True)[1]
+    return numbers, [body[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts.tolist()]
+
+
+def _spell_topic_id(raw: bytes) -> str:
+    """Spell an id as Kafka prints it; empty for none, and for the zero id, which means that it is not known."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""

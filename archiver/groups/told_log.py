@@ -1,0 +1,60 @@
+"""One partition of `__consumer_offsets`, told as of a time: its rows, the lives of their topics, and the episodes up to the time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from archiver.codec.frame import Column, Longs
+from archiver.codec.kernels import commits as kernels
+from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_position import UNKNOWN_MS
+from archiver.groups.endings import LogSigns
+from archiver.groups.episodes import Episodes, episodes_of
+from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots
+from archiver.groups.position_rows import NO_ROW, PositionRows
+from archiver.groups.row_lives import lives_of_rows, standing_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldLog:
+    """What a partition says."""
+
+    log: ArchivedLog
+    rows: PositionRows
+    lives: Longs  # of each row
+    signs: LogSigns
+    episodes: Episodes
+
+    @classmethod
+    def of(cls, log: ArchivedLog, roots: Roots) -> "ToldLog":
+        rows = PositionRows.of(log.rows)
+        standing = standing_of(log, rows)
+        lives = lives_of_rows(rows, standing, roots, is_filled_in=log.is_filled_in)
+        signs = LogSigns.of(log, rows, lives, standing)
+        return cls(log=log, rows=rows, lives=lives, signs=signs, episodes=episodes_of(rows))
+
+    def life_of(self, rows: Longs) -> Longs:
+        found: Longs = np.append(self.lives, NO_ROW)[rows]
+        return found
+
+
+def known_from_ms(told: ToldLog, keys: Longs, reach: Longs, lives: Longs) -> Longs:
+    """Return the time of the first commit of each key, later than the time that was asked for, behind an offset.
+
+    UNKNOWN_MS: there is none, or it is of another life. A removal tells too little: it may have been that of the topic.
+    """
+    rows, count = told.rows, len(told.log.rows) + 1
+    offsets = told.log.rows.frame.column(Column.OFFSET)
+    # As of the time of a commit, records up to the first one that is surely later may be missing.
+    times = np.maximum.accumulate(told.log.rows.frame.column(Column.TIMESTAMP))
+    surely_later = np.maximum(np.searchsorted(times, rows.ms + CLOCKS_DIFFER_MS, side="right"), rows.place + 1)
+    until = np.append(offsets, max(told.log.next, told.log.cut))[surely_later]
+    is_clear = told.log.doubts.reach(until, np.ones(len(rows), bool)) <= rows.offset
+    later = np.flatnonzero(rows.is_later & rows.is_commit & is_clear & (rows.told(kernels.IS_READABLE) == 1))
+    if not len(later):
+        return np.full(len(keys), UNKNOWN_MS)
+    behind = np.searchsorted(offsets, reach, side="right")
+    at = np.searchsorted(rows.key[later] * count + rows.place[later], keys * count + behind)
+    row = later[np.minimum(at, len(later) - 1)]
+    is_found = (at < len(later)) & (rows.key[row] == keys) & (told.lives[row] == lives) & (lives != AMBIGUOUS)
+    return np.where(is_found, rows.ms[row], UNKNOWN_MS)

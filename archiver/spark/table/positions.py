@@ -1,0 +1,99 @@
+"""The table of positions: where consumer groups stood, as Arrow batches.
+
+One task reads it: which position is known, and which topic has ended, only all partitions of `__consumer_offsets` together tell.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from archiver.archive.handle import patient_archive_of
+from archiver.codec.selection import LAST_LONG
+from archiver.errors import NotWholeError
+from archiver.spark.table.options import OnDamage, PositionOptions
+from archiver.spark.table.scan import HOW_TO_GO_ON
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from archiver.groups.shown import ShownGroups, ShownPosition
+
+log = logging.getLogger(__name__)
+
+_ROWS_A_BATCH: Final = 1 << 16
+_LAST_MOMENT_MS: Final = LAST_LONG // 1000  # that a timestamp of Spark holds
+
+
+def read_positions(options: PositionOptions, given_up: Collection[str] = ()) -> Iterator["pa.RecordBatch"]:
+    """Read the positions as of a time. What is missing ends the read, or is left out with a warning.
+
+    `given_up`: what is told to be missing that was told before.
+    """
+    found, problems = _read(options)
+    new = [problem for problem in problems if problem not in given_up]
+    if new and options.on_damage is OnDamage.FAIL:
+        raise NotWholeError("; ".join(new) + HOW_TO_GO_ON)
+    for problem in new:
+        log.warning("skipped: %s", problem)
+    positions = found.positions
+    for start in range(0, len(positions), _ROWS_A_BATCH):
+        yield _batch(positions[start : start + _ROWS_A_BATCH], options.columns)
+
+
+def survey_positions(options: PositionOptions) -> tuple[str, ...]:
+    """Return what is missing of what positions are told by."""
+    return tuple(_read(options)[1])
+
+
+def _read(options: PositionOptions) -> tuple["ShownGroups", list[str]]:
+    from archiver.groups.shown import PositionFilter, show_groups  # noqa: PLC0415 - kernels, which planning does not need
+
+    every, problems = re.compile(".*", re.DOTALL), list[str]()
+    wanted = PositionFilter(as_of_ms=options.as_of_ms, groups=every, topics=every)
+    found = show_groups(patient_archive_of(options.storage), wanted, options.storage.index, problems.append)
+    return found, problems
+
+
+def _batch(positions: Sequence["ShownPosition"], columns: Sequence[str]) -> "pa.RecordBatch":
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    kinds = _kinds()
+    schema = pa.schema([pa.field(name, kinds[name], nullable=name not in ALWAYS_THERE) for name in columns])
+    return pa.record_batch([pa.array(map(_VALUES[name], positions), kinds[name]) for name in columns], schema)
+
+
+def _kinds() -> dict[str, "pa.DataType"]:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    moment = pa.timestamp("us", tz="UTC")
+    texts = dict.fromkeys(("group", "topic", "state", "metadata", "source"), pa.string())
+    numbers = {"life": pa.int32(), "partition": pa.int32(), "leaderEpoch": pa.int32()}
+    return {**texts, **numbers, "offset": pa.int64(), "lag": pa.int64(), "committed": moment, "removed": moment}
+
+
+ALWAYS_THERE: Final = frozenset({"group", "topic", "partition", "state", "metadata", "source"})
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _moment_us(at_ms: int) -> int | None:
+    return at_ms * 1000 if 0 <= at_ms <= _LAST_MOMENT_MS else None
+
+
+_VALUES: Final[Mapping[str, Callable[["ShownPosition"], Any]]] = {
+    "group": lambda one: one.position.group,
+    "topic": lambda one: one.position.topic,
+    "life": lambda one: _known(one.position.life),
+    "partition": lambda one: one.position.partition,
+    "state": lambda one: str(one.position.state),
+    "offset": lambda one: _known(one.position.offset),
+    "leaderEpoch": lambda one: _known(one.position.leader_epoch),
+    "metadata": lambda one: one.position.metadata,
+    "committed": lambda one: _moment_us(one.position.commit_ms),
+    "removed": lambda one: _moment_us(one.position.removed_ms),
+    "lag": lambda one: one.lag,
+    "source": lambda one: str(one.source),
+}

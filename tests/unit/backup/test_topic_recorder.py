@@ -1,0 +1,84 @@
+"""What is noted of a topic that is created again: when the one before it was last seen."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.topics import TopicFact
+from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
+from archiver.kafka.cluster import TopicDescription
+from tests.support.memory_store import MemoryStore
+
+NO_CONFIGS = LearnedConfigs({}, {})
+
+
+@dataclass
+class Clock:
+    now_ms: int = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Here:
+    """A pool that works at once."""
+
+    async def call(self, work: Any, *given: Any) -> Any:  # noqa: ANN401
+        with ThreadPoolExecutor(1) as pool:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+
+
+@dataclass
+class Site:
+    archive: Archive = field(default_factory=lambda: Archive(MemoryStore(), Layout()))
+    clock: Clock = field(default_factory=Clock)
+
+    def recorder(self) -> TopicRecorder:
+        return TopicRecorder(
+            cast("Any", None),
+            sink=cast("Any", SimpleNamespace(archive=self.archive)),
+            pool=cast("Any", Here()),
+            cluster_id="c",
+            identity=cast("Any", SimpleNamespace(keep=lambda *_: None)),
+            clock_ms=self.clock,
+        )
+
+    def look(self, recorder: TopicRecorder, topic_id: str, at_ms: int) -> TopicFact:
+        """As at a refresh of topics: what has not changed is not recorded."""
+        self.clock.now_ms = at_ms
+        topic = TopicDescription(
+            name="t",
+            topic_id=topic_id,
+            partitions=(0,),
+            leaders={0: 1},
+            is_internal=False,
+            fewest=cast("Any", None),
+            replicas=(1,),
+        )
+        recorder.has_changed(topic, NO_CONFIGS)
+        return asyncio.run(recorder.record(topic, NO_CONFIGS))
+
+
+def seen(fact: TopicFact) -> list[tuple[str, int | None, int | None]]:
+    return [(life.topic_id, life.seen_ms, life.earlier_seen_ms) for life in fact.lives]
+
+
+def test_who_runs_on_notes_when_the_earlier_topic_was_last_seen() -> None:
+    site = Site()
+    recorder = site.recorder()
+    site.look(recorder, "A", 1_000)
+    site.look(recorder, "A", 5_000)
+    assert seen(site.look(recorder, "B", 9_000)) == [("A", 1_000, None), ("B", 9_000, 5_000)]
+
+
+def test_who_has_not_seen_the_earlier_topic_notes_nothing_of_it() -> None:
+    site = Site()
+    first, other = site.recorder(), site.recorder()
+    site.look(first, "A", 1_000)
+    site.look(other, "B", 2_000)
+    site.look(other, "B", 3_000)
+    assert seen(site.look(first, "C", 4_000))[2] == ("C", 4_000, None)  # what it saw was no neighbour of this one

@@ -1,0 +1,132 @@
+"""Where both a log and a snapshot tell of a position, the later word holds; and nobody is believed who cannot know."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.joined_positions import join_positions
+from archiver.groups.lives import AMBIGUOUS, Root
+from archiver.groups.offsets_partition import ArchivedEnds, offsets_partition
+from archiver.groups.position_rows import NO_ROW
+from archiver.groups.snapshots import GroupSnapshot, SnapshotPosition, Snapshots
+
+HOUR = 3_600_000
+AT_MS = 10 * HOUR  # of the snapshot
+ROOTS = {"x": [Root(0, "", 0)]}
+Told = list[tuple[State, int, Source]]
+
+
+def position(state: State, offset: int, life: int = 0, removed_at: int = NO_ROW, group: str = "g") -> ArchivedPosition:
+    return ArchivedPosition(group, "x", life, 0, state, offset, -1, "", 5, 7, NO_ROW, removed_at=removed_at)
+
+
+def snapshots(
+    groups: Mapping[str, Mapping[int, int]], missing: Mapping[str, int | None] | None = None, at_ms: int = AT_MS
+) -> Snapshots:
+    """Of each group, by partition, its offset."""
+    told = {
+        group: GroupSnapshot(
+            time_ms=at_ms,
+            duration_ms=0,
+            topics={"x": {number: SnapshotPosition(offset=offset) for number, offset in positions.items()}},
+        )
+        for group, positions in groups.items()
+    }
+    return Snapshots(newest_ms=at_ms, groups=told, missing=missing or {})
+
+
+def joined(
+    by_log: Sequence[ArchivedPosition],
+    snapshot: Snapshots | None,
+    end_ms: int | None,
+    roots: Mapping[str, Sequence[Root]] = ROOTS,
+) -> Told:
+    """`end_ms`: of the newest record in the partition of group `g`; None: it is not archived."""
+    partition = offsets_partition("g", 50)
+    assert partition is not None
+    ends = ArchivedEnds(partitions=50, last_ms={} if end_ms is None else {partition: end_ms, (partition + 1) % 50: 0})
+    return [(one.state, one.offset, one.source) for one in join_positions(by_log, snapshot, ends, roots)]
+
+
+STANDS = snapshots({"g": {0: 7}})
+SET_BY_SNAPSHOT = [(State.SET, 7, Source.SNAPSHOT)]
+
+
+@pytest.mark.parametrize(
+    "by_log",
+    [
+        [],
+        [position(State.SET, 5)],
+        [position(State.UNKNOWN, -1)],
+        [position(State.AMBIGUOUS, 5, life=AMBIGUOUS)],
+        [position(State.REMOVED, 5, removed_at=9)],  # committed again
+        [position(State.REMOVED, -1, removed_at=9)],
+        [position(State.TOPIC_DELETED, 5, removed_at=9)],
+    ],
+)
+def test_a_snapshot_behind_the_end_of_the_log_holds(by_log: Sequence[ArchivedPosition]) -> None:
+    assert joined(by_log, STANDS, AT_MS - HOUR) == SET_BY_SNAPSHOT
+    assert joined(by_log, STANDS, None) == SET_BY_SNAPSHOT
+    assert joined(by_log, STANDS, -1) == SET_BY_SNAPSHOT  # archived, and nothing of it can be read
+
+
+@pytest.mark.parametrize("end_ms", [AT_MS - 30_000, AT_MS, AT_MS + HOUR])
+@pytest.mark.parametrize(
+    "one",
+    [
+        position(State.SET, 5),
+        position(State.UNKNOWN, -1),
+        position(State.UNKNOWN, 5),
+        position(State.REMOVED, -1, removed_at=9),
+        position(State.TOPIC_DELETED, 5, removed_at=9),
+        position(State.AMBIGUOUS, 5, life=AMBIGUOUS),
+    ],
+)
+def test_a_log_that_ends_no_earlier_holds_also_where_it_does_not_know(end_ms: int, one: ArchivedPosition) -> None:
+    assert joined([one], STANDS, end_ms) == [(one.state, one.offset, Source.LOG)]
+    assert joined([one], snapshots({}), end_ms) == [(one.state, one.offset, Source.LOG)]
+
+
+def test_what_only_a_snapshot_has_is_unknown_where_the_log_ends_later() -> None:
+    assert joined([], STANDS, AT_MS + HOUR) == [(State.UNKNOWN, 7, Source.SNAPSHOT)]
+
+
+def test_the_log_tells_more_of_the_same_commit() -> None:
+    assert joined([position(State.SET, 7)], STANDS, AT_MS - HOUR) == [(State.SET, 7, Source.LOG)]
+
+
+def test_a_later_snapshot_without_the_position_ends_it() -> None:
+    one, removed = position(State.SET, 5), position(State.REMOVED, 5, removed_at=9)
+    assert joined([one], snapshots({"g": {1: 3}}), AT_MS - HOUR)[0] == (State.REMOVED, 5, Source.SNAPSHOT)
+    # Whoever took the snapshot may not have seen the group.
+    assert joined([one], snapshots({}), AT_MS - HOUR) == [(State.UNKNOWN, 5, Source.SNAPSHOT)]
+    assert joined([removed], snapshots({}), AT_MS - HOUR) == [(State.REMOVED, 5, Source.LOG)]
+    assert joined([one], snapshots({}, {"g": None}), AT_MS - HOUR) == [(State.SET, 5, Source.LOG)]
+
+
+def test_where_the_partition_is_not_known_it_may_be_any_that_is_archived() -> None:
+    for ends in (ArchivedEnds(partitions=None, last_ms={3: AT_MS}), ArchivedEnds(partitions=2, last_ms={3: AT_MS})):
+        found = list(join_positions([position(State.UNKNOWN, -1)], STANDS, ends, ROOTS))
+        assert [one.state for one in found] == [State.UNKNOWN]
+
+
+def test_a_position_in_an_earlier_life_stays_beside_the_snapshot_of_a_later_one() -> None:
+    roots = {"x": [Root(0, "", 0), Root(1, "", 8 * HOUR)]}
+    ended = position(State.TOPIC_DELETED, 5, removed_at=9)
+    assert joined([ended], STANDS, HOUR, roots) == [(State.TOPIC_DELETED, 5, Source.LOG), *SET_BY_SNAPSHOT]
+    assert joined([position(State.SET, 5)], STANDS, HOUR, roots) == [
+        (State.UNKNOWN, 5, Source.SNAPSHOT),
+        *SET_BY_SNAPSHOT,
+    ]
+    unsure = {"x": [Root(0, "", 0), Root(1, "", 12 * HOUR)]}
+    found = joined([position(State.SET, 7)], STANDS, HOUR, unsure)
+    assert found == [(State.AMBIGUOUS, 7, Source.SNAPSHOT)]  # one line: another topic may have the same offset
+    assert {state for state, _, _ in joined([ended], STANDS, HOUR, unsure)} == {State.AMBIGUOUS}
+
+
+def test_groups_lie_where_java_puts_them() -> None:
+    """`Utils.abs("...".hashCode()) % 50`, as Kafka's own GroupMetadataManager has it."""
+    wanted = {"": 0, "g": 3, "billing": 9, "ü": 2, "polygenelubricants": 0, "🐢": 21}
+    assert {group: offsets_partition(group, 50) for group in wanted} == wanted
+    assert offsets_partition("\udcff", 50) is None
