@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, group_request, wanted_positions
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
-from archiver.cli.groups_translate import open_problems, plan_lines, plan_row
+from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.process.text import spell_count
@@ -74,8 +74,15 @@ def print_groups(found: "GroupRestore", *, as_json: bool) -> int:
     return found.exit_code
 
 
-def complain_of_groups(found: "GroupRestore") -> None:
-    for problem in [*found.problems, *open_problems(found.plan), *applied_complaints(found.report)]:
+def complain_of_groups(found: "GroupRestore", of_other_moments: str = GIVE_AS_OF) -> None:
+    """Say what was left as it is, and why. `of_other_moments`: how to set positions that are known as of another time."""
+    if not found.plan.groups:
+        complain("no group that --groups matches has an archived position; none was set")
+    for problem in [
+        *found.problems,
+        *open_problems(found.plan, of_other_moments),
+        *applied_complaints(found.report),
+    ]:
         complain(problem)
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
-from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_table
+from archiver.process.text import spell_count
 
 if TYPE_CHECKING:
     from archiver.groups.translation import Remark, TranslatedPosition
     from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
 
 _MOST_REASONS: Final = 20
+GIVE_AS_OF: Final = "give --as-of with that, or a later time"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     return NotWholeError.exit_code if problems or not plan.is_whole else 0
 
 
-def open_problems(plan: "GroupPlan") -> Iterator[str]:
-    """Say what should be set and cannot be, and why: a line for each reason."""
+def open_problems(plan: "GroupPlan", of_other_moments: str = GIVE_AS_OF) -> Iterator[str]:
+    """Say what should be set and cannot be, and why: a line for each reason. `of_other_moments`: what to do about the time."""
     counts = Counter(one.told or str(one.reason) for one in plan.open)
     for why, count in counts.most_common(_MOST_REASONS):
         yield f"{spell_count(count, 'position')} cannot be translated: {why}"
@@ -71,7 +72,7 @@ def open_problems(plan: "GroupPlan") -> Iterator[str]:
         yield (
             "there is no later time as of which these are known"
             if known is None
-            else f"all of these are known as of {moment(known)} ({known}): give --as-of with that, or a later time"
+            else f"all of these are known as of {moment(known)} ({known}): {of_other_moments}"
         )
     yield from (f"target {target}: {why}" for target, why in sorted(plan.restored.unreadable.items()))
 
@@ -151,7 +152,7 @@ def _unset_row(one: "TranslatedPosition") -> dict[str, Any]:
 
 def plan_lines(plan: "GroupPlan") -> Iterator[str]:
     rows = [_cells(group, one) for group in plan.groups for one in group.positions]
-    yield from spell_table(("group", "archived", "committed", "target", "offset", ""), rows)
+    yield from table_lines(("group", "archived", "committed", "target", "offset", ""), rows)
     groups = sum(bool(group.positions) for group in plan.groups)
     yield f"{spell_count(len(rows), 'position')} of {spell_count(groups, 'group')}, in restore {plan.restored.restore_id}"
     yield from _list("dealt out by key", [line for group in plan.groups for line in _dealt_lines(group)])

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 Value = TypeVar("Value")
+# Another --until would be another restore.
+_OTHER_MOMENTS = "`archiver groups apply --restore {} --as-of` that, or a later time, sets them"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -247,9 +249,9 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     else:
         print_lines(restore_lines(result))
     if options.groups is not None and result.groups is None:
-        complain("groups were not set: that comes when all topics are whole")
+        complain(f"no group was set{'' if result.is_filled else ': that comes when all topics are whole'}")
     if result.groups is not None:
-        complain_of_groups(result.groups)
+        complain_of_groups(result.groups, of_other_moments=_OTHER_MOMENTS.format(result.restore_id))
     incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]
     for partition in incomplete:
         for missing in partition.missing:

@@ -1,20 +1,19 @@
 """`archiver restore --dry-run`: its run, and its two printers."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import (
-    archive_config,
-)
+from archiver.cli.options import archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
-from archiver.cli.spelling import NOTHING_ARCHIVED
+from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_size, spell_table
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
+    from archiver.groups.archived_position import ArchivedPosition
     from archiver.restore.group_preview import GroupPreview
     from archiver.restore.group_restore import GroupRequest
     from archiver.restore.preview import RestorePreview
@@ -28,8 +27,9 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     from archiver.process.progress import Progress
     from archiver.spark.preview import preview_restore
 
-    config = archive_config(options)
+    config, problems = archive_config(options), list[str]()
     with closing(Progress("restore", quiet=options.quiet)) as progress:
+        positions = () if asked is None else _read_positions(config, asked, problems)
         found = preview_restore(
             config.storage,
             load_target(options.target),
@@ -38,27 +38,44 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
             select_topics=config.topics.select,
             notice=progress.report,
         )
-        groups = None if asked is None else _preview_groups(config, options, asked, found)
+        groups = None if asked is None else _preview_groups(config, options, asked, found, positions)
     if options.format == "json":
         print_json(preview_row(found) | {"groups": None if groups is None else [_group_row(one) for one in groups]})
     else:
         print_lines(preview_lines(found))
         print_lines(() if groups is None else group_lines(groups))
         print_line("nothing was changed")
-    for problem in [*found.refused, *found.damage, *found.problems]:
+    for problem in [*found.refused, *found.damage, *found.problems, *problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
     is_open = [one for one in groups or () if one.is_open]
     for group in is_open:
         complain(f"group {group.group} would not be set as a whole: {_unset_text(group)}")
+    if groups == []:
+        complain("no group that --groups matches has an archived position; none would be set")
     if found.refused:
         return TargetError.exit_code
-    return NotWholeError.exit_code if found.damage or found.problems or found.missing or is_open else 0
+    is_whole = not (found.damage or found.problems or found.missing or problems or is_open)
+    return 0 if is_whole else NotWholeError.exit_code
+
+
+def _read_positions(
+    config: "ArchiverConfig", asked: "GroupRequest", problems: list[str]
+) -> "Sequence[ArchivedPosition]":
+    """Read where groups stood, before anything else: what is refused is refused at once."""
+    from archiver.archive.handle import open_archive
+    from archiver.restore.group_restore import read_positions
+
+    return read_positions(open_archive(config.storage), asked, problems.append)
 
 
 def _preview_groups(
-    config: "ArchiverConfig", options: argparse.Namespace, asked: "GroupRequest", found: "RestorePreview"
+    config: "ArchiverConfig",
+    options: argparse.Namespace,
+    asked: "GroupRequest",
+    found: "RestorePreview",
+    positions: "Sequence[ArchivedPosition]",
 ) -> "list[GroupPreview]":
     import asyncio
 
@@ -66,11 +83,9 @@ def _preview_groups(
     from archiver.config.load import load_target
     from archiver.kafka.settings import KafkaSettings
     from archiver.restore.group_preview import preview_groups
-    from archiver.restore.group_restore import read_positions
 
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
-    positions = read_positions(archive, asked, complain)
     return asyncio.run(preview_groups(archive, kafka, asked, positions, found.topics))
 
 
@@ -81,19 +96,22 @@ def _group_row(group: "GroupPreview") -> dict[str, Any]:
         "positions": group.positions,
         "not_set": {str(why): count for why, count in group.unset.items()},
         "has_members": group.has_members,
+        "takes_positions": group.takes_positions,
     }
 
 
 def group_lines(groups: "list[GroupPreview]") -> Iterator[str]:
     rows = [(one.group, f"{one.positions:,}", _unset_text(one)) for one in groups]
-    yield from spell_table(("group", "positions to set", "not set"), rows)
+    yield from table_lines(("group", "positions to set", "not set"), rows)
 
 
 def _unset_text(group: "GroupPreview") -> str:
     told = [f"{spell_count(count, 'position')}: {why}" for why, count in group.unset.items()]
-    return "; ".join(
-        [*told, *(["it has members on the target: stop its consumers first"] if group.has_members else [])]
-    )
+    if not group.takes_positions:
+        told.append("the target has a group of this name and of a kind without positions: give --rename-group")
+    elif group.has_members:
+        told.append("it has members on the target: stop its consumers first")
+    return "; ".join(told)
 
 
 def preview_row(preview: "RestorePreview") -> dict[str, Any]:

@@ -39,13 +39,12 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import broker_configs
 from archiver.kafka.group_commits import GroupActiveError
 from archiver.kafka.group_coordinators import settled_positions
-from archiver.kafka.group_positions import GroupPosition, ListedGroup, Positions, list_groups, positions_of
+from archiver.kafka.group_positions import UNLISTED, GroupPosition, ListedGroup, Positions, list_groups, positions_of
 from archiver.process.failpoints import reach
 from archiver.process.workers import Workers, workers
 
 _GROUPS_AT_ONCE: Final = 8
 _EXPIRY: Final = "offsets.retention.minutes"
-_UNLISTED: Final = ListedGroup("", "")
 ReportProgress = Callable[[int, int], None]
 Given = TypeVar("Given")
 
@@ -116,7 +115,7 @@ class _Run:
         return await (positions_of if self.is_dry_run else settled_positions)(self.client, group)
 
     def has_members(self, group: str) -> bool:
-        return self.listed.get(group, _UNLISTED).has_members
+        return self.listed.get(group, UNLISTED).has_members
 
 
 async def _begin(
@@ -133,7 +132,7 @@ async def _begin(
 
 
 async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> GroupReport:
-    refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, _UNLISTED))
+    refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, UNLISTED))
     if refusal:
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.

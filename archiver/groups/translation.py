@@ -80,7 +80,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPartition:
-    """A partition of the topic with this id on the target cluster."""
+    """A partition of the topic with this id on the target cluster. UNSET: none, for its records were dealt out by key."""
 
     topic: str
     topic_id: str

@@ -165,6 +165,9 @@ class ListedGroup(NamedTuple):
         return self.state not in _WITHOUT_MEMBERS
 
 
+UNLISTED: Final = ListedGroup("", "")
+
+
 class ListGroupsCall(Call[tuple[int, dict[str, ListedGroup]]]):
     """(error code, groups by name) of the groups that one broker coordinates, and that this user may describe."""
 

@@ -3,12 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.codec.selection import LAST_LONG
+from archiver.errors import ArchiverError
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.translation import Reason, TranslatedPosition, offsets_on_log
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.claims import TopicClaim
 from archiver.restore.dealt_positions import DealtPositions, DealtTopic
 from archiver.restore.group_restore import DealtGroup, GroupPlan, GroupRequest, PlannedGroup
 from archiver.restore.notes import RestoreNotes
@@ -16,14 +19,15 @@ from archiver.restore.plan import TopicPlan
 from archiver.restore.source_lives import SourceLives
 
 Committed = Mapping[str, Mapping[int, int]]  # group of the target -> source partition -> offset
+_NOT_DEALT: Final = "that restore has dealt out no record of this partition"
 
 
 def dealt_topics(
     archive: Archive, kafka: KafkaSettings, asked: GroupRequest, plan: GroupPlan, plans: Mapping[str, TopicPlan]
-) -> list[DealtTopic]:
-    """Return what is to be found out: of each topic that was dealt out, where its groups stood. `plans` are checked, by target.
+) -> tuple[list[DealtTopic], list[DealtPositions]]:
+    """Return what is to be found out: of each topic that was dealt out, where its groups stood; and what is refused already.
 
-    A position that is not certain counts as none: as the beginning of its partition.
+    `plans` are checked, by target. A position that is not certain counts as none: as the beginning of its partition.
     """
     restored = plan.restored
     topics = {one.target: one for one in restored.topics if one.repartition is not None and not one.problem}
@@ -31,25 +35,30 @@ def dealt_topics(
     notes = RestoreNotes(archive, restored.restore_id, restored.cluster_id)
     claims = notes.topic_claims({target: topic.topic_id for target, topic in wanted.items()})
     lives = SourceLives(archive, {topic.source for topic in wanted.values()}, asked.config.storage.index)
-    return [
-        DealtTopic(
+
+    def dealt_topic(target: str, claim: TopicClaim) -> DealtTopic:
+        return DealtTopic(
             restore_id=restored.restore_id,
             storage=asked.config.storage,
             kafka=kafka,
             plan=plans[target],
-            claim=claims[target],
+            claim=claim,
             committed=_committed(archive, lives, plans[target], plan.groups),
         )
-        for target in sorted(claims)
-    ]
+
+    found, refused = list[DealtTopic](), list[DealtPositions]()
+    for target, claim in sorted(claims.items(), key=lambda item: item[0]):
+        try:
+            found.append(dealt_topic(target, claim))
+        except ArchiverError as error:  # of this topic; the others go on
+            refused.append(DealtPositions(topic=target, error=str(error), exit_code=error.exit_code))
+    return found, refused
 
 
-def _committed(
-    archive: Archive, lives: SourceLives, plan: TopicPlan, groups: Iterable[PlannedGroup]
-) -> Mapping[str, Mapping[int, int]]:
+def _committed(archive: Archive, lives: SourceLives, plan: TopicPlan, groups: Iterable[PlannedGroup]) -> Committed:
     places: dict[int, list[tuple[str, ArchivedPosition]]] = defaultdict(list)
     for group in groups:
-        for one in _of_topic(group.unset, plan.source):
+        for one in _dealt_to(group, plan.target):
             places[one.position.partition].append((group.group, one.position))
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for number, some in places.items():
@@ -60,8 +69,13 @@ def _committed(
     return found
 
 
-def _of_topic(positions: Iterable[TranslatedPosition], source: str) -> list[TranslatedPosition]:
-    return [one for one in positions if one.reason is Reason.REPARTITIONED and one.position.topic == source]
+def _dealt_to(group: PlannedGroup, target: str) -> list[TranslatedPosition]:
+    """Return the positions of a group of which only the deal can tell where they stand in a target."""
+    return [
+        one
+        for one in group.unset
+        if one.reason is Reason.REPARTITIONED and one.target is not None and one.target.topic == target
+    ]
 
 
 def _on_log(
@@ -75,27 +89,33 @@ def _on_log(
     return offsets_on_log(positions, source.forks, source.held_life)
 
 
-def with_dealt(plan: GroupPlan, found: Iterable[DealtPositions]) -> GroupPlan:
-    """Put in what was found out. A topic of which nothing was found is refused, with the reason."""
+def with_dealt(plan: GroupPlan, found: Iterable[DealtPositions], plans: Mapping[str, TopicPlan]) -> GroupPlan:
+    """Put in what was found out. What was not found is refused, with the reason."""
     topics = {one.target: one for one in plan.restored.topics}
     groups = plan.groups
     for one in found:
-        source, topic_id = topics[one.topic].source, topics[one.topic].topic_id
-        groups = tuple(_with_dealt(group, source, topic_id, one) for group in groups)
+        topic, dealt = topics[one.topic], plans[one.topic]
+        sources = {part.partition for part in dealt.partitions} - set(one.refused)
+        groups = tuple(_with_dealt(group, topic.source, topic.topic_id, one, sources) for group in groups)
     return replace(plan, groups=groups)
 
 
-def _with_dealt(group: PlannedGroup, source: str, topic_id: str, found: DealtPositions) -> PlannedGroup:
-    asked = frozenset(_of_topic(group.unset, source))
-    if not asked:
-        return group
-    if found.error:
-        refused = tuple(
-            one._replace(reason=Reason.REFUSED, told=found.error) if one in asked else one for one in group.unset
-        )
-        return replace(group, unset=refused)
-    if group.group not in found.groups:
-        return group
-    dealt = DealtGroup(source=source, topic=found.topic, topic_id=topic_id, positions=tuple(found.groups[group.group]))
-    left = tuple(one for one in group.unset if one not in asked or one.position.partition in found.refused)
-    return replace(group, unset=left, dealt=(*group.dealt, dealt))
+def _with_dealt(
+    group: PlannedGroup, source: str, topic_id: str, found: DealtPositions, sources: Iterable[int]
+) -> PlannedGroup:
+    asked, dealt = frozenset(_dealt_to(group, found.topic)), frozenset(sources)
+
+    def left(one: TranslatedPosition) -> TranslatedPosition | None:
+        if one not in asked:
+            return one
+        if found.error or one.position.partition not in dealt:
+            return one._replace(reason=Reason.REFUSED, told=found.error or _NOT_DEALT)
+        return None
+
+    unset = tuple(one for one in map(left, group.unset) if one is not None)
+    if found.error or group.group not in found.groups:
+        return replace(group, unset=unset)
+    set_there = DealtGroup(
+        source=source, topic=found.topic, topic_id=topic_id, positions=tuple(found.groups[group.group])
+    )
+    return replace(group, unset=unset, dealt=(*group.dealt, set_there))

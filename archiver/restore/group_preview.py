@@ -1,7 +1,7 @@
 """What would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from archiver.archive.handle import Archive
@@ -10,7 +10,7 @@ from archiver.groups.own_group import archivers_groups
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.group_positions import list_groups
+from archiver.kafka.group_positions import UNLISTED, ListedGroup, list_groups
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.plan import TopicPlan
@@ -26,11 +26,13 @@ class GroupPreview:
     positions: int
     unset: Mapping[Reason, int]
     has_members: bool  # on the target, now: it would be left as it is
+    takes_positions: bool = True  # False: on the target the name is that of a group of a kind that has none
 
     @property
     def is_open(self) -> bool:
         """Whether something that should be set would not be."""
-        return not OPEN_REASONS.isdisjoint(self.unset) or (self.has_members and self.positions > 0)
+        is_left = self.has_members or not self.takes_positions
+        return not OPEN_REASONS.isdisjoint(self.unset) or (is_left and self.positions > 0)
 
 
 async def preview_groups(
@@ -46,26 +48,41 @@ async def preview_groups(
     own = archivers_groups(asked.config, positions)
     lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
     roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
-    refused = {(topic.source, one.partition) for topic in topics for one in topic.partitions if one.problem}
+    whole = {(topic.source, one.partition) for topic in topics for one in topic.partitions if not one.problem}
+    return count_positions([one for one in positions if one.group not in own], roots, whole, asked.renames, listed)
+
+
+def count_positions(
+    positions: Iterable[ArchivedPosition],
+    roots: Mapping[str, int],
+    whole: Collection[TopicPartition],
+    renames: Mapping[str, str],
+    listed: Mapping[str, ListedGroup],
+) -> list[GroupPreview]:
+    """Count positions by what would become of them.
+
+    `roots`: of the restored topics, the life without a parent; `whole`: the source partitions that would be restored; `listed`: the
+    target's groups.
+    """
     counts: dict[str, Counter[Reason | None]] = {}
     for one in positions:
-        if one.group not in own:
-            counts.setdefault(one.group, Counter())[_reason(one, roots, refused)] += 1
-    names = {source: asked.renames.get(source, source) for source in counts}
+        counts.setdefault(one.group, Counter())[_reason(one, roots, whole)] += 1
+    names = {source: renames.get(source, source) for source in counts}
     return [
         GroupPreview(
             group=names[source],
             source=source,
             positions=found[None],
             unset={why: count for why, count in found.items() if why is not None},
-            has_members=names[source] in listed and listed[names[source]].has_members,
+            has_members=listed.get(names[source], UNLISTED).has_members,
+            takes_positions=listed.get(names[source], UNLISTED).has_positions,
         )
         for source, found in sorted(counts.items(), key=lambda item: names[item[0]])
     ]
 
 
-def _reason(position: ArchivedPosition, roots: Mapping[str, int], refused: Collection[TopicPartition]) -> Reason | None:
+def _reason(position: ArchivedPosition, roots: Mapping[str, int], whole: Collection[TopicPartition]) -> Reason | None:
     if position.topic not in roots:
         return Reason.NOT_RESTORED
     why = unset_reason(position, roots[position.topic])
-    return Reason.REFUSED if why is None and (position.topic, position.partition) in refused else why
+    return Reason.REFUSED if why is None and (position.topic, position.partition) not in whole else why

@@ -21,7 +21,9 @@ from archiver.groups.own_group import FORMER_GROUP, archivers_groups
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
+    UNSET,
     Reason,
+    TargetPartition,
     TranslatedPosition,
     translate_all,
     unset_reason,
@@ -148,11 +150,14 @@ class GroupRestore:
     plan: GroupPlan
     report: ApplicationReport
     problems: tuple[str, ...]
+    dealt_codes: tuple[
+        int, ...
+    ] = ()  # exit codes, of topics that were dealt out by key and could not be looked through
 
     @property
     def exit_code(self) -> int:
         is_whole = self.plan.is_whole and not self.problems
-        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code)
+        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code, *self.dealt_codes)
 
 
 def read_positions(
@@ -295,9 +300,10 @@ def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPositio
         yield from translate_all(positions, partition)
         return
     reason, told = _refusal(topic, number)
+    target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # what the archive tells comes first
-        yield TranslatedPosition(one, None, reason=known or reason, told="" if known else told)
+        yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
 
 
 def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:

@@ -84,6 +84,11 @@ class RestoreResult:
         return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)
 
     @property
+    def is_filled(self) -> bool:
+        """Whether every partition of every topic was read back."""
+        return bool(self.topics) and not self.not_begun and not any(topic.errors for topic in self.topics)
+
+    @property
     def records(self) -> int:
         return sum(topic.records for topic in self.topics)
 

@@ -11,6 +11,7 @@ from archiver.groups.archived_position import ArchivedPosition
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
 from archiver.restore.dealt_groups import dealt_topics, with_dealt
+from archiver.restore.dealt_positions import DealtPositions
 from archiver.restore.group_restore import (
     GroupPlan,
     GroupRequest,
@@ -47,24 +48,26 @@ class GroupJob:
         """Set the groups. `plans` are those that were carried out, by target."""
         notice("finding where groups are to stand")
         plan = asyncio.run(read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions))
-        if self.asked.is_approximate:
-            plan = self._approximated(plan, plans, start_spark, notice)
+        found = self._dealt_positions(plan, plans, start_spark, notice) if self.asked.is_approximate else []
+        plan = with_dealt(plan, found, plans)
 
         def report_progress(done: int, total: int) -> None:
             notice(f"{done:,} of {spell_count(total, 'group')}")
 
         report = asyncio.run(apply_group_plan(self.archive, self.kafka, plan, report_progress))
-        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems))
+        codes = tuple(one.exit_code for one in found)
+        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems), dealt_codes=codes)
 
-    def _approximated(
+    def _dealt_positions(
         self,
         plan: GroupPlan,
         plans: Mapping[str, TopicPlan],
         start_spark: Callable[[], SparkContext],
         notice: Callable[[str], None],
-    ) -> GroupPlan:
-        topics = dealt_topics(self.archive, self.kafka, self.asked, plan, plans)
-        if not topics:
-            return plan
+    ) -> list[DealtPositions]:
+        """Find where groups go on in topics that were dealt out. `plans` have those of topics that an earlier run has finished."""
+        topics, refused = dealt_topics(self.archive, self.kafka, self.asked, plan, plans)
+        if not any(topic.groups for topic in topics):
+            return refused
         notice(f"dealing out {spell_count(len(topics), 'topic')} again, to see where groups are to stand")
-        return with_dealt(plan, approximate_positions(start_spark(), topics))
+        return [*refused, *approximate_positions(start_spark(), topics)]

@@ -11,9 +11,9 @@ from archiver.archive.handle import open_archive
 from archiver.archive.index_generations import read_index
 from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
-from archiver.errors import ArchiverError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.defects import as_ours
 from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
 from archiver.restore.group_restore import GroupRequest
@@ -105,8 +105,8 @@ def run_restore_job(
         if group_job is not None and outcome.is_whole:
             try:
                 restored_groups = group_job.run(job.restore_id, outcome.plans, start_spark, notice)
-            except ArchiverError as error:  # the topics are whole, and that is told all the same
-                failure = error
+            except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
+                failure = as_ours(error)
     return RestoreResult(
         restore_id=job.restore_id,
         seconds=round(time.monotonic() - started_s, 3),

@@ -133,7 +133,7 @@ class RightsStage:
             create_topic(self._broker.bootstrap, target_of(case), 2, {**KEEP_ALL, **case.command.standing})
             produce_values(self._broker.bootstrap, target_of(case), [b"theirs"])
             self._commit(target_of(case))
-        if case.command.kind is Kind.TRANSLATION:
+        if case.command.kind in {Kind.TRANSLATION, Kind.APPLICATION}:
             renamed = ["--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", "--id", target_of(case)]
             anybody = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
             prepared = str(self._site.folder / "prepared.yaml")
@@ -193,13 +193,18 @@ class RightsStage:
         if case.command.kind is Kind.TRANSLATION:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json"]
+        if case.command.kind is Kind.APPLICATION:
+            target = self._write("target.yaml", {"kafka": self._kafka})
+            named = ["--rename-group", f"{GROUP}={group_of(case)}"]
+            return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json", *named]
         if case.command.kind is Kind.ROLLBACK:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
         if case.command.kind is not Kind.RESTORE:
             return [*verbose, *([] if case.command.typed[0] == "cat" else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
-        return [*verbose, "--target", target, "--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}"]
+        named = ["--rename-group", f"{GROUP}={group_of(case)}"] if "--groups" in case.command.typed else []
+        return [*verbose, "--target", target, "--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", *named]
 
     def _run_service(self, case: Case, environment: Mapping[str, str]) -> Done:
         """Until it has archived all, or has said what it lacks."""
@@ -265,9 +270,8 @@ class RightsStage:
         elif command.kind is Kind.RESTORE:
             if "--dry-run" not in command.typed:
                 self._assert_restored(case)
-        elif command.kind is Kind.ROLLBACK:
-            stands = with_client(self._broker.bootstrap, lambda client: positions_of(client, group_of(case)))
-            assert {place: one.offset for place, one in stands.items()} == {(target_of(case), 0): 1}
+        elif command.kind in {Kind.ROLLBACK, Kind.APPLICATION}:
+            self._assert_group_stands(case, is_set="--dry-run" not in command.typed)
         elif command.typed[0] in {"cat", "query"}:
             rows = [json.loads(line) for line in done.out.splitlines()]
             found = [
@@ -289,6 +293,10 @@ class RightsStage:
         else:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
+    def _assert_group_stands(self, case: Case, *, is_set: bool) -> None:
+        stands = with_client(self._broker.bootstrap, lambda client: positions_of(client, group_of(case)))
+        assert {place: one.offset for place, one in stands.items()} == ({(target_of(case), 0): 1} if is_set else {})
+
     def _assert_restored(self, case: Case) -> None:
         found = self._oracle.consume(self._broker.bootstrap, target_of(case)).records
         values = {number: [record.value for record in records] for number, records in found.items()}
@@ -298,6 +306,8 @@ class RightsStage:
             assert sorted(value for some in values.values() for value in some if value) == [b"one", b"three", b"two"]
         else:
             assert values == {number: list(some) for number, some in RECORDS.items()}
+        if "--groups" in case.command.typed:
+            self._assert_group_stands(case, is_set=case.missing is not Right.READ_GROUPS)
 
     def _kept_positions(self, case: Case) -> set[str]:
         below = [key.removeprefix(prefix_of(case) + "/") for key in keys_below(self._site.bucket, prefix_of(case))]

@@ -76,6 +76,7 @@ class Kind(Enum):
     SERVICE = "fills one until it is stopped"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
+    APPLICATION = "sets a group of its own in such a topic"
     ROLLBACK = "sets a group of its own back"
 
 
@@ -165,12 +166,11 @@ PURGING: Final = {
     **NOTES,
 }
 AGAIN: Final = r"could not be created again; grant this user Create on topic {target}, or on the cluster"
+NO_EXPIRY: Final = goes_on('"positions_expire_after_ms": null', "tells the default of how long positions are kept")
 SETTING_BACK: Final = {
     Right.READ: on_target("Describe", 1),
     Right.READ_GROUPS: Loss(r"could not be set: .*; grant this user Read on group \S+, and Read on topic {target}$", 1),
-    Right.CLUSTER_CONFIGS: goes_on(
-        '"positions_expire_after_ms": null', "tells the default of how long positions are kept"
-    ),
+    Right.CLUSTER_CONFIGS: NO_EXPIRY,
     **READING,
 }
 UNTIL_END: Final = ("backup", "--until-end")
@@ -186,6 +186,29 @@ COMMANDS: Final = (
         kind=Kind.TRANSLATION,
         needs={Right.DESCRIBE: on_target("Describe", 3), **READING},
         is_brief=True,
+    ),
+    Command(
+        name="`groups apply`",
+        typed=("groups", "apply"),
+        kind=Kind.APPLICATION,
+        needs={
+            Right.READ: on_target("Describe", 3),
+            Right.READ_GROUPS: Loss(r"could not be found: .*; grant this user Describe on group \S+$", 1),
+            Right.CLUSTER_CONFIGS: NO_EXPIRY,
+            **READING,
+            Right.PUT_NOTES: NOTES[Right.PUT_NOTES],
+        },
+    ),
+    Command(
+        name="… `--dry-run`",
+        typed=("groups", "apply", "--dry-run"),
+        kind=Kind.APPLICATION,
+        needs={
+            Right.DESCRIBE: on_target("Describe", 3),
+            Right.DESCRIBE_GROUPS: Loss(r"could not be (found|read): .*; grant this user Describe on group \S+$", 1),
+            Right.CLUSTER_CONFIGS: NO_EXPIRY,
+            **READING,
+        },
     ),
     Command(
         name="`groups rollback`",
@@ -288,6 +311,19 @@ COMMANDS: Final = (
     Command(name="`restore --dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),
     Command(name="`restore`", typed=("restore",), kind=Kind.RESTORE, needs={**CREATING, **NOTES}, is_brief=True),
     Command(name="… `--repartition`", typed=("restore", "--repartition", "3"), kind=Kind.RESTORE, needs={**CREATING, **NOTES}),
+    Command(
+        name="… `--groups`",
+        typed=("restore", "--groups", "billing"),
+        kind=Kind.RESTORE,
+        needs={
+            **CREATING,
+            **NOTES,
+            Right.READ_GROUPS: Loss(
+                r"could not be found: .*; grant this user Describe on group \S+$", 1, "sets no group, with exit code 1"
+            ),
+        },
+        is_brief=True,
+    ),
     Command(
         name="… `--where`",
         typed=("restore", "--where", "partition >= 0"),

@@ -1,0 +1,101 @@
+"""How it is printed what became of the groups of a restore."""
+
+import json
+
+import pytest
+
+from archiver.cli.groups_applied import _NEXT_STEPS
+from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row, in_groups, print_groups
+from archiver.errors import NotWholeError, TemporaryError
+from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_report import ApplicationReport
+from archiver.groups.archived_position import State
+from archiver.restore.dealt_groups import with_dealt
+from archiver.restore.dealt_positions import DealtPositions
+from archiver.restore.group_restore import GroupPlan, GroupRestore
+from tests.unit.cli.test_groups_applied import group, report
+from tests.unit.restore.test_dealt_groups import DEALT, PLANS, answer
+from tests.unit.restore.test_group_restore import planned, position, topic_of
+
+
+def restored(plan: GroupPlan, applied: ApplicationReport | None = None, *problems: str) -> GroupRestore:
+    return GroupRestore(plan=plan, report=applied or report(group(Outcome.SET)), problems=problems)
+
+
+def test_the_plan_comes_before_what_was_done() -> None:
+    plan = planned([position("g"), position("g", topic="other")], topic_of())
+    lines = list(groups_lines(restored(plan)))
+    assert lines[0].split() == ["group", "archived", "committed", "target", "offset"]
+    assert lines[1].split() == ["g", "orders-0", "3", "back-0", "1", "exact"]
+    assert "1 position of 1 group, in restore mine" in lines
+    assert "  g: other-0: topic not restored" in lines
+    assert lines[lines.index("") + 1].split() == ["group", "topic", "partition", "before", "wanted", "after"]
+    row = groups_row(restored(plan))
+    assert (set(row), row["plan"]["whole"], row["applied"]["id"]) == ({"plan", "applied"}, True, "r1")
+    json.dumps(row)
+
+
+def test_a_long_name_does_not_widen_the_table() -> None:
+    plan = planned([position("x" * 5000), position("g")], topic_of())
+    lines = list(groups_lines(restored(plan, report(group(Outcome.SET, name="x" * 5000), group(Outcome.SET)))))
+    assert all(("xxx" in line) == (len(line) > 1000) for line in lines)
+
+
+def test_groups_that_were_dealt_out() -> None:
+    plan = planned([position("g"), position("g", partition=1)], DEALT)
+    lines = list(groups_lines(restored(with_dealt(plan, [answer(groups=["g"])], PLANS))))
+    told = "  g: back: reads 1 record again; 2 records that it had not read are gone (0: 4, 1: 7)"
+    assert lines[lines.index("dealt out by key:") + 1] == told
+    row = groups_row(restored(with_dealt(plan, [answer(groups=["g"])], PLANS)))
+    assert row["plan"]["groups"][0]["dealt"] == [
+        {
+            "topic": "orders",
+            "target_topic": "back",
+            "target_topic_id": "id of back",
+            "offsets": [4, 7],
+            "read_again": 1,
+            "deleted": 2,
+        }
+    ]
+
+
+def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = planned(
+        [position("g", state=State.UNKNOWN, known_from_ms=1_000)], topic_of(), unreadable={"t": "no plan"}
+    )
+    found = restored(unknown, report(group(Outcome.MOVED)), "an object is damaged")
+    assert print_groups(found, as_json=True) == NotWholeError.exit_code
+    said = capsys.readouterr()
+    assert json.loads(said.out)["plan"]["problems"] == ["an object is damaged"]
+    first, *others = said.err.splitlines()
+    assert first == "archiver: an object is damaged"
+    assert [line.removeprefix("archiver: ") for line in others] == [
+        "1 position cannot be translated: unknown",
+        "all of these are known as of 1970-01-01T00:00:01Z (1000): give --as-of with that, or a later time",
+        "target t: no plan",
+        "group g, left as it is: orders-0 (at 9): stands elsewhere; " + _NEXT_STEPS["stands elsewhere"],
+    ]
+    complain_of_groups(found, "do this")
+    assert "as of 1970-01-01T00:00:01Z (1000): do this" in capsys.readouterr().err
+    assert print_groups(restored(planned([], topic_of()), report()), as_json=False) == 0
+    assert "no group that --groups matches has an archived position; none was set" in capsys.readouterr().err
+
+
+def test_exit_codes() -> None:
+    whole = planned([position("g")], topic_of())
+    assert restored(whole).exit_code == 0
+    assert restored(whole, None, "a problem").exit_code == NotWholeError.exit_code
+    assert restored(whole, report(group(Outcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
+    dealt = planned([position("g")], DEALT)
+    assert restored(dealt).exit_code == NotWholeError.exit_code
+    away = [DealtPositions(topic="back", error="away", exit_code=TemporaryError.exit_code)]
+    found = GroupRestore(
+        plan=with_dealt(dealt, away, PLANS), report=report(), problems=(), dealt_codes=(TemporaryError.exit_code,)
+    )
+    assert found.exit_code == TemporaryError.exit_code
+
+
+def test_progress_counts_groups() -> None:
+    told: list[str] = []
+    in_groups(told.append)(1, 1200)
+    assert told == ["1 of 1,200 groups"]
