@@ -6,13 +6,20 @@ A record counts as archived when a plain consumer reads it right before a backup
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not marked so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from tests.support.kafka_topics import with_client
 from tests.support.service import eventually
@@ -79,22 +86,27 @@ class Hands:
         shared = {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0}
         plain, transactional = Producer(shared), Producer({**shared, "transactional.id": "cases"})
         transactional.init_transactions(_REQUEST_S)
-        return Hands(bootstrap, plain, transactional, AdminClient({"bootstrap.servers": bootstrap}))
+        return Hands(bootstrap, plain, transactional, AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}))
 
     # --- records
 
-    def write(self, topic: str, records: Iterable[tuple[int, Stored]], key_of: Mapping[bytes, bytes] | None = None) -> None:
+    def write(self, topic: str, records: Iterable[tuple[int, Stored]]) -> None:
         """One batch of each partition, as a rule."""
-        _send(self.plain, topic, records, key_of or {})
+        _send(self.plain, topic, records)
 
     def write_in_transaction(self, topic: str, records: Iterable[tuple[int, Stored]], *, commits: bool) -> None:
         self.transactional.begin_transaction()
-        _send(self.transactional, topic, records, {})
+        _send(self.transactional, topic, records)
         self._end(commits=commits)
 
     def delete_records(self, topic: str, partition: int, below: int) -> None:
         (done,) = self.admin.delete_records([ClientPartition(topic, partition, below)]).values()
         done.result(_REQUEST_S)
+
+    def keep_all_from_now_on(self, topic: str) -> None:
+        policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])
+        self.admin.incremental_alter_configs([resource])[resource].result(_REQUEST_S)
 
     def bounds(self, topic: str, partitions: int) -> list[tuple[int, int]]:
         """Where each partition begins and ends, when no transaction is open any more."""
@@ -151,10 +163,8 @@ class Hands:
         for group in groups:
             consumer = self._consumer(group)
             try:
-                eventually(
-                    lambda one=consumer: all(place.offset < 0 for place in one.committed(places, _REQUEST_S)),
-                    f"{group} still stands in {topic}",
-                )
+                stands = partial(_stands, consumer, places)
+                eventually(lambda: not stands(), f"{group} still stands in {topic}")
             finally:
                 consumer.close()
 
@@ -179,7 +189,7 @@ class Hands:
             consumer.close()
 
     def _consumer(self, group: str) -> Consumer:
-        return Consumer(
+        consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": group,
@@ -190,12 +200,18 @@ class Hands:
                 "log_level": 0,
             }
         )
+        consumer.list_topics(timeout=_REQUEST_S)  # else librdkafka looks for the coordinator half a second later
+        return consumer
 
     def _end(self, *, commits: bool) -> None:
         if commits:
             self.transactional.commit_transaction(_REQUEST_S)
         else:
             self.transactional.abort_transaction(_REQUEST_S)
+
+
+def _stands(consumer: Consumer, places: list[ClientPartition]) -> bool:
+    return any(place.offset >= 0 for place in consumer.committed(places, _REQUEST_S))
 
 
 def moment_ms() -> int:
@@ -206,9 +222,12 @@ def moment_ms() -> int:
     return now_ms
 
 
-def _send(
-    producer: Producer, topic: str, records: Iterable[tuple[int, Stored]], key_of: Mapping[bytes, bytes]
-) -> None:
+def key_of(value: bytes) -> bytes:
+    """Values end with a number; there are four keys."""
+    return b"%d" % (int(value.rpartition(b"-")[2]) % 4)
+
+
+def _send(producer: Producer, topic: str, records: Iterable[tuple[int, Stored]]) -> None:
     refused: list[KafkaError] = []
 
     def note(error: KafkaError | None, _: Message) -> None:
@@ -217,7 +236,7 @@ def _send(
 
     for partition, one in records:
         producer.produce(
-            topic, one.value, key_of.get(one.value), partition=partition, timestamp=one.timestamp, on_delivery=note
+            topic, one.value, key_of(one.value), partition=partition, timestamp=one.timestamp, on_delivery=note
         )
     assert producer.flush(_REQUEST_S) == 0
     assert refused == []

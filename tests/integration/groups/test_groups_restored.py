@@ -12,16 +12,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
 from archiver.cli.main import main
+from archiver.groups import lives, positions
 from tests.support.brokers import S3, Broker, Bucket, StartBroker
 from tests.support.foreign_reader import s3_client
-from tests.support.group_histories import ALWAYS, REMOVED, Hands, History, Said, Stored, moment_ms, next_index
+from tests.support.group_histories import (
+    ALWAYS,
+    REMOVED,
+    Hands,
+    History,
+    Said,
+    Stored,
+    key_of,
+    moment_ms,
+    next_index,
+)
 from tests.support.kafka_topics import create_topic, delete_topic
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
 from tests.support.service import eventually
@@ -36,7 +48,7 @@ COMPACTED: Final = {
     "min.compaction.lag.ms": "0",
 }
 NOT_TOLD: Final = {"unknown", "ambiguous"}
-FEW, MANY = int(__import__("os").environ.get("FEW", 20)), 300
+FEW, MANY = 20, 300
 
 
 @pytest.fixture(scope="module")
@@ -49,38 +61,71 @@ def hands(new_module_broker: StartBroker) -> Hands:
     return found
 
 
+@pytest.mark.usefixtures("one_clock")
 @pytest.mark.timeout(300)
 def test_groups_go_on_where_they_stood(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> None:
-    run_cases(hands, minio, tmp_path, seed, FEW)
+    run_cases(hands, minio, tmp_path, Draw(seed), FEW)
 
 
+@pytest.mark.usefixtures("one_clock")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_three_hundred_histories(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> None:
-    tally = run_cases(hands, minio, tmp_path, seed, MANY)
+    tally = run_cases(hands, minio, tmp_path, Draw(seed), MANY)
     kinds = ("exact", "next restored record", "before the first restored record", "at the end of the archive")
     more = ("behind the last restored record", "beyond the end of the archive", "raised to the log start")
     assert all(tally[kind] for kind in (*kinds, *more)), tally
+    assert tally["not told"] < tally["positions"] / 5
 
 
-def run_cases(hands: Hands, minio: S3, folder: Path, seed: int, count: int) -> Counter[str]:
+@pytest.mark.xfail(reason="a deletion within a minute of another one may be taken for it", strict=False)
+@pytest.mark.timeout(300)
+def test_topics_that_came_again_within_a_minute(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> None:
+    """Clocks may differ by as much: which topic was meant is often not told then, and never guessed."""
+    run_cases(hands, minio, tmp_path, Draw(seed, lives=2), FEW // 4)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_chosen_records(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> None:
+    """Of which Spark says which they are, by the installed command."""
+    run_cases(hands, minio, tmp_path, Draw(seed, lives=1, by_spark=True), FEW // 2)
+
+
+@pytest.fixture
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers and backups are on this machine, and what a case does in seconds takes days elsewhere."""
+    monkeypatch.setattr(lives, "_CLOCKS_DIFFER_MS", 5)
+    monkeypatch.setattr(positions, "_UNDER_WAY_MS", 5)
+
+
+class Draw(NamedTuple):
+    """What cases are drawn from. `lives`: that many, and not one or two."""
+
+    seed: int
+    lives: int | None = None
+    by_spark: bool = False
+
+
+def run_cases(hands: Hands, minio: S3, folder: Path, draw: Draw, count: int) -> Counter[str]:
     tally: Counter[str] = Counter()
     for number in range(count):
-        tally += run_case(hands, minio, folder / str(number), seed, number)
-    print(f"{count} cases of seed {seed}: {dict(tally.most_common())}")
+        tally += run_case(hands, minio, folder / str(number), draw, number)
+    print(f"{count} cases of seed {draw.seed}: {dict(tally.most_common())}")
     return tally
 
 
-def run_case(hands: Hands, minio: S3, folder: Path, seed: int, number: int) -> Counter[str]:
+def run_case(hands: Hands, minio: S3, folder: Path, draw: Draw, number: int) -> Counter[str]:
     bucket = Bucket(minio, f"case-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
     folder.mkdir()
     with archive_site(bucket, folder) as site:
-        case = Case(hands, site, random.Random(f"{seed} {number}"), f"topic-{number}-{uuid.uuid4().hex[:6]}")
+        case = Case(hands, site, draw, random.Random(f"{draw.seed} {number}"), f"topic-{number}-{uuid.uuid4().hex[:6]}")
         try:
             case.run()
         except BaseException as error:
-            error.add_note("\n".join([f"case {number} of seed {seed}:", *case.steps]))
+            error.add_note("\n".join([f"case {number} of {draw}:", *case.steps]))
             raise
         finally:
             case.clean_up()
@@ -93,6 +138,7 @@ class Case:
 
     hands: Hands
     site: ArchiveSite
+    drawn: Draw
     draw: random.Random
     topic: str
     history: History = field(default_factory=History)
@@ -105,7 +151,7 @@ class Case:
     def run(self) -> None:
         self.partitions = self.draw.randint(1, 4)
         self.groups = [f"{self.topic}.{name}" for name in "abcd"[: self.draw.randint(1, 4)]]
-        self.lives = 2 if self.chance(0.25) and not __import__("os").environ.get("ONE") else 1
+        self.lives = self.drawn.lives or (2 if self.chance(0.25) else 1)
         self.fate = self.draw.choice(["kept", "deleted", "deletion archived"])
         for life in range(self.lives):
             self.live(life)
@@ -130,22 +176,16 @@ class Case:
         is_last = life == self.lives - 1
         self.create(self.topic, COMPACTED if (is_compacted := self.chance(0.05)) else {})
         for _ in range(self.draw.randint(1, 3)):
-            self.write(life, is_compacted=is_compacted)
-            if not is_compacted and self.chance(0.3):
-                self.delete_some_records()
-            if self.chance(0.5):
-                self.commit_some(life)
-            if self.chance(0.3):
-                self.back_up_records(life)
+            self.go_on(life, is_compacted=is_compacted)
         if is_compacted:
             self.compact(life)
         self.back_up_records(life)
         if self.chance(0.4):  # and nobody archives it
             self.write(life, is_compacted=is_compacted)
-        for _ in range(self.draw.randint(0, 3)):
+        for _ in range(self.draw.randint(1, 4) if self.chance(0.9) else 0):
             self.commit_some(life)
             self.moments.append(moment_ms())
-        if self.chance(0.15) and is_last and self.fate != "deletion archived" and self.lives == 1:
+        if self.lives == 1 and self.fate != "deletion archived" and self.chance(0.15):
             self.delete_a_group(life)
         if self.chance(0.5) or (is_last and self.fate != "deletion archived"):
             self.back_up_groups()
@@ -153,6 +193,15 @@ class Case:
             self.told("delete the topic")
             self.delete(self.topic)
             self.hands.wait_until_forgotten(self.groups, self.topic, self.partitions)
+
+    def go_on(self, life: int, *, is_compacted: bool) -> None:
+        self.write(life, is_compacted=is_compacted)
+        if not is_compacted and self.chance(0.3):
+            self.delete_some_records()
+        if self.chance(0.5):
+            self.commit_some(life)
+        if self.chance(0.3):
+            self.back_up_records(life)
 
     def create(self, topic: str, configs: Mapping[str, str]) -> None:
         self.told(f"create {topic} with {self.partitions} partitions {configs or ''}")
@@ -170,8 +219,7 @@ class Case:
             way = "plain" if is_compacted else self.draw.choice(["plain", "committed", "aborted"])
             self.told(f"write {len(records)} records to {sorted(chosen)}, {way}")
             if way == "plain":
-                keys = {one.value: b"%d" % self.draw.randrange(4) for _, one in records} if is_compacted else {}
-                self.hands.write(self.topic, records, keys)
+                self.hands.write(self.topic, records)
             else:
                 self.hands.write_in_transaction(self.topic, records, commits=way == "committed")
 
@@ -193,12 +241,13 @@ class Case:
         """Until the cleaner has passed, which leaves of each key one record; then it is to leave what is restored alone."""
         self.write(life, is_compacted=True)
         eventually(lambda: self.is_clean(life), "not compacted", every_s=0.2)
+        self.hands.keep_all_from_now_on(self.topic)
         self.tally["compacted"] += 1
 
     def is_clean(self, life: int) -> bool:
-        self.hands.write(self.topic, list(self.records(life, 0, 1)), {b"%d-0-%d" % (life, self.values): b"k"})
+        self.hands.write(self.topic, list(self.records(life, 0, 1)))
         found = self.hands.read(self.topic, self.partitions)[0]
-        return any(after.offset > before.offset + 1 for before, after in zip(found, found[1:], strict=False))
+        return any(after.offset > before.offset + 1 for before, after in pairwise(found))
 
     def bounds(self) -> list[tuple[int, int]]:
         return self.hands.bounds(self.topic, self.partitions)
@@ -251,6 +300,7 @@ class Case:
                 end,
                 max(end - 1, 0),
                 max(archived, default=-1) + 1,
+                self.draw.choice(list(archived) or [0]),
                 self.draw.randint(0, end),
                 self.draw.randint(0, end),
                 self.draw.choice(holes or [0]),
@@ -275,12 +325,18 @@ class Case:
         self.tally["groups deleted"] += 1
 
 
+def latest_of_keys(records: Sequence[Stored]) -> list[Stored]:
+    return sorted({key_of(one.value): one for one in records}.values())
+
+
 class Restore:
     """A restore of the topic of a case, with drawn options; its groups are set by it, or later."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.draw, self.hands = case, case.draw, case.hands
-        self.life = self.draw.randrange(case.lives)
+        with_records = [life for (life, _), records in case.history.archived.items() if records]
+        self.newest = max(with_records, default=case.lives - 1)  # which is restored unless a life is named
+        self.life = self.draw.randint(0, self.newest)
         must_rename = case.fate == "kept"
         self.target = f"{case.topic}.back" if must_rename or self.draw.random() < 0.4 else case.topic
         self.as_of_ms = ALWAYS
@@ -295,6 +351,9 @@ class Restore:
     def run(self) -> None:
         self.choose_records()
         self.prepare_target()
+        if self.case.drawn.by_spark and self.draw.random() < 0.5:
+            self.asked.append("--latest-per-key")
+            self.restored = [latest_of_keys(some) for some in self.restored]
         for stands, restored in zip(self.stands, self.restored, strict=True):
             stands.extend(one.value for one in restored)
         self.before = [len(stands) - len(restored) for stands, restored in zip(self.stands, self.restored, strict=True)]
@@ -306,6 +365,8 @@ class Restore:
 
     def choose_records(self) -> None:
         case = self.case
+        if case.drawn.by_spark:
+            self.choose_by_spark()
         match self.draw.choice(["all", "all", "window", "window", "offsets", "partitions"]):
             case "window":
                 self.choose_window()
@@ -315,9 +376,17 @@ class Restore:
             case "partitions":
                 chosen = sorted(self.draw.sample(range(case.partitions), self.draw.randint(1, case.partitions)))
                 self.asked += ["--partitions", ",".join(map(str, chosen))]
-                self.restored = [
-                    some if number in chosen else [] for number, some in enumerate(self.restored)
-                ]
+                self.restored = [some if number in chosen else [] for number, some in enumerate(self.restored)]
+            case _:
+                pass
+
+    def choose_by_spark(self) -> None:
+        """What a predicate takes. Of each key the last one is taken when all else is chosen (`latest_of_keys`)."""
+        divisor = self.draw.randint(2, 4)
+        self.asked += ["--where", f"offset % {divisor} = 1 OR value LIKE '%7'"]
+        self.restored = [
+            [one for one in some if one.offset % divisor == 1 or one.value.endswith(b"7")] for some in self.restored
+        ]
 
     def choose_window(self) -> None:
         times = sorted(one.timestamp for some in self.restored for one in some) or [moment_ms()]
@@ -367,7 +436,8 @@ class Restore:
 
     def restore_at_once(self) -> Mapping[str, Any]:
         self.rename_a_group()
-        return self.typed("restore", *self.options(), *self.of_groups())["groups"]["plan"]
+        plan: Mapping[str, Any] = self.typed("restore", *self.options(), *self.of_groups())["groups"]["plan"]
+        return plan
 
     def restore_and_apply(self) -> Mapping[str, Any]:
         self.typed("restore", *self.options())
@@ -384,7 +454,7 @@ class Restore:
 
     def options(self) -> Sequence[str]:
         case = self.case
-        life = ["--life", str(self.life)] if self.life < case.lives - 1 or self.draw.random() < 0.3 else []
+        life = ["--life", str(self.life)] if self.life < self.newest or self.draw.random() < 0.3 else []
         rename = [] if self.target == case.topic else ["--rename", f"{case.topic}={self.target}"]
         return ["--topics", case.topic, "--id", "mine", *life, *rename, *self.asked]
 
@@ -400,7 +470,7 @@ class Restore:
 
     def delete_some_records(self) -> None:
         for number, stands in enumerate(self.stands):
-            if stands and self.draw.random() < 0.15:
+            if stands and self.draw.random() < 0.25:
                 self.log_starts[number] = self.draw.randint(0, len(stands))
                 self.case.told(f"delete the records of the target's {number} below {self.log_starts[number]}")
                 self.hands.delete_records(self.target, number, self.log_starts[number])
@@ -409,8 +479,12 @@ class Restore:
         site, out, complaints = self.case.site, io.StringIO(), io.StringIO()
         files = ["-c", str(site.folder / "archive.yaml"), "--target", str(site.folder / "target.yaml")]
         self.case.told(f"archiver {' '.join(words)}")
-        with redirect_stdout(out), redirect_stderr(complaints):
-            code = main([*words, "--format", "json", *files])
+        if self.case.drawn.by_spark:
+            done = site.run(*words, "--format", "json", *files)
+            code, _, _ = done.returncode, out.write(done.stdout), complaints.write(done.stderr)
+        else:
+            with redirect_stdout(out), redirect_stderr(complaints):
+                code = main([*words, "--format", "json", *files])
         self.case.told(f"ended with {code}: {complaints.getvalue()}")
         found: Mapping[str, Any] = json.loads(out.getvalue())
         plan = (found.get("groups") or {}).get("plan") if words[0] == "restore" else found["plan"]
