@@ -103,8 +103,8 @@ class Hands:
         (done,) = self.admin.delete_records([ClientPartition(topic, partition, below)]).values()
         done.result(_REQUEST_S)
 
-    def keep_all_from_now_on(self, topic: str) -> None:
-        policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    def set_policy(self, topic: str, name: str) -> None:
+        policy = ConfigEntry("cleanup.policy", name, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])
         self.admin.incremental_alter_configs([resource])[resource].result(_REQUEST_S)
 
@@ -133,6 +133,25 @@ class Hands:
         finally:
             consumer.close()
         return found
+
+    def epochs(self, topic: str, partitions: int) -> list[int]:
+        """In which leader epoch the last record of each partition was written."""
+        found: dict[int, int] = {}
+        consumer = self._consumer("reader")
+        try:
+            ends = [end for _, end in self.bounds(topic, partitions)]
+            consumer.assign([ClientPartition(topic, number, end - 1) for number, end in enumerate(ends)])
+            while len(found) < partitions:
+                message = consumer.poll(_REQUEST_S)
+                assert message is not None
+                if message.error() is None:
+                    number, epoch = message.partition(), message.leader_epoch()
+                    assert number is not None
+                    assert epoch is not None
+                    found[number] = epoch
+        finally:
+            consumer.close()
+        return [found[number] for number in range(partitions)]
 
     # --- positions
 
@@ -163,8 +182,7 @@ class Hands:
         for group in groups:
             consumer = self._consumer(group)
             try:
-                stands = partial(_stands, consumer, places)
-                eventually(lambda: not stands(), f"{group} still stands in {topic}")
+                eventually(partial(_stand_nowhere, consumer, places), f"{group} still stands in {topic}")
             finally:
                 consumer.close()
 
@@ -210,8 +228,8 @@ class Hands:
             self.transactional.abort_transaction(_REQUEST_S)
 
 
-def _stands(consumer: Consumer, places: list[ClientPartition]) -> bool:
-    return any(place.offset >= 0 for place in consumer.committed(places, _REQUEST_S))
+def _stand_nowhere(consumer: Consumer, places: list[ClientPartition]) -> bool:
+    return all(place.offset < 0 for place in consumer.committed(places, _REQUEST_S))
 
 
 def moment_ms() -> int:
@@ -223,8 +241,9 @@ def moment_ms() -> int:
 
 
 def key_of(value: bytes) -> bytes:
-    """Values end with a number; there are four keys."""
-    return b"%d" % (int(value.rpartition(b"-")[2]) % 4)
+    """Values end with a number. A few keys come again and again, and some only once."""
+    number = int(value.rpartition(b"-")[2])
+    return b"once %d" % number if number % 11 == 5 else b"%d" % (number**2 % 7)
 
 
 def _send(producer: Producer, topic: str, records: Iterable[tuple[int, Stored]]) -> None:

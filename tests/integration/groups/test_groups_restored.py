@@ -7,12 +7,12 @@ else the first record that was written since, or none. What is known is noted in
 import io
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -41,14 +41,14 @@ from tests.support.service import eventually
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 OFFSETS: Final = "__consumer_offsets"
-COMPACTED: Final = {
-    "cleanup.policy": "compact",
+SOON_CLEAN: Final = {  # when it is compacted
     "segment.ms": "100",
     "min.cleanable.dirty.ratio": "0.0",
     "min.compaction.lag.ms": "0",
 }
 NOT_TOLD: Final = {"unknown", "ambiguous"}
 FEW, MANY = 20, 300
+MOST_TRIES: Final = 150
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +174,12 @@ class Case:
 
     def live(self, life: int) -> None:
         is_last = life == self.lives - 1
-        self.create(self.topic, COMPACTED if (is_compacted := self.chance(0.05)) else {})
+        self.create(self.topic, SOON_CLEAN if (is_compacted := self.chance(0.05)) else {})
         for _ in range(self.draw.randint(1, 3)):
             self.go_on(life, is_compacted=is_compacted)
-        if is_compacted:
-            self.compact(life)
         self.back_up_records(life)
         if self.chance(0.4):  # and nobody archives it
-            self.write(life, is_compacted=is_compacted)
+            self.write(life)
         for _ in range(self.draw.randint(1, 4) if self.chance(0.9) else 0):
             self.commit_some(life)
             self.moments.append(moment_ms())
@@ -195,13 +193,15 @@ class Case:
             self.hands.wait_until_forgotten(self.groups, self.topic, self.partitions)
 
     def go_on(self, life: int, *, is_compacted: bool) -> None:
-        self.write(life, is_compacted=is_compacted)
-        if not is_compacted and self.chance(0.3):
+        self.write(life)
+        if self.chance(0.3):
             self.delete_some_records()
         if self.chance(0.5):
             self.commit_some(life)
         if self.chance(0.3):
             self.back_up_records(life)
+        if is_compacted:
+            self.compact(life)
 
     def create(self, topic: str, configs: Mapping[str, str]) -> None:
         self.told(f"create {topic} with {self.partitions} partitions {configs or ''}")
@@ -212,11 +212,11 @@ class Case:
         delete_topic(self.hands.bootstrap, topic)
         self.made.remove(topic)
 
-    def write(self, life: int, *, is_compacted: bool) -> None:
+    def write(self, life: int) -> None:
         for _ in range(self.draw.randint(1, 4)):
             chosen = self.draw.sample(range(self.partitions), self.draw.randint(1, self.partitions))
             records = [one for number in chosen for one in self.records(life, number, self.draw.choice([1, 3, 20]))]
-            way = "plain" if is_compacted else self.draw.choice(["plain", "committed", "aborted"])
+            way = self.draw.choice(["plain", "committed", "aborted"])
             self.told(f"write {len(records)} records to {sorted(chosen)}, {way}")
             if way == "plain":
                 self.hands.write(self.topic, records)
@@ -238,16 +238,30 @@ class Case:
                 self.hands.delete_records(self.topic, number, below)
 
     def compact(self, life: int) -> None:
-        """Until the cleaner has passed, which leaves of each key one record; then it is to leave what is restored alone."""
-        self.write(life, is_compacted=True)
-        eventually(lambda: self.is_clean(life), "not compacted", every_s=0.2)
-        self.hands.keep_all_from_now_on(self.topic)
+        """Until the cleaner has passed; a backup begins only when it is still."""
+        self.told("compact")
+        self.hands.set_policy(self.topic, "compact")
+        has_been = len(self.read()[0])
+        for written in range(1, MOST_TRIES):
+            # Brokers begin a segment by the times of records, and clean those before.
+            ((number, record),) = self.records(life, 0, 1)
+            self.hands.write(self.topic, [(number, record._replace(timestamp=record.timestamp + 1_000 * written))])
+            time.sleep(0.2)
+            if len(self.read()[0]) < has_been + written:
+                break
+        else:
+            raise AssertionError("not compacted")
+        self.hands.set_policy(self.topic, "delete")
+        eventually(self.is_still, "the cleaner goes on")
         self.tally["compacted"] += 1
 
-    def is_clean(self, life: int) -> bool:
-        self.hands.write(self.topic, list(self.records(life, 0, 1)))
-        found = self.hands.read(self.topic, self.partitions)[0]
-        return any(after.offset > before.offset + 1 for before, after in pairwise(found))
+    def is_still(self) -> bool:
+        before = self.read()
+        time.sleep(0.3)
+        return before == self.read()
+
+    def read(self) -> list[list[Stored]]:
+        return self.hands.read(self.topic, self.partitions)
 
     def bounds(self) -> list[tuple[int, int]]:
         return self.hands.bounds(self.topic, self.partitions)
@@ -256,7 +270,7 @@ class Case:
 
     def back_up_records(self, life: int) -> None:
         bounds = self.bounds()
-        for number, records in enumerate(self.hands.read(self.topic, self.partitions)):
+        for number, records in enumerate(self.read()):
             self.history.archived[life, number].update({one.offset: one for one in records})
         with_groups = self.chance(0.5)
         self.told(f"back up records{' and groups' if with_groups else ''}; the logs are {bounds}")
