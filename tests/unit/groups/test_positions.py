@@ -376,6 +376,13 @@ def test_a_removal_that_may_be_missing_ends_what_stands() -> None:
     assert ("a", AMBIGUOUS, State.AMBIGUOUS, 2) in found
 
 
+def test_a_removal_without_a_commit_is_of_what_stands_around_it() -> None:
+    around = [row("b", 1, 9 * HOUR), row("a", None, 11 * HOUR), row("b", 2, 12 * HOUR), row("b", None, 13 * HOUR)]
+    found = lives_of(told_of([*around, row("c", None, 14 * HOUR)], LAST_LONG, roots=TWO))
+    assert ("a", 0, State.REMOVED, -1) in found
+    assert ("c", AMBIGUOUS, State.REMOVED, -1) in found  # of any topic that had the name
+
+
 def test_without_any_time_nothing_is_guessed() -> None:
     untold = [Root(0, "", None), Root(1, "", None)]
     rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("a", 2, 13 * HOUR)]
