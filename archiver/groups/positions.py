@@ -153,7 +153,8 @@ def _unknown(told: ToldLog, entries: _Entries, needs_value: Flags) -> tuple[Flag
     reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
     needs_value &= some.last[place] != NO_ROW
     before = log.doubts.reach(np.where(is_removed, removed_at, at), np.ones(len(place), bool))
-    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place]))
+    is_untimed = (some.at_ms[place] < 0) & (log.rows.until_ms != LAST_LONG)
+    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place] | is_untimed))
     is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))
