@@ -125,8 +125,10 @@ class _Found:
         if self.is_unknown[number]:
             return State.UNKNOWN
         if self.is_lone[number]:  # of a topic that was deleted, its value is one of those that are to be brought back
-            is_missed = self.is_ended[number] and (known.topic, known.life) in ended
-            return State.UNKNOWN if is_missed else State.REMOVED
+            if self.is_ended[number] and (known.topic, known.life) in ended:
+                return State.UNKNOWN
+            # Whatever stood then was removed; but a later commit may be of the same life.
+            return State.AMBIGUOUS if self.is_ambiguous[number] and known.life != AMBIGUOUS else State.REMOVED
         if self.is_ambiguous[number]:
             return State.AMBIGUOUS
         if self.is_ended[number]:
