@@ -125,8 +125,10 @@ class _Found:
         if self.is_unknown[number]:
             return State.UNKNOWN
         if self.is_lone[number]:  # of a topic that was deleted, its value is one of those that are to be brought back
-            is_missed = self.is_ended[number] and (known.topic, known.life) in ended
-            return State.UNKNOWN if is_missed else State.REMOVED
+            if self.is_ended[number] and (known.topic, known.life) in ended:
+                return State.UNKNOWN
+            # Whatever stood then was removed; but a later commit may be of the same life.
+            return State.AMBIGUOUS if self.is_ambiguous[number] and known.life != AMBIGUOUS else State.REMOVED
         if self.is_ambiguous[number]:
             return State.AMBIGUOUS
         if self.is_ended[number]:
@@ -153,7 +155,8 @@ def _unknown(told: ToldLog, entries: _Entries, needs_value: Flags) -> tuple[Flag
     reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
     needs_value &= some.last[place] != NO_ROW
     before = log.doubts.reach(np.where(is_removed, removed_at, at), np.ones(len(place), bool))
-    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place]))
+    is_untimed = (some.at_ms[place] < 0) & (log.rows.until_ms != LAST_LONG)
+    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place] | is_untimed))
     is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))

@@ -84,7 +84,8 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
             "nothing of consumer groups is archived up to then: neither __consumer_offsets nor a snapshot of positions"
             " (backup.groups)"
         )
-    topics = _Topics(archive, _topic_facts(archive, report), _named(logs, snapshots), use)
+    named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
+    topics = _Topics(archive, _topic_facts(archive, report), named, use)
     roots = topics.roots()
     ends = ArchivedEnds(
         partitions=None if topic is None or topic.fact is None else topic.fact.partitions,

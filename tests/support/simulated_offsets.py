@@ -131,11 +131,15 @@ class Simulated:
         if life.number == 0 and life.seen_ms is None:  # the first one is seen by all means, and so is the last one
             life.seen_ms = self.now_ms
         self._note_alive(life)
-        life.deleted_ms = self.now_ms
-        for number in self.drawn.sample(range(LOGS), LOGS):
-            self.now_ms += self.drawn.choice([0, self.drawn.randrange(5 * SECOND_MS)])
+        deleted_ms = self.now_ms
+        for number in self.drawn.sample(range(LOGS), LOGS):  # brokers hear of it one after the other
+            self.now_ms += self.drawn.choice([0, self.drawn.randrange(20 * SECOND_MS)])
+            if self.drawn.random() < 0.3:
+                group = self.drawn.choice([one for one in GROUPS if _log_of(one) == number])
+                self._commit((group, topic, self.drawn.randrange(PARTITIONS)))
             places = [one for one in self._standing() if one[1] == topic and _log_of(one[0]) == number]
             self._remove(places, with_topic=True)
+        life.deleted_ms = deleted_ms
         if self.drawn.random() < 0.3:
             self._create(topic)
 

@@ -147,3 +147,15 @@ def test_a_commit_of_a_later_version_is_not_guessed_at() -> None:
     log.add(frame_of([(position_key("a", "x", 0), b"\0\5" + value[2:], 5), (position_key("b", "x", 0), value, 6)], 0))
     found = episodes_in(log)
     assert found.is_readable.tolist() == [False, True]
+
+
+@given(rows=ROWS, cut=st.integers(0, 60))
+def test_what_was_reduced_before_can_be_gone_on_from(rows: list[Row], cut: int) -> None:
+    cut = min(cut, len(rows))
+    earlier, log, whole = CommitLog(), CommitLog(), CommitLog()
+    earlier.add(frame_of(rows[:cut], 0))
+    log.add(earlier.finish().frame)
+    for each in (log, whole):
+        each.add(frame_of(rows[cut:] if each is log else rows, 3 * cut if each is log else 0))
+    found, wanted = (PositionRows.of(each.finish()) for each in (log, whole))
+    assert told(found, episodes_of(found)) == told(wanted, episodes_of(wanted))
