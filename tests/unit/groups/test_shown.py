@@ -113,3 +113,11 @@ def test_groups_that_a_snapshot_misses_are_told_by_an_earlier_one() -> None:
     assert [one.position.at_ms for one in found.positions] == [NOON_MS, NOON_MS - 3]
     assert found.missing == {"secret": NOON_MS - 3, "unheard": None}
     assert shown(archive, groups="sec.*").missing == {"secret": NOON_MS - 3}
+
+
+def test_names_and_metadata_may_be_as_long_as_kafka_takes_them() -> None:
+    archive = archive_of()
+    long = {"orders": {"0": {"offset": 7, "metadata": "m" * 4096}}}
+    snapshot(archive, NOON_MS, 1, **{"g" * 32_767: long})
+    (found,) = (one.position for one in shown(archive, groups="g+").positions)
+    assert (found.offset, len(found.metadata)) == (7, 4096)
