@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Final
 
 from archiver.errors import ArchiverError
 from archiver.interrupt import INTERRUPTED
 from archiver.process.text import printable
+
+_PRINTED_AT_ONCE: Final = 1 << 16
 
 
 def complain(problem: object) -> None:
@@ -62,4 +65,13 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_json(value: object) -> None:
-    write(json.dumps(value, indent=1))  # in ASCII: every other character is escaped
+    """Print a value piece by piece: a hundred thousand rows are 300 MB of pieces."""
+    pieces, length = list[str](), 0
+    for piece in json.JSONEncoder(indent=1).iterencode(value):  # in ASCII: every other character is escaped
+        pieces.append(piece)
+        length += len(piece)
+        if length > _PRINTED_AT_ONCE:
+            if not write("".join(pieces), end=""):
+                return
+            pieces, length = [], 0
+    write("".join(pieces))
