@@ -116,7 +116,7 @@ def run(site: ArchiveSite, command: list[str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("archives_the_deletion", [False, True])
+@pytest.mark.parametrize("archives_the_deletion", [pytest.param(False, marks=pytest.mark.long), True])
 def test_groups_go_on_where_they_stood(
     new_broker: StartBroker, site: ArchiveSite, *, archives_the_deletion: bool
 ) -> None:
