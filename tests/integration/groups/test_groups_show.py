@@ -17,6 +17,7 @@ from tests.integration.groups.test_group_positions import commit, java_positions
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
+from tests.support.service import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
@@ -125,6 +126,7 @@ def test_it_tells_what_the_brokers_tell_and_told(
     assert [(row["offset"], row["state"], row["cause"]) for row in removed] == [(None, "removed", "group deleted")]
 
     delete_topic(broker.bootstrap, topic)
+    eventually(lambda: not any(topic in held for held in of_java(broker.bootstrap).values()))  # brokers hear of it later
     site.back_up_with(broker.bootstrap, f"{topic}-kept", groups="topic")
     ended = {
         (row["group"], row["partition"]): row["offset"]
