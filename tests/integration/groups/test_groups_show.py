@@ -126,7 +126,9 @@ def test_it_tells_what_the_brokers_tell_and_told(
     assert [(row["offset"], row["state"], row["cause"]) for row in removed] == [(None, "removed", "group deleted")]
 
     delete_topic(broker.bootstrap, topic)
-    eventually(lambda: not any(topic in held for held in of_java(broker.bootstrap).values()))  # brokers hear of it later
+    eventually(
+        lambda: not any(topic in held for held in of_java(broker.bootstrap).values())
+    )  # brokers hear of it later
     site.back_up_with(broker.bootstrap, f"{topic}-kept", groups="topic")
     ended = {
         (row["group"], row["partition"]): row["offset"]
