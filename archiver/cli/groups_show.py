@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import moment
+from archiver.cli.spelling import moment, moment_from
 from archiver.errors import NotWholeError
 from archiver.process.text import printable, spell_count, spell_table
 
@@ -195,7 +195,7 @@ def _remarks(one: "ShownPosition") -> Iterator[str]:
     if remark := _REMARKS.get(state, state):
         yield remark + (f" ({position.cause})" if state == "removed" and position.cause != "unknown" else "")
     if position.known_from_ms >= 0:
-        yield f"known from {moment(position.known_from_ms)} on"
+        yield f"known from {moment_from(position.known_from_ms)} on"
     if one.beyond is not None:
         yield f"{spell_count(one.beyond, 'offset')} beyond the end of the archive"
     if position.life == -1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
-from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment_from, table_lines
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
 
@@ -67,12 +67,17 @@ def open_problems(plan: "GroupPlan", of_other_moments: str = GIVE_AS_OF) -> Iter
     for why, count in counts.most_common(_MOST_REASONS):
         yield f"{spell_count(count, 'position')} cannot be translated: {why}"
     yield from left_out_lines(len(counts) - _MOST_REASONS, "reason")
+    if any(str(one.reason) == "ambiguous" for one in plan.open):
+        yield (
+            "ambiguous: several topics have had the name, and nothing tells of which one these are, as where one was deleted"
+            " and created again within minutes; `archiver groups show` has their offsets, set them by hand"
+        )
     if any(str(one.reason) == "unknown" for one in plan.open):
         known = plan.known_from_ms
         yield (
             "there is no later time as of which these are known"
             if known is None
-            else f"all of these are known as of {moment(known)} ({known}): {of_other_moments}"
+            else f"all of these are known as of {moment_from(known)} ({known}): {of_other_moments}"
         )
     yield from (f"target {target}: {why}" for target, why in sorted(plan.restored.unreadable.items()))
 
@@ -209,6 +214,6 @@ def _dealt_lines(group: "PlannedGroup") -> Iterator[str]:
 def _unset_lines(group: "PlannedGroup") -> Iterator[str]:
     for one in group.unset:
         known = one.position.known_from_ms
-        since = f", known as of {moment(known)}" if str(one.reason) == "unknown" and known >= 0 else ""
+        since = f", known as of {moment_from(known)}" if str(one.reason) == "unknown" and known >= 0 else ""
         told = f": {one.told}" if one.told else ""
         yield f"{group.group}: {_source_of(one)}: {one.reason}{since}{told}"

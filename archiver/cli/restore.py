@@ -2,10 +2,11 @@
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, group_request
 from archiver.cli.groups_apply import complain_of_groups
@@ -28,12 +29,13 @@ from archiver.process.shell import can_be_typed, spell_command
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
-    from archiver.restore.group_restore import GroupRequest
+    from archiver.restore.group_restore import GroupPlan, GroupRequest
     from archiver.restore.report import RestoreResult
     from archiver.restore.request import RestoreRequest
 
 
 Value = TypeVar("Value")
+_MOST_NAMED: Final = 10
 # Another --until would be another restore.
 _OTHER_MOMENTS = "`archiver groups apply --restore {} --as-of` that, or a later time, sets them"
 
@@ -252,6 +254,8 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
         complain(f"no group was set{'' if result.is_filled else ': that comes when all topics are whole'}")
     if result.groups is not None:
         complain_of_groups(result.groups, of_other_moments=_OTHER_MOMENTS.format(result.restore_id))
+        for line in _without_groups(result.groups.plan, {topic.source for topic in result.topics}, result.restore_id):
+            complain(line)
     incomplete = [partition for topic in result.topics for partition in topic.partitions if partition.missing]
     for partition in incomplete:
         for missing in partition.missing:
@@ -266,6 +270,20 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
     groups_code = 0 if result.groups is None else result.groups.exit_code
     return max([*codes, *([NotWholeError.exit_code] if incomplete else []), groups_code])
+
+
+def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str) -> Iterator[str]:
+    """Name the restored topics in which nothing tells where a group stood. Snapshots do not say that a topic was deleted."""
+    told = {one.position.topic for group in plan.groups for one in (*group.positions, *group.unset)}
+    told |= {dealt.source for group in plan.groups for dealt in group.dealt}
+    if silent := sorted(topics - told):
+        more = f" and {len(silent) - _MOST_NAMED:,} more" if len(silent) > _MOST_NAMED else ""
+        yield (
+            f"no group that was asked for has a position in {', '.join(silent[:_MOST_NAMED])}{more}, as of then. If groups had some"
+            " before, as where a topic was deleted before the newest snapshot of positions:"
+            f" `archiver groups show --as-of TIME` shows them, and `archiver groups apply --restore {restore_id} --as-of TIME`"
+            " sets them"
+        )
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:

@@ -52,6 +52,11 @@ def put_moment(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def moment_from(timestamp_ms: int) -> str:
+    """Spell the first whole second that is not earlier: whoever types it must not ask for a time before."""
+    return moment(-(-timestamp_ms // 1000) * 1000)
+
+
 def moment(timestamp_ms: int) -> str:
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,8 @@
 """Positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds.
 
 A snapshot is the later word only where the archive of the log ends before it, or has nothing of the group's partition of the
-offsets topic. Everywhere else the log's word holds, also that a position is unknown. A later snapshot that has a group without
+offsets topic. Where the log ends later its word holds, also that a position is unknown. Where both end within a minute, which
+clocks may differ by, nobody knows which is the later one: they must agree, else the position is unknown. A later snapshot that has a group without
 one of its positions ends that position. One that has not even the group does not: whoever took it may not have seen the
 group, so the position is unknown.
 """
@@ -55,7 +56,11 @@ class _Joint:
         snapshot = None if told is None else self._position(place, told)
         if end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
             # The log has all that the snapshot could tell. If it has nothing, a record is missing.
-            return logged if logged or snapshot is None else [snapshot._replace(state=State.UNKNOWN)]
+            if snapshot is not None and not logged:
+                return [snapshot._replace(state=State.UNKNOWN)]
+            asked_ms = at_ms + (0 if told is None else told.duration_ms)
+            is_later = end_ms > asked_ms + CLOCKS_DIFFER_MS or (place[0] in self.snapshots.missing and told is None)
+            return logged if is_later else _agreed(logged, snapshot)
         if snapshot is not None:
             return _replaced(logged, snapshot)
         if told is not None:
@@ -97,6 +102,17 @@ def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
         return one
     cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
     return one._replace(state=state, at_ms=at_ms, source=Source.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS)
+
+
+def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None) -> Iterator[ArchivedPosition]:
+    """Keep the log's word where the snapshot says the same; one of the two is the later word, and nobody knows which."""
+    is_told = any(one.state is State.SET and snapshot is not None and _is_same(one, snapshot) for one in logged)
+    for one in logged:
+        may_stand = _stands(one) or (snapshot is not None and snapshot.life in {one.life, AMBIGUOUS})
+        is_doubted = one.state in {State.SET, State.REMOVED, State.TOPIC_DELETED} and may_stand and not is_told
+        yield one._replace(state=State.UNKNOWN, known_from_ms=UNKNOWN_MS) if is_doubted else one
+    if snapshot is not None and all(one.life != snapshot.life for one in logged):
+        yield snapshot._replace(state=State.UNKNOWN)
 
 
 def _replaced(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition) -> Iterator[ArchivedPosition]:

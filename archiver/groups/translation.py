@@ -52,6 +52,7 @@ class Reason(StrEnum):
     REMOVED = "removed"
     ANOTHER_LIFE = "another life of its topic"
     NOT_RESTORED = "topic not restored"
+    NOTHING_RESTORED = "nothing of its partition was restored"  # behind records that were there before
     REFUSED = "partition not restored whole"
     REPARTITIONED = "topic repartitioned"
 
@@ -109,6 +110,12 @@ class RestoredPartition:
     def source_end(self) -> int:
         """The end of the source, as far as archive or restore ever knew it."""
         return max(self.archive_end, self.offset_map.facts.source_next)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether all that the target has was there before. Who had not read the source to its end would skip it."""
+        facts = self.offset_map.facts
+        return facts.records == 0 and facts.target_next > 0
 
 
 class TranslatedPosition(NamedTuple):
@@ -184,6 +191,9 @@ def _translated(positions: Sequence[ArchivedPosition], restored: RestoredPartiti
     is_record = (targets < offset_map.facts.target_next) & (offset_map.translate_back(targets) == sources)
     rows = (column.tolist() for column in (sources, branches, targets, is_record))
     for position, source, branch, target, exact in zip(positions, *rows, strict=True):
+        if restored.is_untouched and source < restored.source_end:
+            yield TranslatedPosition(position, restored.target, reason=Reason.NOTHING_RESTORED)
+            continue
         is_plain = exact and branch == UNSET and target >= restored.log_start
         remarks = _EXACT if is_plain else tuple(_remarks(source, branch, target, restored, is_record=exact))
         yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from archiver.kafka.group_positions import positions_of
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
 from tests.support.produce_doubles import Killed
 from tests.support.round_trip import ArchiveSite
 
@@ -158,6 +159,29 @@ def test_groups_are_set_once_and_run_on(stage: Stage) -> None:
     assert "restore mine is not done" not in rerun.told
 
 
+def test_a_topic_that_was_gone_when_the_newest_snapshot_was_taken(stage: Stage) -> None:
+    before_ms = int(time.time() * 1000)
+    delete_topic(stage.broker.bootstrap, stage.topic)
+    stage.site.back_up_with(stage.broker.bootstrap, f"{stage.topic}.other", groups="snapshot")
+    done = stage.restore()
+    assert (done.exit_code, stage.offsets(stage.early)) == (0, {})
+    assert f"no group that was asked for has a position in {stage.topic}, as of then" in done.told
+    applied = stage.apply("--as-of", str(before_ms))
+    assert (applied.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, EARLY, WITHIN)
+
+
+def test_nobody_is_set_behind_what_was_restored_before(stage: Stage) -> None:
+    """Partitions one after the other: of those that are not asked for again nothing changes."""
+    one = [*stage.command[: stage.command.index("--offsets")], "--groups", f"{re.escape(stage.topic)}.*"]
+    first = stage.run(*one, "--partitions", "0", "--id", "first")
+    assert (first.exit_code, stage.offsets(stage.early)) == (0, {0: 3})
+    done = stage.run(*one, "--partitions", "1,2", "--into-existing", "--id", "second")
+    assert done.exit_code == 0
+    assert (stage.offsets(stage.early), stage.offsets(stage.within)) == ({0: 3}, {0: 25, 1: SIZE, 2: 49})
+    unset = {row["reason"] for group in done.result["groups"]["plan"]["groups"] for row in group["not_set"]}
+    assert "nothing of its partition was restored" in unset
+
+
 def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
     options = ("--rename-group", f"{stage.within}={stage.within}-2", "--groups", f"{re.escape(stage.topic)}.w.*")
     done = stage.restore(*options)
@@ -169,10 +193,12 @@ def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
         {},
     )
     none = stage.restore("--groups", "no-such-group")
-    assert (none.exit_code, none.told) == (
+    first, second = none.told.splitlines()
+    assert (none.exit_code, first) == (
         0,
-        "archiver: no group that --groups matches has an archived position; none was set\n",
+        "archiver: no group that --groups matches has an archived position; none was set",
     )
+    assert f"no group that was asked for has a position in {stage.topic}, as of then" in second
 
 
 def test_a_group_with_members_is_left_and_the_others_are_set(stage: Stage) -> None:

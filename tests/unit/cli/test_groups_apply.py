@@ -6,6 +6,7 @@ import pytest
 
 from archiver.cli.groups_applied import _NEXT_STEPS
 from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row, in_groups, print_groups
+from archiver.cli.spelling import moment_from
 from archiver.errors import NotWholeError, TemporaryError
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport
@@ -99,3 +100,10 @@ def test_progress_counts_groups() -> None:
     told: list[str] = []
     in_groups(told.append)(1, 1200)
     assert told == ["1 of 1,200 groups"]
+
+
+def test_a_moment_to_be_typed_is_never_the_second_before() -> None:
+    assert [moment_from(at_ms) for at_ms in (1000, 1001, 1999)] == [
+        "1970-01-01T00:00:01Z",
+        *["1970-01-01T00:00:02Z"] * 2,
+    ]

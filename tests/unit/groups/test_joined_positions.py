@@ -75,7 +75,7 @@ def test_a_snapshot_behind_the_end_of_the_log_holds(by_log: Sequence[ArchivedPos
     assert joined(by_log, STANDS, -1) == SET_BY_SNAPSHOT  # archived, and nothing of it can be read
 
 
-@pytest.mark.parametrize("end_ms", [AT_MS - 30_000, AT_MS, AT_MS + HOUR])
+@pytest.mark.parametrize("end_ms", [AT_MS + 60_001, AT_MS + HOUR])
 @pytest.mark.parametrize(
     "one",
     [
@@ -90,6 +90,30 @@ def test_a_snapshot_behind_the_end_of_the_log_holds(by_log: Sequence[ArchivedPos
 def test_a_log_that_ends_no_earlier_holds_also_where_it_does_not_know(end_ms: int, one: ArchivedPosition) -> None:
     assert joined([one], STANDS, end_ms) == [(one.state, one.offset, Source.LOG)]
     assert joined([one], snapshots({}), end_ms) == [(one.state, one.offset, Source.LOG)]
+
+
+@pytest.mark.parametrize("end_ms", [AT_MS - 60_000, AT_MS, AT_MS + 60_000])
+def test_within_a_minute_log_and_snapshot_must_agree(end_ms: int) -> None:
+    """Nobody knows then which of the two is the later word."""
+    stands, removed = position(State.SET, 5), position(State.REMOVED, 5, removed_at=9)
+    ended = position(State.TOPIC_DELETED, 5, removed_at=9)
+    assert joined([position(State.SET, 7)], STANDS, end_ms) == [(State.SET, 7, Source.LOG)]
+    for one in (stands, removed, ended):
+        assert joined([one], STANDS, end_ms) == [(State.UNKNOWN, 5, Source.LOG)]
+    for without in (snapshots({}), snapshots({"g": {1: 3}})):
+        found = joined([stands], without, end_ms)
+        assert found[0] == (State.UNKNOWN, 5, Source.LOG)
+        for one in (removed, ended):
+            assert joined([one], without, end_ms)[0] == (one.state, 5, Source.LOG)
+    assert joined([stands], snapshots({}, {"g": None}), end_ms) == [(State.SET, 5, Source.LOG)]
+
+
+def test_within_a_minute_an_earlier_life_is_as_it_was() -> None:
+    roots = {"x": [Root(0, "", 0), Root(1, "", 8 * HOUR)]}
+    ended, stands = position(State.TOPIC_DELETED, 5, removed_at=9), position(State.SET, 7, life=1)
+    kept = (State.TOPIC_DELETED, 5, Source.LOG)
+    assert joined([ended, stands], STANDS, AT_MS, roots) == [kept, (State.SET, 7, Source.LOG)]
+    assert joined([ended], STANDS, AT_MS, roots) == [kept, (State.UNKNOWN, 7, Source.SNAPSHOT)]
 
 
 def test_what_only_a_snapshot_has_is_unknown_where_the_log_ends_later() -> None:

@@ -107,9 +107,15 @@ def test_at_least_the_log_start_of_now() -> None:
 
 
 def test_of_a_partition_without_a_restored_record() -> None:
+    partition = restored([], source_next=0, archive_end=7)
+    assert where(translate(committed(0), partition)) == (0, [(Kind.BEHIND, None)])
+    assert where(translate(committed(7), partition)) == (0, [(Kind.TIP, None)])
+
+
+def test_where_nothing_was_put_behind_other_records_nobody_is_set_behind_these() -> None:
     partition = restored([], source_next=0, archive_end=7, target_start=3)
-    assert where(translate(committed(0), partition)) == (3, [(Kind.BEHIND, None)])
-    assert where(translate(committed(7), partition)) == (3, [(Kind.TIP, None)])
+    assert translate(committed(6), partition).reason is Reason.NOTHING_RESTORED
+    assert where(translate(committed(7), partition)) == (3, [(Kind.TIP, None)])  # it had read all of the source
 
 
 @pytest.mark.parametrize(
@@ -334,6 +340,9 @@ def check_commit(
     # Long after a branch was seen nobody commits to the log before it.
     at_ms = SEEN_MS * life + rng.choice((0, 700_000)) if life else 0
     found = translate(committed(offset, epoch, at_ms), partition)
+    if found.reason is Reason.NOTHING_RESTORED:
+        assert (chosen, start) == ([], 7)
+        return {"nothing restored"}
     between = [lives[one].branch for one in range(min(life, held) + 1, max(life, held) + 1)]
     truth = min([offset, *between])
     wanted = max(next_restored(truth, chosen, start), partition.log_start)
@@ -368,7 +377,7 @@ def kinds_of(found: TranslatedPosition, offset: int, log: Log, *, is_exact: bool
 
 EXPECTED = {
     *map(str, Kind),
-    *("right", "branch", "in a hole"),
+    *("right", "branch", "in a hole", "nothing restored"),
     *("lives 1", "lives 2", "lives 3", "life 0", "life -1", "life -2"),
 }
 
