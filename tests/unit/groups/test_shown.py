@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,8 @@ def test_groups_that_a_snapshot_misses_are_told_by_an_earlier_one() -> None:
 
 def test_names_and_metadata_may_be_as_long_as_kafka_takes_them() -> None:
     archive = archive_of()
-    long = {"orders": {"0": {"offset": 7, "metadata": "m" * 4096}}}
-    snapshot(archive, NOON_MS, 1, **{"g" * 32_767: long})
+    held: object = {"orders": {"0": {"offset": 7, "metadata": "m" * 4096}}}
+    groups: dict[str, Any] = {"g" * 32_767: held}
+    snapshot(archive, NOON_MS, 1, **groups)
     (found,) = (one.position for one in shown(archive, groups="g+").positions)
     assert (found.offset, len(found.metadata)) == (7, 4096)
