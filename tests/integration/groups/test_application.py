@@ -26,7 +26,7 @@ from archiver.groups.wanted_positions import WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import GroupPosition, Positions, positions_of
 from tests.integration.groups.test_group_positions import commit, member
-from tests.support.brokers import KAFKA_39, KAFKA_41, REPOSITORY, Broker, StartBroker
+from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, REPOSITORY, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values, recreate_topic, with_client
 from tests.support.memory_store import MemoryStore
@@ -133,7 +133,7 @@ def test_a_group_is_set_and_set_back(target: Target) -> None:
     assert outcomes(target.roll_back(), target.group) == {Outcome.STOOD_THERE}
 
 
-@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41])
+@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41, pytest.param(KAFKA_44, marks=pytest.mark.worlds)])
 def test_a_group_may_have_any_name(version: str, new_broker: StartBroker, topic: str) -> None:
     """On a broker of its own: other tests list all groups, and cannot tell one with a line break from two."""
     target = Target(new_broker(version), topic)

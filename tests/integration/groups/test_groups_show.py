@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from archiver.cli.main import main
 from archiver.groups.offsets_partition import offsets_partition
 from tests.integration.groups.test_group_positions import commit, java_positions, member
-from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually
@@ -91,7 +91,7 @@ def test_it_tells_which_transaction_holds_the_log_back(
         assert line in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41])
+@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41, pytest.param(KAFKA_44, marks=pytest.mark.worlds)])
 def test_it_tells_what_the_brokers_tell_and_told(
     version: str, new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +104,7 @@ def test_it_tells_what_the_brokers_tell_and_told(
     commit(broker, "simple", ClientPartition(topic, 0, 5, metadata="ü"), ClientPartition(topic, 1, 0, leader_epoch=0))
     commit_in_transaction(broker.bootstrap, "streams", ClientPartition(topic, 2, 7), commits=True)
     commit_in_transaction(broker.bootstrap, "streams", ClientPartition(topic, 2, 9), commits=False)
-    with member(broker, "members", topic, "consumer" if version == KAFKA_41 else "classic") as consumer:
+    with member(broker, "members", topic, "classic" if version == KAFKA_39 else "consumer") as consumer:
         consumer.commit(offsets=[ClientPartition(topic, 2, 11)], asynchronous=False)
     early = of_java(broker.bootstrap)
     time.sleep(0.05)
