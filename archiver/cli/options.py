@@ -124,6 +124,8 @@ def topic_name(text: str) -> str:
 
 def pattern(option: str, text: str) -> re.Pattern[str]:
     """Parse the value of an option that is a regular expression."""
+    if not text:  # as a script writes it whose variable is not set
+        raise UsageError(f"{option}: is empty; give a regular expression, or leave it out")
     try:
         return re.compile(text, re.DOTALL)  # names of groups may have line breaks
     except re.error as error:

@@ -6,8 +6,9 @@ import pytest
 
 from archiver.cli.groups_applied import _NEXT_STEPS
 from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row, in_groups, print_groups
+from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
-from archiver.errors import NotWholeError, TemporaryError
+from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.archived_position import State
@@ -107,3 +108,9 @@ def test_a_moment_to_be_typed_is_never_the_second_before() -> None:
         "1970-01-01T00:00:01Z",
         *["1970-01-01T00:00:02Z"] * 2,
     ]
+
+
+@pytest.mark.parametrize("text", ["", "("])
+def test_what_is_no_expression_is_refused_before_anything_else(text: str) -> None:
+    with pytest.raises(UsageError, match="^--groups: "):
+        pattern("--groups", text)
