@@ -112,5 +112,5 @@ def test_a_moment_to_be_typed_is_never_the_second_before() -> None:
 
 @pytest.mark.parametrize("text", ["", "("])
 def test_what_is_no_expression_is_refused_before_anything_else(text: str) -> None:
-    with pytest.raises(UsageError, match="^--groups: "):
+    with pytest.raises(UsageError, match=r"^--groups: "):
         pattern("--groups", text)
