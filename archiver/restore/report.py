@@ -79,6 +79,25 @@ class RestoreResult:
     groups: GroupRestore | None = None  # None: not asked for, or not begun
 
     @classmethod
+    def of_outcome(
+        cls,
+        restore_id: str,
+        seconds: float,
+        outcome: RestoreOutcome,
+        groups: GroupRestore | None,
+        failure: ArchiverError | None,
+    ) -> "RestoreResult":
+        return cls(
+            restore_id=restore_id,
+            seconds=round(seconds, 3),
+            filling_seconds=round(outcome.filling_s, 3),
+            topics=outcome.topics,
+            failure=failure,
+            not_begun=outcome.not_begun,
+            groups=groups,
+        )
+
+    @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
         """Return the result of a restore that ended before any topic was begun."""
         return cls(restore_id=restore_id, seconds=seconds, filling_seconds=0.0, topics=(), failure=failure)

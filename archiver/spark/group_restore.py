@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pyspark import SparkContext
 
 from archiver.archive.handle import Archive
+from archiver.errors import ArchiverError
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
 from archiver.restore.dealt_groups import dealt_topics, with_dealt
 from archiver.restore.dealt_positions import DealtPositions
@@ -21,6 +23,7 @@ from archiver.restore.group_restore import (
     read_positions,
 )
 from archiver.restore.plan import TopicPlan
+from archiver.restore.report import RestoreOutcome
 from archiver.spark.dealt_positions import approximate_positions
 
 
@@ -34,11 +37,27 @@ class GroupJob:
     _positions: Sequence[ArchivedPosition] = ()
     _problems: list[str] = field(default_factory=list)
 
-    def read(self) -> None:
+    def read(self, notice: Callable[[str], None]) -> None:
         """Read where the groups stood. Raises UsageError where nothing of groups is archived."""
+        notice("reading where groups stood")
         self._positions = read_positions(self.archive, self.asked, self._problems.append)
 
-    def run(
+    def run_after(
+        self,
+        outcome: RestoreOutcome,
+        restore_id: str,
+        start_spark: Callable[[], SparkContext],
+        notice: Callable[[str], None],
+    ) -> tuple[GroupRestore | None, ArchiverError | None]:
+        """Set the groups if all topics are whole. Returns what became of them, and what failed, in the topics before or here."""
+        if not outcome.is_whole:
+            return None, outcome.failure
+        try:
+            return self._run(restore_id, outcome.plans, start_spark, notice), None
+        except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
+            return None, as_ours(error)
+
+    def _run(
         self,
         restore_id: str,
         plans: Mapping[str, TopicPlan],

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import read_archive, read_known_topics, topic_names
@@ -13,7 +13,6 @@ from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.defects import as_ours
 from archiver.process.progress import make_asking_reporter
 from archiver.process.text import spell_count
 from archiver.restore.group_restore import GroupRequest
@@ -63,9 +62,7 @@ def run_restore_job(
             report_progress=make_asking_reporter(notice),
             share=share_learned,
         )
-        _warn_of_other_lives(archived, is_asked_for=request.life is not None)
-        for note in unreadable_notes(archived, request):
-            log.warning("%s", note)
+        _warn_of(archived, request)
         planned = plan_restore(archived, wave, request)
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
             check_partitions(planned.topics, request)
@@ -82,8 +79,7 @@ def run_restore_job(
 
         group_job = None if groups is None else GroupJob(archive=archive, kafka=kafka, asked=groups)
         if group_job is not None:
-            notice("reading where groups stood")
-            group_job.read()
+            group_job.read(notice)
         notice("looking at the target")
         cluster_id, existing = asyncio.run(_describe_target(kafka, targets.values()))
         job = RestoreJob(
@@ -101,30 +97,23 @@ def run_restore_job(
         facts = {} if known is None else known.newest
         partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
-        failure, restored_groups = outcome.failure, None
-        if group_job is not None and outcome.is_whole:
-            try:
-                restored_groups = group_job.run(job.restore_id, outcome.plans, start_spark, notice)
-            except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
-                failure = as_ours(error)
-    return RestoreResult(
-        restore_id=job.restore_id,
-        seconds=round(time.monotonic() - started_s, 3),
-        filling_seconds=round(outcome.filling_s, 3),
-        topics=outcome.topics,
-        failure=failure,
-        not_begun=outcome.not_begun,
-        groups=restored_groups,
-    )
+        restored_groups, failure = None, outcome.failure
+        if group_job is not None:
+            restored_groups, failure = group_job.run_after(outcome, job.restore_id, start_spark, notice)
+    seconds = time.monotonic() - started_s
+    return RestoreResult.of_outcome(job.restore_id, seconds, outcome, restored_groups, failure)
 
 
-def _warn_of_other_lives(archived: Iterable[ArchivedTopic], *, is_asked_for: bool) -> None:
+def _warn_of(archived: Sequence[ArchivedTopic], request: RestoreRequest) -> None:
+    """Warn of other lives, and of what no archive can give back."""
     for topic in archived:
-        if topic.other_lives and not is_asked_for:
+        if topic.other_lives and request.life is None:
             others = ", ".join(map(str, topic.other_lives))
             log.warning(
                 "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
             )
+    for note in unreadable_notes(archived, request):
+        log.warning("%s", note)
 
 
 async def _describe_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
