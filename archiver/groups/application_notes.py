@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_fact, read_history
-from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
+from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION, is_topic_name
 from archiver.errors import CorruptSegmentError, TemporaryError
@@ -21,7 +21,6 @@ from archiver.process.workers import side_by_side
 _DIRECTORY: Final = "@groups"  # beside the directories of topics, none of which can have this name
 _MOST_EPOCH: Final = 2**31 - 1
 _READS_AT_ONCE: Final = 16
-MOST_NAME_BYTES: Final = 2**15 - 1  # of a text in Kafka's log; so long may a group's name and its metadata be
 
 
 def _topic_name(text: str) -> str:
@@ -30,7 +29,6 @@ def _topic_name(text: str) -> str:
     return text
 
 
-_KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]
 _TopicName = Annotated[BoundedText, AfterValidator(_topic_name)]
 _Partition = Annotated[
     int, BeforeValidator(partial(spelled_number, most=MOST_PARTITION)), PlainSerializer(str, return_type=str)
@@ -43,7 +41,7 @@ class NotedBefore:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)]
-    metadata: _KafkaText
+    metadata: KafkaText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class NotedWanted:
     """Where it is to stand. It has no leader epoch: those of the source mean nothing on the target."""
 
     offset: Number
-    metadata: _KafkaText
+    metadata: KafkaText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +91,8 @@ class GroupNote:
     """All that an application has noted of one group of a cluster."""
 
     target_cluster_id: BoundedText
-    group: _KafkaText
-    source_group: _KafkaText
+    group: KafkaText
+    source_group: KafkaText
     topics: Mapping[Item[_TopicName], Item[NotedTopic]]
 
     def move(self, place: TopicPartition, topic_id: str) -> NotedMove | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from archiver.archive.control import newest_numbers, read_fact
-from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
+from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -29,7 +29,7 @@ class SnapshotPosition:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
-    metadata: BoundedText = ""
+    metadata: KafkaText = ""
 
 
 _Partition = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS))]
@@ -42,8 +42,8 @@ class Snapshot:
 
     time_ms: Number
     duration_ms: Number = 0  # a group may have been asked so much later
-    groups: Mapping[Item[BoundedText], Item[GroupTopics]]
-    missing: tuple[Item[BoundedText], ...]
+    groups: Mapping[Item[KafkaText], Item[GroupTopics]]
+    missing: tuple[Item[KafkaText], ...]
 
 
 _SNAPSHOT: Final = FactModel(Snapshot)
