@@ -35,7 +35,8 @@ Item = Annotated[Value, WrapValidator(_read_item)]  # of a list or an object, of
 Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
 LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
 BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
-KafkaText = Annotated[str, Strict(), Field(max_length=2**15 - 1)]  # a group's name, or metadata of a position
+MOST_NAME_BYTES: Final = 2**15 - 1  # of a text in Kafka's log; so long may a group's name and its metadata be
+KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]
 Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
 
 

@@ -58,8 +58,8 @@ def _position_row(position: "GroupPosition | None") -> dict[str, Any] | None:
 
 
 def applied_lines(report: "ApplicationReport") -> Iterator[str]:
-    wanted = "back to" if report.is_rollback else "wanted"
-    head = ("group", "topic", "partition", "before", wanted, "now" if report.is_dry_run else "after", "")
+    before, wanted = ("was set to", "back to") if report.is_rollback else ("before", "wanted")
+    head = ("group", "topic", "partition", before, wanted, "now" if report.is_dry_run else "after", "")
     rows = [_cells(report, group, one) for group in report.groups for one in group.positions]
     yield from table_lines(head, rows)
     yield f"{spell_count(len(rows), 'position')} of {spell_count(len(report.groups), 'group')}, of restore {report.restore_id}"
@@ -71,8 +71,8 @@ def applied_lines(report: "ApplicationReport") -> Iterator[str]:
 
 def _cells(report: "ApplicationReport", group: "GroupReport", one: "PositionReport") -> tuple[str, ...]:
     outcome = str(one.outcome)
-    if report.is_dry_run and outcome == "set":
-        outcome = "would be set"
+    if outcome == "set":
+        outcome = ("would be set" if report.is_dry_run else "set") + (" back" if report.is_rollback else "")
     return (
         group.group,
         one.topic,
@@ -88,12 +88,16 @@ def _offset(position: "GroupPosition | None") -> str:
     return _NO_POSITION if position is None else str(position.offset)
 
 
+def _spelled(position: "GroupPosition | None") -> str:
+    return "no position" if position is None else f"at {position.offset}"
+
+
 def _warnings(report: "ApplicationReport") -> Iterator[str]:
     yield "consumers that were given their partitions (assign) are in no group that brokers know: stop them yourself"
     told = "1w by default; these brokers do not tell theirs"
     if report.expiry_ms is not None:
         told = spell_exact_duration(report.expiry_ms)
-    yield f"brokers forget the positions of a group that nobody joins in time (offsets.retention.minutes: {told})"
+    yield f"brokers forget the positions of a group that nobody joins for so long (offsets.retention.minutes: {told})"
 
 
 def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
@@ -112,7 +116,7 @@ def _left_lines(group: "GroupReport") -> Iterator[str]:
     by_outcome: dict[str, list[str]] = {}
     for one in group.positions:
         if not one.outcome.is_done:
-            place = f"{one.topic}-{one.partition} (at {_offset(one.after)})"
+            place = f"{one.topic}-{one.partition} ({_spelled(one.after)})"
             by_outcome.setdefault(str(one.outcome), []).append(place)
     for outcome, places in by_outcome.items():
         more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""

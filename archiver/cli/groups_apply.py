@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
     archive, problems = open_archive(asked.config.storage), list[str]()
     with closing(Progress("groups", quiet=options.quiet)) as progress:
         positions = read_positions(archive, asked, problems.append)
-        plan = asyncio.run(read_group_plan(archive, kafka, check_restore_id(options.restore), asked, positions))
+        plan = asyncio.run(
+            read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
+        )
         report = asyncio.run(
             apply_group_plan(archive, kafka, plan, in_groups(progress.report), is_dry_run=options.dry_run)
         )

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 LiveLogs = Mapping[int, "LiveLog"]  # by partition
 _LIVES = {-1: "not archived", -2: "ambiguous"}
-_REMARKS = {"set": "", "topic deleted": "removed with its topic, or as the last one in it"}
+_REMARKS = {
+    "set": "",
+    "topic deleted": "removed with its topic, or as the last one in it",
+    "ambiguous": "ambiguous: in which of the topics that had this name",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(groups_row(found, problems, live))
     else:
         print_lines(groups_lines(found, live))
+    if not found.positions:
+        complain("no group has an archived position as of then that --groups and --topics match")
     for problem in problems:
         complain(problem)
     return NotWholeError.exit_code if problems else 0

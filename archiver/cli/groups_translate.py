@@ -50,12 +50,16 @@ def run(options: argparse.Namespace) -> int:
     archive, problems = open_archive(asked.config.storage), list[str]()
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     positions = read_positions(archive, asked, problems.append)
-    plan = asyncio.run(read_group_plan(archive, kafka, check_restore_id(options.restore), asked, positions))
+    plan = asyncio.run(
+        read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
+    )
     if options.format == "json":
         print_json(plan_row(plan, problems))
     else:
         print_lines(plan_lines(plan))
         print_line("nothing was changed")
+    if not plan.groups:
+        complain("no group has an archived position as of then that --groups and --topics match")
     for problem in [*problems, *open_problems(plan)]:
         complain(problem)
     return NotWholeError.exit_code if problems or not plan.is_whole else 0
@@ -67,17 +71,17 @@ def open_problems(plan: "GroupPlan", of_other_moments: str = GIVE_AS_OF) -> Iter
     for why, count in counts.most_common(_MOST_REASONS):
         yield f"{spell_count(count, 'position')} cannot be translated: {why}"
     yield from left_out_lines(len(counts) - _MOST_REASONS, "reason")
-    if any(str(one.reason) == "ambiguous" for one in plan.open):
-        yield (
-            "ambiguous: several topics have had the name, and nothing tells of which one these are, as where one was deleted"
-            " and created again within minutes; `archiver groups show` has their offsets, set them by hand"
-        )
     if any(str(one.reason) == "unknown" for one in plan.open):
         known = plan.known_from_ms
         yield (
             "there is no later time as of which these are known"
             if known is None
             else f"all of these are known as of {moment_from(known)} ({known}): {of_other_moments}"
+        )
+    if any(str(one.reason) == "ambiguous" for one in plan.open):
+        yield (
+            "ambiguous: the archive cannot tell in which of several topics of that name a group stood; set such a position with"
+            " kafka-consumer-groups.sh --reset-offsets"
         )
     yield from (f"target {target}: {why}" for target, why in sorted(plan.restored.unreadable.items()))
 

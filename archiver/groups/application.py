@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from archiver.archive.fact_model import MOST_NAME_BYTES
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
 from archiver.errors import ArchiverError, UsageError
@@ -25,7 +26,7 @@ from archiver.groups.application_decisions import (
     decide_application,
     decide_rollback,
 )
-from archiver.groups.application_notes import MOST_NAME_BYTES, ApplicationNotes, GroupNote, NotedMove
+from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
 from archiver.groups.application_report import (
     ApplicationReport,
     GroupReport,

@@ -21,7 +21,6 @@ from archiver.process.workers import side_by_side
 _DIRECTORY: Final = "@groups"  # beside the directories of topics, none of which can have this name
 _MOST_EPOCH: Final = 2**31 - 1
 _READS_AT_ONCE: Final = 16
-MOST_NAME_BYTES: Final = 2**15 - 1  # of a text in Kafka's log; so long may a group's name and its metadata be
 
 
 def _topic_name(text: str) -> str:

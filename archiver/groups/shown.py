@@ -18,6 +18,7 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_topic_facts
 from archiver.codec.selection import NO_TIMESTAMP
 from archiver.config.model import IndexUse
+from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.archived_log import ArchivedLog, read_log
 from archiver.groups.archived_position import ArchivedPosition, State
@@ -92,7 +93,9 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
         last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for log in logs},
     )
     by_log = (one for one in PositionsAsOf(logs, roots) if wanted.wants(one))
-    found = (one for one in join_positions(by_log, snapshots, ends, roots) if wanted.wants(one))
+    found = [one for one in join_positions(by_log, snapshots, ends, roots) if wanted.wants(one)]
+    if not found and snapshots is None and not problems:
+        _check_is_begun(logs, wanted.as_of_ms)
     return ShownGroups(
         positions=[topics.shown(one) for one in found],
         logs=logs,
@@ -101,6 +104,16 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
         if snapshots is None
         else {group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
     )
+
+
+def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
+    """Refuse a time before the oldest record: that nothing is archived of then does not show that no group stood anywhere."""
+    oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
+    if oldest_ms > as_of_ms:
+        raise UsageError(
+            "nothing of consumer groups is archived up to then: the oldest record of __consumer_offsets in the archive is of"
+            f" {spell_time(oldest_ms)}"
+        )
 
 
 def _read_logs(

@@ -260,8 +260,10 @@ def is_wanted(topic: str, topics_regex: str | None) -> bool:
         raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
 
 
-def check_restore_id(restore_id: str) -> str:
-    """Return an id that can stand in a key."""
+def check_restore_id(restore_id: str, option: str = "--id") -> str:
+    """Return an id that can stand in a key. `option`: by which it was given."""
     if not is_restore_id(restore_id):
-        raise UsageError(f"--id {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit")
+        raise UsageError(
+            f"{option} {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit"
+        )
     return restore_id

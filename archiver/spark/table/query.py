@@ -189,7 +189,8 @@ class _Tables:
         parts = [part.replace("``", "`") for part in _QUOTED.findall(said.get("relationName", ""))]
         topic = ".".join(parts)
         if topic not in {*self._topics, POSITIONS}:
-            raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
+            hint = f"; where groups stood is in `{POSITIONS}`" if topic.startswith("@") else ""
+            raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is{hint}")
         if len(parts) > 1:
             raise UsageError(f"topic {topic}: a name with a dot in it stands in backquotes: `{topic}`")
         return topic

@@ -377,9 +377,9 @@ def test_the_command_tells_each_position(target: Target, site: ArchiveSite, caps
     code, out, _ = run("--dry-run")
     assert (code, target.offsets()) == (0, {0: 7, 1: 8})
     rows = [line.split() for line in out.splitlines()]
-    assert rows[0] == ["group", "topic", "partition", "before", "back", "to", "now"]
-    assert rows[1] == [target.group, target.topic, "0", "7", "3", "7", "would", "be", "set"]
-    assert rows[2] == [target.group, target.topic, "1", "8", "none", "8", "would", "be", "set"]
+    assert rows[0] == ["group", "topic", "partition", "was", "set", "to", "back", "to", "now"]
+    assert rows[1] == [target.group, target.topic, "0", "7", "3", "7", "would", "be", "set", "back"]
+    assert rows[2] == [target.group, target.topic, "1", "8", "none", "8", "would", "be", "set", "back"]
     assert "nothing was changed" in out
     assert "(offsets.retention.minutes: 1w)" in out
     assert "consumers that were given their partitions (assign)" in out

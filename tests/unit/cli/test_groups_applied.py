@@ -1,6 +1,7 @@
 """How it is printed what came of setting groups."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
@@ -45,6 +46,16 @@ def test_a_table_with_what_to_know_below_it() -> None:
     assert dry[3] == "nothing was changed"
     assert "(offsets.retention.minutes: 1h)" in dry[5]
     assert len(list(applied_lines(report(group(Outcome.MOVED))))) == 3
+
+
+def test_a_rollback_has_words_of_its_own() -> None:
+    for is_dry_run, outcome in ((True, "would be set back"), (False, "set back")):
+        lines = list(applied_lines(replace(report(group(Outcome.SET), is_dry_run=is_dry_run), is_rollback=True)))
+        assert "was set to  back to" in lines[0]
+        assert lines[1].endswith(f"  {outcome}")
+    none = replace(position(Outcome.HAS_MEMBERS), after=None)
+    (told,) = applied_complaints(report(GroupReport(group="g", source_group="s", positions=[none])))
+    assert told.startswith("group g, left as it is: orders-0 (no position): ")
 
 
 def test_what_was_left_is_told_with_what_to_do() -> None:

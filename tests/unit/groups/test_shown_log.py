@@ -19,6 +19,7 @@ from archiver.archive.topics import PartitionSource, record_cluster, record_topi
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
+from archiver.errors import UsageError
 from archiver.groups.archived_log import read_log
 from archiver.groups.archived_position import State
 from archiver.groups.live_logs import LiveLog
@@ -193,6 +194,17 @@ def test_a_log_that_has_nothing_up_to_a_time_tells_what_is_unknown_then(tmp_path
     archive.put(OFFSETS, [commit("g", 4, -20 * HOUR)], skips=5)
     (one,) = archive.shown(NEW_YEAR_MS - 25 * HOUR).positions
     assert (one.position.state, one.position.known_from_ms) == (State.UNKNOWN, NEW_YEAR_MS - 20 * HOUR)
+
+
+def test_a_time_before_the_oldest_record_is_refused(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path)
+    archive.put(OFFSETS, [commit("g", 4, 0)])
+    assert len(archive.shown(NEW_YEAR_MS).positions) == 1
+    with pytest.raises(
+        UsageError, match=r"is archived up to then: the oldest record .* is of 2026-01-01T00:00:00.000Z"
+    ):
+        archive.shown(NEW_YEAR_MS - 1)
+    assert archive.shown(NEW_YEAR_MS, topics="other").positions == []
 
 
 def test_the_later_word_of_log_and_snapshot_is_shown_with_where_it_is_from(tmp_path: Path) -> None:
