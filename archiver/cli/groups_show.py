@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from archiver.archive.handle import Archive
     from archiver.config.model import ArchiverConfig
     from archiver.groups.archived_log import ArchivedLog
-    from archiver.groups.archived_position import ArchivedPosition
     from archiver.groups.live_logs import LiveLog
     from archiver.groups.shown import ShownGroups, ShownPosition
 
@@ -85,7 +84,7 @@ def groups_row(found: "ShownGroups", problems: list[str], live: LiveLogs | None 
 
 def position_row(one: "ShownPosition") -> dict[str, Any]:
     position = one.position
-    stood = _stood(position)
+    stood = position.has_stood
     return {
         "group": position.group,
         "topic": position.topic,
@@ -104,11 +103,6 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
         "beyond_archive": one.beyond,
         "source": str(one.source),
     }
-
-
-def _stood(position: "ArchivedPosition") -> bool:
-    """Tell whether the offset is one at which the group stood: the last one of what is unknown, or was removed, may be stale."""
-    return position.offset >= 0 and position.state not in {"removed", "unknown"}
 
 
 def _log_row(log: "ArchivedLog") -> dict[str, Any]:
@@ -182,7 +176,7 @@ def _live_texts(log: "LiveLog | None") -> Iterator[str]:
 def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
     position = one.position
     topic = position.topic + (f"@{position.life}" if position.life > 0 else "")
-    stood = _stood(position)
+    stood = position.has_stood
     return (
         printable(position.group),
         printable(topic),

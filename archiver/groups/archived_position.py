@@ -57,6 +57,11 @@ class ArchivedPosition(NamedTuple):
     cause: Cause = Cause.NONE
 
     @property
+    def has_stood(self) -> bool:
+        """Whether the group stood at the offset: the last one of what is unknown, or was removed, may be stale."""
+        return self.offset >= 0 and self.state not in {State.UNKNOWN, State.REMOVED}
+
+    @property
     def is_certain(self) -> bool:
         """Whether a group is to be set to it: it stood there, or stood there when its topic was deleted."""
         return self.state in {State.SET, State.TOPIC_DELETED} and self.offset >= 0

@@ -71,7 +71,7 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
         archive.put("orders", 1, [Rec(at, NOW_MS, 0, None, b"") for at in range(50)], each=50)
         archive.put(OFFSETS, 7, commits(), each=20)
         told = {"d": {"orders": {"1": {"offset": 12, "metadata": "m"}}}}
-        fact = {"cluster_id": "c", "time_ms": NOW_MS + 30_000, "duration_ms": 1, "groups": told, "missing": []}
+        fact = {"cluster_id": "c", "time_ms": NOW_MS + 130_000, "duration_ms": 1, "groups": told, "missing": []}
         day = datetime.fromtimestamp(NOW_MS / 1000, UTC).strftime("%Y-%m-%d")
         append_fact(archive.handle, f"group-positions/{day}", lambda _: {"format": 1, **fact})
         yield Site(archive, spark_avro)
@@ -105,7 +105,7 @@ def as_rows(positions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("until_s", [None, 25, 31])
+@pytest.mark.parametrize("until_s", [None, 25, 131])
 def test_it_is_what_groups_show_tells(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, until_s: int | None
 ) -> None:

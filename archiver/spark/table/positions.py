@@ -72,11 +72,20 @@ def _kinds() -> dict[str, "pa.DataType"]:
     return {**texts, **numbers, "offset": pa.int64(), "lag": pa.int64(), "committed": moment, "removed": moment}
 
 
-ALWAYS_THERE: Final = frozenset({"group", "topic", "partition", "state", "metadata", "source"})
+ALWAYS_THERE: Final = frozenset({"group", "topic", "partition", "state", "source"})
 
 
 def _known(number: int) -> int | None:
     return None if number < 0 else number
+
+
+def _where_it_stood(one: "ShownPosition", number: int) -> int | None:
+    return _known(number) if one.position.has_stood else None
+
+
+def _text(name: str) -> str:
+    """Spell what is not UTF-8, and stands in a name as surrogates, which Arrow does not take."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _moment_us(at_ms: int) -> int | None:
@@ -84,15 +93,15 @@ def _moment_us(at_ms: int) -> int | None:
 
 
 _VALUES: Final[Mapping[str, Callable[["ShownPosition"], Any]]] = {
-    "group": lambda one: one.position.group,
-    "topic": lambda one: one.position.topic,
+    "group": lambda one: _text(one.position.group),
+    "topic": lambda one: _text(one.position.topic),
     "life": lambda one: _known(one.position.life),
     "partition": lambda one: one.position.partition,
     "state": lambda one: str(one.position.state),
-    "offset": lambda one: _known(one.position.offset),
-    "leaderEpoch": lambda one: _known(one.position.leader_epoch),
-    "metadata": lambda one: one.position.metadata,
-    "committed": lambda one: _moment_us(one.position.commit_ms),
+    "offset": lambda one: _where_it_stood(one, one.position.offset),
+    "leaderEpoch": lambda one: _where_it_stood(one, one.position.leader_epoch),
+    "metadata": lambda one: _text(one.position.metadata) if one.position.has_stood else None,
+    "committed": lambda one: _moment_us(one.position.commit_ms) if one.position.has_stood else None,
     "removed": lambda one: _moment_us(one.position.removed_ms),
     "lag": lambda one: one.lag,
     "source": lambda one: str(one.source),
