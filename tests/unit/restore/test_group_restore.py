@@ -178,3 +178,13 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
         position("unknown", offset=-1, state=State.UNKNOWN),
     ]
     assert archivers_groups(config, positions) == {"archiver", own, f"{own}-a", "other archive"}
+
+
+@pytest.mark.parametrize(("at_offset", "why"), [(5, "another life of its topic"), (9, "ambiguous")])
+def test_what_is_ambiguous_and_older_than_a_word_of_the_restored_life_is_not_its_last(at_offset: int, why: str) -> None:
+    known = position("a", at_offset=7)
+    other = position("a", offset=1, state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=at_offset)
+    plan = planned([known, other], topic_of())
+    assert [one.position for one in plan.groups[0].positions] == [known]
+    assert [str(one.reason) for one in plan.groups[0].unset] == [why]
+    assert plan.is_whole is (why != "ambiguous")
