@@ -35,6 +35,7 @@ class Signs(NamedTuple):
     commit_ms: int = NO_ROW
     removal_ms: int = NO_ROW
     stands_ms: int = NO_ROW  # a position stood where the archive ends, which is of then
+    may_stand_ms: int = NO_ROW  # the same, or its removal is missing in the archive
     alive_ms: int = NO_ROW  # by what was archived of the topic
     is_over: int = 0  # 1: a later topic had the name
 
@@ -67,6 +68,7 @@ class LogSigns:
             latest(rows.ms, rows.is_commit),
             latest(rows.ms, ~rows.is_commit),
             latest(end_ms, standing.is_open),
+            latest(end_ms, standing.may_be_open),
         )
         topics, shifted = (part.tolist() for part in np.divmod(pairs, 1 << _LIFE_BITS))
         return cls(
@@ -102,7 +104,7 @@ class Removals:
     """Of each removed position whether that was with its topic."""
 
     is_ended: Flags
-    is_unsure: Flags  # commits that may be of this life, or of another one, came behind it
+    is_unsure: Flags  # commits that may be of this life came behind it, or a position in it may still stand
 
 
 def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs) -> Removals:
@@ -114,7 +116,9 @@ def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs,
     number = log.numbers[row]
     was_last = _was_last(known, log.last_commit, number, at, ms)
     last_unsure = np.append(log.last_commit, NO_ROW)[unsure]
-    was_last_of_all = was_last & _was_last(perhaps, last_unsure, number, at, ms)
+    may_stand_ms, is_over = np.array([(one.may_stand_ms, one.is_over) for one in known], np.int64).reshape(-1, 2).T
+    is_gone = _is_gone(may_stand_ms[number], is_over[number], ms)
+    was_last_of_all = was_last & _was_last(perhaps, last_unsure, number, at, ms) & is_gone
     is_told = np.array([life != AMBIGUOUS for _, life in log.topic_lives], bool)[number]
     return Removals(is_ended=is_told & was_last_of_all, is_unsure=is_told & was_last & ~was_last_of_all)
 
@@ -122,16 +126,22 @@ def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs,
 def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Longs, ms: Longs) -> Flags:
     """Tell whether no sign of the topic lies behind a removal."""
     columns = np.array(list(signs), np.int64).reshape(-1, len(Signs._fields)).T
-    commit_ms, removal_ms, stands_ms, alive_ms, is_over = columns[:, number]
+    commit_ms, removal_ms, stands_ms, _, alive_ms, is_over = columns[:, number]
     found: Flags = (
         (at != NO_ROW)
         & (ms >= 0)
         & (last_commit[number] < at)
         & (commit_ms <= ms + UNDER_WAY_MS)
         & (removal_ms <= ms + _TOGETHER_MS)
-        & ((stands_ms == NO_ROW) | ((is_over == 1) & (stands_ms <= ms)))
+        & _is_gone(stands_ms, is_over, ms)
         & (alive_ms <= ms + CLOCKS_DIFFER_MS)
     )
+    return found
+
+
+def _is_gone(stands_ms: Longs, is_over: Longs, ms: Longs) -> Flags:
+    """Tell whether no position stood behind a removal; of a topic with a successor, where its last one stood matters."""
+    found: Flags = (stands_ms == NO_ROW) | ((is_over == 1) & (stands_ms <= ms))
     return found
 
 

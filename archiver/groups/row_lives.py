@@ -27,6 +27,7 @@ class Standing:
     until_offset: Longs
     until_ms: Longs
     is_open: Flags  # it still stands where the archive ends
+    may_be_open: Flags  # or its removal is missing
 
 
 def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
@@ -39,6 +40,7 @@ def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
         until_offset=np.where(is_sure, np.where(has_next, until, LAST_LONG), rows.offset),
         until_ms=np.where(is_sure, next_ms, rows.ms),
         is_open=rows.is_commit & ~has_next & is_sure,
+        may_be_open=rows.is_commit & ~has_next,
     )
 
 
