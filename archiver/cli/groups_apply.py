@@ -53,8 +53,15 @@ def run(options: argparse.Namespace) -> int:
         plan = asyncio.run(
             read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
         )
-        report = asyncio.run(
-            apply_group_plan(archive, kafka, plan, in_groups(progress.report), is_dry_run=options.dry_run)
+        plan, report = asyncio.run(
+            apply_group_plan(
+                archive,
+                kafka,
+                plan,
+                in_groups(progress.report),
+                as_of_ms=asked.as_of_ms,
+                is_dry_run=options.dry_run,
+            )
         )
     return print_groups(
         GroupRestore(plan=plan, report=report, problems=tuple(problems)), as_json=options.format == "json"

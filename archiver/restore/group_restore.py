@@ -7,10 +7,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
@@ -22,13 +23,14 @@ from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
     UNSET,
+    UNTOLD,
     Reason,
     TargetPartition,
     TranslatedPosition,
     translate_all,
     unset_reason,
 )
-from archiver.groups.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
@@ -48,6 +50,11 @@ class GroupRequest:
     wanted: PositionFilter
     renames: Mapping[str, str]
     is_approximate: bool = False
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """As of when positions are wanted; None: the newest."""
+        return None if self.wanted.as_of_ms == LAST_LONG else self.wanted.as_of_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,13 @@ class PlannedGroup:
             for number, one in enumerate(topic.positions)
         ]
         return [*translated, *dealt]
+
+    @property
+    def untold(self) -> list[UntoldPlace]:
+        """Where the archive cannot tell any more how the group stood. An earlier run may have known it."""
+        held = {one.place for one in self.wanted}
+        places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
+        return sorted(one for one in places if one.place not in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,18 +205,50 @@ async def apply_group_plan(
     plan: GroupPlan,
     report_progress: ReportProgress = report_no_progress,
     *,
+    as_of_ms: int | None,
     is_dry_run: bool = False,
-) -> ApplicationReport:
-    """Set the groups of a plan. A group that fails is in the report, and the others go on."""
+) -> tuple[GroupPlan, ApplicationReport]:
+    """Set the groups of a plan. A group that fails is in the report, and the others go on. In the plan, what an earlier run has set is told."""
     wanted = {
-        group.group: WantedGroup(source_group=group.source, positions=group.wanted)
+        group.group: WantedGroup(source_group=group.source, positions=group.wanted, untold=group.untold)
         for group in plan.groups
-        if group.wanted
+        if group.wanted or group.untold
     }
     async with KafkaClient(kafka) as client:
-        return await apply_positions(
-            client, archive, plan.restored.restore_id, wanted, report_progress, is_dry_run=is_dry_run
+        report = await apply_positions(
+            client,
+            archive,
+            plan.restored.restore_id,
+            wanted,
+            report_progress,
+            as_of_ms=as_of_ms,
+            is_dry_run=is_dry_run,
         )
+    return with_set_earlier(plan, report), report
+
+
+def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
+    """Say of what the archive cannot tell any more that an earlier run has set it: nothing is left to be done there."""
+    done = {group.group: {one.place for one in group.positions if one.outcome.is_done} for group in report.groups}
+
+    def settled(group: PlannedGroup) -> PlannedGroup:
+        places = {one for one in group.untold if one.place in done.get(group.group, ())}
+        unset = (
+            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and _untold_place(one) in places else one
+            for one in group.unset
+        )
+        return replace(group, unset=tuple(unset))
+
+    return replace(plan, groups=tuple(map(settled, plan.groups)))
+
+
+def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
+    target = one.target
+    return (
+        None
+        if target is None or target.partition == UNSET
+        else UntoldPlace(target.topic, target.topic_id, target.partition)
+    )
 
 
 def _backup_groups(asked: GroupRequest) -> Collection[str]:

@@ -73,7 +73,9 @@ class GroupJob:
         def report_progress(done: int, total: int) -> None:
             notice(f"{done:,} of {spell_count(total, 'group')}")
 
-        report = asyncio.run(apply_group_plan(self.archive, self.kafka, plan, report_progress))
+        plan, report = asyncio.run(
+            apply_group_plan(self.archive, self.kafka, plan, report_progress, as_of_ms=self.asked.as_of_ms)
+        )
         codes = tuple(one.exit_code for one in found)
         return GroupRestore(plan=plan, report=report, problems=tuple(self._problems), dealt_codes=codes)
 

@@ -172,6 +172,7 @@ SETTING_BACK: Final = {
     Right.READ_GROUPS: Loss(r"could not be set: .*; grant this user Read on group \S+, and Read on topic {target}$", 1),
     Right.CLUSTER_CONFIGS: NO_EXPIRY,
     **READING,
+    Right.PUT_NOTES: NOTES[Right.PUT_NOTES],
 }
 UNTIL_END: Final = ("backup", "--until-end")
 
