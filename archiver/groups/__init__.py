@@ -16,6 +16,7 @@
 - folds: which folds of `__consumer_offsets` there are, and which of them a reader of a time begins with
 - joined_positions: positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds
 - keeper: how the positions of consumer groups are kept: by archiving their own topic, or as facts
+- later_words: which ambiguous positions are not where a group stood last in the restored life: those that are older than a word of that life
 - live_logs: where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends
 - lives: which of a topic's lives a position belongs to, where several topics have had the name one after the other
 - log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects

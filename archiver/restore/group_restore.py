@@ -17,7 +17,8 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.approximation import DealtPosition
-from archiver.groups.archived_position import ArchivedPosition, Source
+from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.own_group import FORMER_GROUP, archivers_groups
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
@@ -36,7 +37,6 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
 from archiver.store.address import group_of
 
-_NO_OFFSET: Final = -1
 _APPROXIMATE: Final = (
     "records were dealt out by key, and no map tells where; give `restore --groups` and --groups-approximate"
 )
@@ -292,9 +292,10 @@ def _by_group(positions: Iterable[TranslatedPosition]) -> Mapping[str, list[Tran
 def _planned_group(
     source: str, name: str, translated: Sequence[TranslatedPosition], restored: RestoredTopics
 ) -> PlannedGroup:
+    reasons = settle_ambiguous([(one.position, one.reason) for one in translated])
     positions = tuple(sorted((one for one in translated if one.is_set), key=_order))
-    known = {_source_place(one): _last_row(one) for one in translated if one.is_set or one.reason is Reason.REMOVED}
-    unset = tuple(sorted(_told_later((one for one in translated if not one.is_set), known), key=_order))
+    left = (one._replace(reason=why) for one, why in zip(translated, reasons, strict=True) if why is not None)
+    unset = tuple(sorted(left, key=_order))
     return PlannedGroup(
         group=name,
         source=source,
@@ -302,28 +303,6 @@ def _planned_group(
         unset=unset,
         without_commit=tuple(_without_commit(positions, unset, restored)),
     )
-
-
-def _source_place(one: TranslatedPosition) -> tuple[str, int]:
-    return one.position.topic, one.position.partition
-
-
-def _last_row(one: TranslatedPosition) -> int:
-    """Return where `__consumer_offsets` has the last word of a position; a snapshot has none there."""
-    return max(one.position.at_offset, one.position.removed_at)
-
-
-def _told_later(
-    unset: Iterable[TranslatedPosition], known: Mapping[tuple[str, int], int]
-) -> Iterator[TranslatedPosition]:
-    """Say of what is ambiguous that it is of another life, where a later word of the restored life is known: it is not that life's last."""
-    for one in unset:
-        is_older = (
-            one.reason is Reason.AMBIGUOUS
-            and one.position.source is not Source.SNAPSHOT
-            and _last_row(one) < known.get(_source_place(one), _NO_OFFSET)
-        )
-        yield one._replace(reason=Reason.ANOTHER_LIFE) if is_older else one
 
 
 def _order(one: TranslatedPosition) -> tuple[str, int, int, str]:
