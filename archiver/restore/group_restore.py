@@ -38,7 +38,8 @@ from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, 
 from archiver.store.address import group_of
 
 _APPROXIMATE: Final = (
-    "records were dealt out by key, and no map tells where; give `restore --groups` and --groups-approximate"
+    "records were dealt out by key, and no map tells where; run the command of restore {} again, with its --repartition {}, and with"
+    " --groups and --groups-approximate: it restores nothing again, and sets the groups so that they miss nothing"
 )
 
 
@@ -340,24 +341,26 @@ def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics)
         if not found:
             yield from (TranslatedPosition(one, None, reason=Reason.NOT_RESTORED) for one in some)
         for topic in of_life:
-            yield from _into(topic, number, some)
+            yield from _into(topic, number, some, restored.restore_id)
 
 
-def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
+def _into(
+    topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition], restore_id: str
+) -> Iterator[TranslatedPosition]:
     partition = topic.restored.get(number)
     if partition is not None:
         yield from translate_all(positions, partition)
         return
-    reason, told = _refusal(topic, number)
+    reason, told = _refusal(topic, number, restore_id)
     target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # what the archive tells comes first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
 
 
-def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:
+def _refusal(topic: RestoredTopic, number: int, restore_id: str) -> tuple[Reason, str]:
     if topic.problem:
         return Reason.REFUSED, topic.problem
     if topic.repartition is not None:
-        return Reason.REPARTITIONED, _APPROXIMATE
+        return Reason.REPARTITIONED, _APPROXIMATE.format(restore_id, topic.repartition)
     return Reason.REFUSED, topic.refused.get(number, f"{topic.target}-{number} was not asked for")

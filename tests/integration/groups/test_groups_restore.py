@@ -190,13 +190,29 @@ def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
         {},
         {},
     )
-    none = stage.restore("--groups", "no-such-group")
-    first, second = none.told.splitlines()
-    assert (none.exit_code, first) == (
-        0,
-        "archiver: no group that --groups matches has an archived position; none was set",
-    )
-    assert f"no group that was asked for has a position in {stage.topic}, as of then" in second
+
+
+def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(stage: Stage) -> None:
+    slip = ("--groups", "no-such-group")
+    there = f"2 groups have positions in the restored topics: {stage.early}, {stage.within}. Run the command again"
+    for none in (stage.restore(*slip, "--dry-run"), stage.restore(*slip), stage.apply(*slip), stage.apply(*slip)):
+        assert (none.exit_code, there in none.told) == (3, True), none.told
+        assert "no group that --groups matches has an archived position; none w" in none.told
+    assert stage.offsets(stage.early) == {}
+    other = stage.apply(*slip, "--topics", "no-such-topic")
+    assert (other.exit_code, there in other.told) == (3, True)
+    assert stage.restore().exit_code == 0
+
+
+def test_where_no_group_has_a_position_none_is_missed(stage: Stage) -> None:
+    create_topic(stage.broker.bootstrap, lonely := f"{stage.topic}.lonely")
+    produce_values(stage.broker.bootstrap, lonely, [b"x"])
+    stage.site.back_up_with(stage.broker.bootstrap, lonely, groups="snapshot")
+    restore = ("restore", *stage.files, "--topics", re.escape(lonely), "--rename", f"{lonely}={lonely}-back")
+    slip = ("--groups", "no-such-group", "--id", "lonely")
+    for more in (("--dry-run",), ()):
+        done = stage.run(*restore, *slip, *more)
+        assert (done.exit_code, "none w" in done.told) == (0, True), done.told
 
 
 def test_a_group_with_members_is_left_and_the_others_are_set(stage: Stage) -> None:
@@ -273,7 +289,7 @@ def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytes
     assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
     assert stage.restore("--dry-run").exit_code == 0
     none = stage.restore("--dry-run", "--groups", "no-such-group")
-    assert (none.exit_code, none.result["groups"]) == (0, [])
+    assert (none.exit_code, none.result["groups"]) == (3, [])
     assert "no group that --groups matches has an archived position; none would be set" in none.told
 
 
