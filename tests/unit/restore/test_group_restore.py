@@ -229,3 +229,12 @@ def test_what_is_set_or_has_no_place_on_the_target_is_not_looked_up() -> None:
     assert planned([ambiguous], topic_of(repartition=5)).groups[0].untold == []
     removed = position("a", state=State.REMOVED)
     assert planned([removed], topic_of()).groups[0].untold == []
+
+
+@pytest.mark.parametrize(("at_offset", "why"), [(4, "another life of its topic"), (8, "ambiguous")])
+def test_where_two_lives_were_restored_it_is_older_than_a_word_of_each(at_offset: int, why: str) -> None:
+    """It may be the last word of the one that ended first."""
+    known = [position("a", at_offset=5), position("a", life=1, at_offset=9)]
+    other = position("a", offset=1, state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=at_offset)
+    plan = planned([*known, other], topic_of("old", root=0), topic_of("new", root=1))
+    assert [str(one.reason) for one in plan.groups[0].unset] == [why]
