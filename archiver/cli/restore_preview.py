@@ -39,6 +39,8 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
             notice=progress.report,
         )
         groups = None if asked is None else _preview_groups(config, options, asked, found, positions)
+        if asked is not None and not groups:
+            problems += _unmatched_problems(config, asked, found)
     if options.format == "json":
         print_json(preview_row(found) | {"groups": None if groups is None else [_group_row(one) for one in groups]})
     else:
@@ -87,6 +89,15 @@ def _preview_groups(
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     return asyncio.run(preview_groups(archive, kafka, asked, positions, found.topics))
+
+
+def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
+    from archiver.archive.handle import open_archive
+    from archiver.restore.unmatched_groups import unmatched_problem
+
+    problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
+    if problem:
+        yield problem
 
 
 def _group_row(group: "GroupPreview") -> dict[str, Any]:

@@ -50,4 +50,5 @@
 - task: what the task of one partition's restore is given, and what it reports
 - topic_reports: how the report of each topic is put together: from its plan, its tasks and its configs, with what is left to do by hand
 - topic_sizes: how many bytes a target holds already where records go behind its own: asked for only if `retention.bytes` limits that target
+- unmatched_groups: whether other groups have positions in the restored topics, where `--groups` matches none: an expression with a slip would lose them all
 """
