@@ -52,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
     with closing(Progress("groups", quiet=options.quiet)) as progress:
         positions = read_positions(archive, asked, problems.append)
         plan = asyncio.run(
-            read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
+            read_group_plan(
+                archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions, problems.append
+            )
         )
         if not plan.groups and (problem := unmatched_problem(archive, asked, plan.restored.sources)):
             problems.append(problem)

@@ -20,6 +20,7 @@
 - live_logs: where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends
 - lives: which of a topic's lives a position belongs to, where several topics have had the name one after the other
 - log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects
+- lost_positions: positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken
 - missed_positions: positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
 - own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before

@@ -19,6 +19,7 @@ from archiver.groups.application_report import ApplicationReport
 from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.later_words import settle_ambiguous
+from archiver.groups.lost_positions import groups_seen
 from archiver.groups.own_group import FORMER_GROUP, archivers_groups
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
@@ -35,6 +36,7 @@ from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPos
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
+from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
 
 _APPROXIMATE: Final = (
@@ -182,19 +184,36 @@ def read_positions(
     """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
-    own = archivers_groups(asked.config, positions)
-    _target_names({one.group for one in positions if one.group not in own}, asked.renames, _backup_groups(asked))
+    groups = {one.group for one in positions} - archivers_groups(asked.config, positions)
+    # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
+    lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
+    renames = {old: new for old, new in asked.renames.items() if old not in lost}
+    _target_names(groups, renames, _backup_groups(asked))
     return positions
 
 
 async def read_group_plan(
-    archive: Archive, kafka: KafkaSettings, restore_id: str, asked: GroupRequest, positions: Sequence[ArchivedPosition]
+    archive: Archive,
+    kafka: KafkaSettings,
+    restore_id: str,
+    asked: GroupRequest,
+    positions: Sequence[ArchivedPosition],
+    report_problem: Callable[[str], None],
 ) -> GroupPlan:
     """Ask the target, and plan where groups are to stand there. Writes nothing."""
-    own = archivers_groups(asked.config, positions)
-    places = {(one.topic, one.partition) for one in positions if one.group not in own}
+    use = asked.config.storage.index
     async with KafkaClient(kafka) as client:
-        restored = await find_restored_topics(archive, client, restore_id, places, asked.config.storage.index)
+
+        async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
+            own = archivers_groups(asked.config, positions)
+            places = {(one.topic, one.partition) for one in positions if one.group not in own}
+            return own, await find_restored_topics(archive, client, restore_id, places, use)
+
+        own, restored = await find(positions)
+        told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
+        if len(told) > len(positions):
+            positions = told
+            own, restored = await find(positions)
     return plan_group_positions(
         positions, restored, renames=asked.renames, own_groups=own, backup_groups=_backup_groups(asked)
     )

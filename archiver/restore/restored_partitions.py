@@ -52,7 +52,11 @@ class RestoredTopics:
     cluster_id: str
     topics: tuple[RestoredTopic, ...]
     unreadable: Mapping[str, str]
-    sources: frozenset[str] = frozenset()  # of all targets
+    lives: frozenset[tuple[str, int]] = frozenset()  # of all targets: the source topic, and the life of it
+
+    @property
+    def sources(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self.lives)
 
 
 async def find_restored_topics(
@@ -96,7 +100,7 @@ async def find_restored_topics(
         cluster_id=cluster_id,
         topics=tuple(topics),
         unreadable=unreadable,
-        sources=frozenset(one.plan.source for one in noted.targets),
+        lives=frozenset((one.plan.source, one.plan.life) for one in noted.targets),
     )
 
 

@@ -74,7 +74,9 @@ class GroupJob:
     ) -> GroupRestore:
         """Set the groups. `plans` are those that were carried out, by target."""
         notice("finding where groups are to stand")
-        plan = asyncio.run(read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions))
+        plan = asyncio.run(
+            read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions, self._problems.append)
+        )
         if not plan.groups and (problem := unmatched_problem(self.archive, self.asked, plan.restored.sources)):
             self._problems.append(problem)
         found = self._dealt_positions(plan, plans, start_spark, notice) if self.asked.is_approximate else []
