@@ -68,7 +68,8 @@ def read_log(
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
     log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
-    doubts = [*beginning.doubts, *doubts_above(whole, beginning.next, delete_retention_ms(topic))]
+    above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic))
+    doubts = [*beginning.doubts, *above]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
@@ -101,6 +102,13 @@ def delete_retention_ms(topic: ArchivedTopic) -> int:
     configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
     told = configs.get("delete.retention.ms", "")
     return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
+
+
+def first_seen_ms(topic: ArchivedTopic) -> int | None:
+    """Return when a backup first saw this topic: before, nothing of it was read. None: that was not noted."""
+    if topic.fact is None or topic.life >= len(topic.fact.lives):
+        return None
+    return topic.fact.lives[topic.fact.root(topic.life)].seen_ms
 
 
 class LogTimes:

@@ -24,7 +24,7 @@ from archiver.archive.segments import Reading, blocks_of
 from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG
 from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups.archived_log import delete_retention_ms
+from archiver.groups.archived_log import delete_retention_ms, first_seen_ms
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import doubts_above
 from archiver.groups.fold_object import (
@@ -182,7 +182,8 @@ def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
     """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
-    above = doubts_above(topic.partitions[number], beginning.next, delete_retention_ms(topic))
+    retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
+    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms)
     found = [*beginning.doubts, *above]
     clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
     return merge_doubts(clipped)

@@ -42,12 +42,14 @@ Row = tuple[bytes, bytes | None, int]
 class LogArchive:
     """An archive in memory, put object by object."""
 
-    def __init__(self, spool: Path, offsets_partitions: int = 1) -> None:
+    def __init__(
+        self, spool: Path, offsets_partitions: int = 1, offsets_seen_ms: int = NEW_YEAR_MS - 90 * HOUR
+    ) -> None:
         self.store = MemoryStore()
         self.handle = Archive(self.store, Layout())
         self._spool = Spool(spool)
         record_cluster(self.handle, "c")
-        self.know(OFFSETS, offsets_partitions)
+        self.know(OFFSETS, offsets_partitions, seen_ms=offsets_seen_ms)
 
     def know(
         self, topic: str, partitions: int = 1, topic_id: str = "A", seen_ms: int = NEW_YEAR_MS - 90 * HOUR
@@ -158,6 +160,15 @@ def test_what_is_gone_from_the_beginning_of_a_log_is_unknown_there(tmp_path: Pat
     assert len(problems) == 1
     (line, *_) = [line for line in groups_lines(found) if line.startswith("g ")]
     assert "known from 2025-12-31T14:00:00Z on" in line
+
+
+def test_groups_that_were_idle_when_a_compacted_log_was_first_archived_are_known(tmp_path: Path) -> None:
+    rows = [commit("idle", 4, -2000 * HOUR), commit("busy", 5, -HOUR)]
+    for seen_ms, state in ((NEW_YEAR_MS, State.SET), (NEW_YEAR_MS - 30 * HOUR, State.UNKNOWN)):
+        archive = LogArchive(tmp_path, offsets_seen_ms=seen_ms)
+        archive.put(OFFSETS, rows, skips=5)
+        found = states(archive.shown())
+        assert (found["idle"][0], found["busy"][0]) == (state, State.SET)
 
 
 def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_path: Path) -> None:
