@@ -19,7 +19,7 @@ from archiver.archive.topics import PartitionSource, record_cluster, record_topi
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.errors import UsageError
+from archiver.errors import FalseFactsError, UsageError
 from archiver.groups.archived_log import read_log
 from archiver.groups.archived_position import State
 from archiver.groups.live_logs import LiveLog
@@ -27,6 +27,7 @@ from archiver.groups.positions import PositionsAsOf
 from archiver.groups.shown import PositionFilter, ShownGroups, show_groups
 from archiver.kafka.cluster import OpenTransaction
 from archiver.store.port import ObjectKind
+from tests.support.bucket_archive import put_false_entry
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -169,6 +170,15 @@ def test_groups_that_were_idle_when_a_compacted_log_was_first_archived_are_known
         archive.put(OFFSETS, rows, skips=5)
         found = states(archive.shown())
         assert (found["idle"][0], found["busy"][0]) == (state, State.SET)
+
+
+def test_an_index_that_hides_what_compaction_took_is_found_out(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path)
+    key = archive.put(OFFSETS, [commit("idle", 4, -20 * HOUR)], skips=5)
+    archive.put(OFFSETS, [commit("busy", 5, -10 * HOUR)], base=6)
+    put_false_entry(archive.store, key, unserved=0)
+    with pytest.raises(FalseFactsError, match="has other facts than the index tells"):
+        archive.shown()
 
 
 def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_path: Path) -> None:
