@@ -1,18 +1,22 @@
 """What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within
 from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.parts import FactsOfParts, ObjectPart, parts_within, with_planned
-from archiver.archive.reader import read_parts
+from archiver.archive.parts import ObjectPart, parts_within
+from archiver.archive.reader import fetch_parts, found_or_gone
+from archiver.archive.segment import read_segment
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments import Reading
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
-from archiver.errors import NotWholeError
+from archiver.errors import FalseFactsError, NotWholeError
 from archiver.groups.commit_log import CommitRows
 from archiver.groups.doubts import Doubt, Doubts, doubts_above
 from archiver.groups.folds import Folds
@@ -68,12 +72,13 @@ def read_log(
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
     log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
-    doubts = [*beginning.doubts, *doubts_above(whole, beginning.next, delete_retention_ms(topic))]
+    above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic))
+    doubts = [*beginning.doubts, *above]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
-    for part in with_planned(parts, FactsOfParts.of_parts(parts, inventory.readable)):
+    for reading, part in zip(inventory.readable, parts, strict=True):
         try:
-            for frame in read_parts(store, topic.topic, number, [part]):
+            for frame in whole_frames(store, topic.topic, number, [reading]):
                 times.add(frame)
                 log.add(frame)
         except NotWholeError as error:
@@ -93,6 +98,35 @@ def read_log(
     )
 
 
+def whole_frames(store: ObjectStore, topic: str, number: int, readings: Sequence[Reading]) -> Iterator[Frame]:
+    """Read objects. Each must have just the facts by which it was planned: they tell what is missing of it.
+
+    Raises NotWholeError for damage, and FalseFactsError.
+    """
+    parts = parts_within(readings, ALL_RECORDS)
+    for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
+        content, metadata = found_or_gone(part, found)
+        yield from read_segment(
+            content,
+            facts_from_metadata(metadata, part.object_key),
+            topic=topic,
+            partition=number,
+            key=part.object_key,
+            from_offset=part.from_offset,
+            until_offset=part.until_offset,
+            check=partial(_check_same, reading),
+        )
+
+
+def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
+    noted = reading.segment.facts
+    if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
+        raise FalseFactsError(
+            f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
+            " storage.index to ignore, or delete control/index/, which is a cache, and run again"
+        )
+
+
 def _unread(part: ObjectPart) -> Doubt:
     return Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False)
 
@@ -101,6 +135,13 @@ def delete_retention_ms(topic: ArchivedTopic) -> int:
     configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
     told = configs.get("delete.retention.ms", "")
     return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
+
+
+def first_seen_ms(topic: ArchivedTopic) -> int | None:
+    """Return when a backup first saw this topic: before, nothing of it was read. None: that was not noted."""
+    if topic.fact is None or topic.life >= len(topic.fact.lives):
+        return None
+    return topic.fact.lives[topic.fact.root(topic.life)].seen_ms
 
 
 class LogTimes:

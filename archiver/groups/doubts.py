@@ -16,6 +16,7 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import Reading
 from archiver.codec.frame import Longs
 from archiver.codec.selection import NO_TIMESTAMP
+from archiver.groups.lives import CLOCKS_DIFFER_MS
 
 # Brokers compact no record that is younger than an active segment's roll, nor within minutes: what was read sooner was whole.
 _UNCOMPACTED_MS: Final = 3_600_000
@@ -30,21 +31,30 @@ class Doubt(NamedTuple):
     needs_later: bool
 
 
-def doubts_of(inventory: PartitionInventory, delete_retention_ms: int) -> list[Doubt]:
-    """List what may be missing of a partition, by the names and the facts of its objects."""
+def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None = None) -> list[Doubt]:
+    """List what may be missing of a partition, by the names and the facts of its objects.
+
+    `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
+    """
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
     since_ms: int | None = None
     for number, reading in enumerate(inventory.readable):
         if not number and reading.from_offset > 0:
             found.append(Doubt(0, reading.from_offset - 1, needs_later=False))
-        found += _doubts_within(reading, _age_ms(reading, since_ms), delete_retention_ms)
+        age_ms = _age_ms(reading, since_ms)
+        is_prompt = _is_prompt(age_ms, delete_retention_ms) or _is_prompt(
+            _age_ms(reading, first_seen_ms), delete_retention_ms - CLOCKS_DIFFER_MS
+        )
+        found += _doubts_within(reading, age_ms, is_prompt=is_prompt)
         since_ms = _newest_ms(reading)
     return sorted(found)
 
 
-def doubts_above(inventory: PartitionInventory, offset: int, delete_retention_ms: int) -> list[Doubt]:
+def doubts_above(
+    inventory: PartitionInventory, offset: int, delete_retention_ms: int, first_seen_ms: int | None = None
+) -> list[Doubt]:
     """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be."""
-    found = doubts_of(inventory, delete_retention_ms)
+    found = doubts_of(inventory, delete_retention_ms, first_seen_ms)
     return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
 
 
@@ -65,7 +75,15 @@ def _age_ms(reading: Reading, since_ms: int | None) -> int | None:
     return None if put_at is None or since_ms is None else int(put_at.timestamp() * 1000) - since_ms
 
 
-def _doubts_within(reading: Reading, age_ms: int | None, delete_retention_ms: int) -> Sequence[Doubt]:
+def _is_prompt(age_ms: int | None, delete_retention_ms: int) -> bool:
+    """Tell whether an object was put before a removal could be gone, of a position whose commit was still read.
+
+    Compaction takes the commit first, and the removal so much later. So it is enough that nothing was read much earlier.
+    """
+    return age_ms is not None and age_ms <= delete_retention_ms
+
+
+def _doubts_within(reading: Reading, age_ms: int | None, *, is_prompt: bool) -> Sequence[Doubt]:
     facts = reading.segment.facts
     first, last = reading.from_offset, reading.next - 1
     if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
@@ -73,7 +91,7 @@ def _doubts_within(reading: Reading, age_ms: int | None, delete_retention_ms: in
     holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
     found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
     if _may_lack(facts, age_ms):
-        found.append(Doubt(first, last, needs_later=age_ms is not None and age_ms <= delete_retention_ms))
+        found.append(Doubt(first, last, needs_later=is_prompt))
     return found
 
 

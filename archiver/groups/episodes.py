@@ -10,7 +10,7 @@ import numpy as np
 
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
-from archiver.groups.position_rows import NO_ROW, Flags, PositionRows, Texts
+from archiver.groups.position_rows import NO_ROW, Flags, PositionRows, Texts, is_utf8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,9 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
     last, first, removal = _bounds(rows, np.flatnonzero(rows.is_later == later))
     has_commit = last != NO_ROW
     any_row = np.where(has_commit, last, removal)  # whose key tells the names
-    body_of = (kernels.METADATA_START, kernels.METADATA_LENGTH)  # of a removal: nothing
+    # Of a removal: nothing. What is not UTF-8 Kafka did not write, and could not be given to it.
+    metadata = rows.texts(any_row, kernels.METADATA_START, kernels.METADATA_LENGTH)
+    is_text = np.array([is_utf8(text) for text in metadata.texts], bool)[metadata.numbers]
 
     def told(field: int) -> Longs:
         return np.where(has_commit, rows.told(field)[any_row], NO_ROW)
@@ -61,13 +63,13 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
         partition=rows.told(kernels.PARTITION)[any_row],
         offset=told(kernels.OFFSET),
         leader_epoch=told(kernels.LEADER_EPOCH),
-        metadata=rows.texts(any_row, *body_of),
+        metadata=metadata,
         commit_ms=told(kernels.COMMIT_MS),
         at_offset=_at(rows.offset, last),
         at_ms=_at(rows.ms, last),
         removed_at=_at(rows.offset, removal),
         removed_ms=_at(rows.ms, removal),
-        is_readable=~has_commit | (rows.told(kernels.IS_READABLE)[any_row] == 1),
+        is_readable=~has_commit | (is_text & (rows.told(kernels.IS_READABLE)[any_row] == 1)),
     )
 
 

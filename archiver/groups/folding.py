@@ -8,7 +8,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,15 +15,11 @@ import numpy as np
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, problems_of
-from archiver.archive.parts import parts_within
-from archiver.archive.reader import fetch_parts, found_or_gone
-from archiver.archive.segment import read_segment
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments import Reading, blocks_of
 from archiver.codec.frame import Column, Frame
-from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG
-from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups.archived_log import delete_retention_ms
+from archiver.codec.selection import FIRST_LONG, LAST_LONG
+from archiver.errors import NotWholeError
+from archiver.groups.archived_log import delete_retention_ms, first_seen_ms, whole_frames
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import doubts_above
 from archiver.groups.fold_object import (
@@ -97,7 +92,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         raise NotWholeError(refusal)
     readings = _readings_above(topic, number, beginning.next)
     totals = _Totals(beginning)
-    for frame in _frames(archive, topic.topic, number, readings):
+    for frame in whole_frames(archive.store, topic.topic, number, readings):
         totals.add(frame)
         beginning.log.add(frame)
     rows = beginning.log.finish()
@@ -153,36 +148,12 @@ class _Totals:
         self.first_ms, self.last_ms = min(self.first_ms, int(times.min())), max(self.last_ms, int(times.max()))
 
 
-def _frames(archive: Archive, topic: str, number: int, readings: Sequence[Reading]) -> Iterator[Frame]:
-    """Read objects whole. Each must have just the facts by which it was planned: a fold is kept when the objects are gone."""
-    parts = parts_within(readings, ALL_RECORDS)
-    for reading, (part, found) in zip(readings, fetch_parts(archive.store, parts), strict=True):
-        content, metadata = found_or_gone(part, found)
-        yield from read_segment(
-            content,
-            facts_from_metadata(metadata, part.object_key),
-            topic=topic,
-            partition=number,
-            key=part.object_key,
-            from_offset=part.from_offset,
-            until_offset=part.until_offset,
-            check=partial(_check_same, reading),
-        )
-
-
-def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
-    if own != reading.segment.facts:
-        raise FalseFactsError(
-            f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
-            " storage.index to ignore, or delete control/index/, which is a cache, and run again"
-        )
-
-
 def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
     """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
-    above = doubts_above(topic.partitions[number], beginning.next, delete_retention_ms(topic))
+    retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
+    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms)
     found = [*beginning.doubts, *above]
     clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
     return merge_doubts(clipped)

@@ -105,6 +105,11 @@ class PositionRows:
         return found
 
 
+def is_utf8(text: str) -> bool:
+    """Tell whether a text that was read was UTF-8."""
+    return text.isascii() or not any("\udc80" <= char <= "\udcff" for char in text)
+
+
 def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[bytes]]:
     """Number what is alike alike, from 0 in the order of first rows; and what each number stands for."""
     numbers = number_texts(body, starts, lengths)

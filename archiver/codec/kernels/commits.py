@@ -35,6 +35,7 @@ BROKEN = -1
 _SLOT_COLUMNS = 3
 FIRST = 2  # marks the first value since a tombstone
 _COMPACT_VERSION = 4
+_MOST_TEXT = 0x7FFF  # bytes that Kafka writes, and reads, of a text
 _MOST_VERSION = 4
 
 
@@ -231,7 +232,7 @@ def _decode_commit(body: Bytes, start: int, length: int, row: int, out: Longs) -
         size = _number(body, position, 2)
         position += 2
     behind = 16 if version == 1 else 8
-    if size < 0 or position + size + behind > end:
+    if size < 0 or size > _MOST_TEXT or position + size + behind > end:
         return False
     out[METADATA_START, row] = position
     out[METADATA_LENGTH, row] = size

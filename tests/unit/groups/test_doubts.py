@@ -15,6 +15,7 @@ from tests.support.segments import facts_of
 
 RETENTION_MS = 86_400_000
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp()) * 1000
 
@@ -80,6 +81,18 @@ def test_nothing_tells_how_old_the_records_of_the_first_object_were() -> None:
     assert doubts(reading(counted(0, 100))) == [Doubt(0, 99, needs_later=False)]
     assert doubts(reading(counted(0, 100, 2))) == [Doubt(0, 99, needs_later=False)]
     assert doubts(reading(counted(0, 100, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("seen_before_ms", "needs_later"),
+    [(0, True), (RETENTION_MS - MINUTE_MS, True), (RETENTION_MS - MINUTE_MS + 1, False)],
+)
+def test_what_was_first_seen_a_short_time_ago_was_read_since(seen_before_ms: int, needs_later: bool) -> None:
+    """So no removal of a commit that the first object still has was gone by then."""
+    old = (reading(counted(0, 100, 2)), reading(counted(100, 200, 2), None))
+    inventory = PartitionInventory(readable=old, shadowed=(), gaps=())
+    found = doubts_of(inventory, RETENTION_MS, first_seen_ms=NOON_MS - seen_before_ms)
+    assert found == [Doubt(0, 99, needs_later=needs_later), Doubt(100, 199, needs_later=False)]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,16 @@ def test_a_commit_of_a_later_version_is_not_guessed_at() -> None:
     assert found.is_readable.tolist() == [False, True]
 
 
+def test_metadata_that_kafka_neither_writes_nor_takes_make_a_commit_unreadable() -> None:
+    log = CommitLog()
+    longest = commit_value(7, "ü" * 16_383 + "x")
+    broken = commit_value(7, "m").replace(b"\0\1m", b"\0\1\xff")
+    flexible = b"\0\4" + longest[2:14] + b"\x81\x80\2" + b"x" * 32_768 + longest[-8:] + b"\0"
+    values = [longest, broken, flexible, flexible.replace(b"\x81\x80\2x", b"\x80\x80\2")]
+    log.add(frame_of([(position_key("g", "x", number), value, 5) for number, value in enumerate(values)], 0))
+    assert episodes_in(log).is_readable.tolist() == [True, False, False, True]
+
+
 @given(rows=ROWS, cut=st.integers(0, 60))
 def test_what_was_reduced_before_can_be_gone_on_from(rows: list[Row], cut: int) -> None:
     cut = min(cut, len(rows))

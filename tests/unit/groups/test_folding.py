@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from archiver.archive.layout import FOLDS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups import folding
+from archiver.groups import archived_log, folding
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import ArchivedPosition, Cause, Source, State
 from archiver.groups.doubts import Doubt
@@ -258,8 +258,8 @@ def test_nothing_is_folded_where_something_is_missing_or_damaged() -> None:
 
 def test_an_object_with_other_facts_than_it_was_planned_by_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = put_all(Log(ROWS, [5]))
-    monkeypatch.setattr(folding, "facts_from_metadata", lambda *_: None)
-    monkeypatch.setattr(folding, "read_segment", lambda *_, check, **__: iter([check(None)]))
+    monkeypatch.setattr(archived_log, "facts_from_metadata", lambda *_: None)
+    monkeypatch.setattr(archived_log, "read_segment", lambda *_, check, **__: iter([check(None)]))
     with pytest.raises(FalseFactsError, match="has other facts than the index tells"):
         archive.fold()
 

@@ -19,7 +19,7 @@ from archiver.archive.topics import PartitionSource, record_cluster, record_topi
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.errors import UsageError
+from archiver.errors import FalseFactsError, UsageError
 from archiver.groups.archived_log import read_log
 from archiver.groups.archived_position import State
 from archiver.groups.live_logs import LiveLog
@@ -27,6 +27,7 @@ from archiver.groups.positions import PositionsAsOf
 from archiver.groups.shown import PositionFilter, ShownGroups, show_groups
 from archiver.kafka.cluster import OpenTransaction
 from archiver.store.port import ObjectKind
+from tests.support.bucket_archive import put_false_entry
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -42,12 +43,14 @@ Row = tuple[bytes, bytes | None, int]
 class LogArchive:
     """An archive in memory, put object by object."""
 
-    def __init__(self, spool: Path, offsets_partitions: int = 1) -> None:
+    def __init__(
+        self, spool: Path, offsets_partitions: int = 1, offsets_seen_ms: int = NEW_YEAR_MS - 90 * HOUR
+    ) -> None:
         self.store = MemoryStore()
         self.handle = Archive(self.store, Layout())
         self._spool = Spool(spool)
         record_cluster(self.handle, "c")
-        self.know(OFFSETS, offsets_partitions)
+        self.know(OFFSETS, offsets_partitions, seen_ms=offsets_seen_ms)
 
     def know(
         self, topic: str, partitions: int = 1, topic_id: str = "A", seen_ms: int = NEW_YEAR_MS - 90 * HOUR
@@ -158,6 +161,24 @@ def test_what_is_gone_from_the_beginning_of_a_log_is_unknown_there(tmp_path: Pat
     assert len(problems) == 1
     (line, *_) = [line for line in groups_lines(found) if line.startswith("g ")]
     assert "known from 2025-12-31T14:00:00Z on" in line
+
+
+def test_groups_that_were_idle_when_a_compacted_log_was_first_archived_are_known(tmp_path: Path) -> None:
+    rows = [commit("idle", 4, -2000 * HOUR), commit("busy", 5, -HOUR)]
+    for seen_ms, state in ((NEW_YEAR_MS, State.SET), (NEW_YEAR_MS - 30 * HOUR, State.UNKNOWN)):
+        archive = LogArchive(tmp_path, offsets_seen_ms=seen_ms)
+        archive.put(OFFSETS, rows, skips=5)
+        found = states(archive.shown())
+        assert (found["idle"][0], found["busy"][0]) == (state, State.SET)
+
+
+def test_an_index_that_hides_what_compaction_took_is_found_out(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path)
+    key = archive.put(OFFSETS, [commit("idle", 4, -20 * HOUR)], skips=5)
+    archive.put(OFFSETS, [commit("busy", 5, -10 * HOUR)], base=6)
+    put_false_entry(archive.store, key, unserved=0)
+    with pytest.raises(FalseFactsError, match="has other facts than the index tells"):
+        archive.shown()
 
 
 def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_path: Path) -> None:
