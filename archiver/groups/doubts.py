@@ -3,7 +3,6 @@
 Compaction takes a commit only when a later record has the same key. What else is missing may be anything, also the removal
 of a position; and a removal itself is taken some time after it was written.
 
-
 What compaction took is not missing while the record is there that took its place: the survivor. It need not be archived
 yet, where a backup ended before it had read up to where the log was compacted.
 """
