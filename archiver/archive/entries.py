@@ -5,10 +5,9 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from archiver.archive.segment_facts import Bounds, Hole, SegmentFacts
+from archiver.archive.segment_facts import NOT_IN_ALL, Bounds, Hole, SegmentFacts
 from archiver.process.columns import Numbers, Places, Texts, narrow, same
 
-NOT_IN_ALL: Final = ("unserved", "stable_end")  # facts that objects of earlier programs lack
 NUMBERS: Final = (
     "base", "first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp",
     "bytes", "largest_record", "source_bytes", "digest", *NOT_IN_ALL,
@@ -193,6 +192,6 @@ def can_be(columns: Mapping[str, Numbers]) -> Numbers:
         [columns[name] >= 0 for name in ("bytes", "largest_record", "source_bytes", "digest")]
     )
     unserved = columns["unserved"]
-    are_unserved = (unserved >= NOT_TOLD) & (unserved <= following - base - records)
-    found: Numbers = are_offsets & are_counts & are_times & are_sizes & are_unserved & (columns["stable_end"] >= NOT_TOLD)
+    are_later = (unserved >= NOT_TOLD) & (unserved <= following - base - records) & (columns["stable_end"] >= NOT_TOLD)
+    found: Numbers = are_offsets & are_counts & are_times & are_sizes & are_later
     return found

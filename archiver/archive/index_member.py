@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from archiver.archive.entries import NOT_IN_ALL, NOT_TOLD, NUMBERS, Entries, Traits, can_be
-from archiver.archive.segment_facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
+from archiver.archive.entries import NOT_TOLD, NUMBERS, Entries, Traits, can_be
+from archiver.archive.segment_facts import FORMAT_VERSION, NOT_IN_ALL, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Numbers, Texts, chunks, narrow, same

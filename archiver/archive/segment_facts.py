@@ -17,7 +17,7 @@ _FIRST_FORMAT = 1  # written wherever readers of that format understand the whol
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
-_NOT_IN_ALL = frozenset({"unserved", "stable_end"})  # facts that objects of earlier programs lack
+NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
 # Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
@@ -109,7 +109,8 @@ class SegmentFacts:
         """Tell whether an index notes these facts; programs that do not know a later fact leave it out."""
         if not isinstance(noted, SegmentFacts):
             return False
-        return noted == replace(self, **{name: None for name in _NOT_IN_ALL if getattr(noted, name) is None})
+        left_out = {name: None for name in NOT_IN_ALL if getattr(noted, name) is None}
+        return noted == replace(self, **left_out)  # type: ignore[arg-type]
 
     def to_metadata(self) -> dict[str, str]:
         """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
@@ -220,7 +221,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
         )
     try:
-        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in _NOT_IN_ALL]
+        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in NOT_IN_ALL]
         return SegmentFacts(**{name: parse_fact(name, ours[name]) for name in names})  # type: ignore[arg-type]
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error

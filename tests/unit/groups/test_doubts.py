@@ -123,9 +123,7 @@ def test_what_a_log_lost_when_it_was_cut_back_is_not_archived_later() -> None:
     assert doubts(WHOLE, lacking(200), child) == [Doubt(100, 199, needs_later=True)]
     assert doubts(WHOLE, lacking(201), child) == [Doubt(100, 199, needs_later=False)]
     assert unsettled(WHOLE, lacking(201), child) == []  # no backup will bring it
-    assert unsettled(WHOLE, lacking(201), child, lacking(1001, base=900, life=1)) == [
-        Doubt(900, 999, needs_later=True)
-    ]
+    assert unsettled(WHOLE, lacking(201), child, lacking(1001, base=900, life=1)) == [Doubt(900, 999, needs_later=True)]
 
 
 def test_young_records_of_an_object_prove_nothing() -> None:
