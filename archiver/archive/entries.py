@@ -5,14 +5,14 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from archiver.archive.segment_facts import Bounds, Hole, SegmentFacts
+from archiver.archive.segment_facts import NOT_IN_ALL, Bounds, Hole, SegmentFacts
 from archiver.process.columns import Numbers, Places, Texts, narrow, same
 
 NUMBERS: Final = (
     "base", "first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp",
-    "bytes", "largest_record", "source_bytes", "digest", "unserved",
+    "bytes", "largest_record", "source_bytes", "digest", *NOT_IN_ALL,
 )  # fmt: skip
-NOT_TOLD: Final = -1  # an `unserved` that the object does not have
+NOT_TOLD: Final = -1  # such a fact that the object does not have
 _TEXTS: Final = ("etag", "sha256")
 # Most segments begin with a record: where `first` equals `base` in all rows, both are one column in memory.
 _OFTEN_ALIKE: Final = (("first", "base"),)
@@ -128,9 +128,8 @@ class Entries:
         numbers = {name: int(self.numbers(name)[place]) for name in (NUMBERS if traits is not None else NUMBERS[:3])}
         if traits is None:
             return Bounds(**numbers)
-        unserved = numbers.pop("unserved")
-        told = {} if unserved == NOT_TOLD else {"unserved": unserved}
-        return SegmentFacts(**numbers, **told, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
+        told = {name: value for name, value in numbers.items() if name not in NOT_IN_ALL or value != NOT_TOLD}
+        return SegmentFacts(**told, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
 
     def known_facts(self, place: int) -> SegmentFacts | None:
         """Return the facts of an object, or None. Without facts, an index may hold bounds that are impossible, too."""
@@ -174,6 +173,7 @@ class _Unknown(NamedTuple):
     source_bytes: int = 0
     digest: int = 0
     unserved: int = NOT_TOLD
+    stable_end: int = NOT_TOLD
     sha256: str = ""
 
 
@@ -192,6 +192,6 @@ def can_be(columns: Mapping[str, Numbers]) -> Numbers:
         [columns[name] >= 0 for name in ("bytes", "largest_record", "source_bytes", "digest")]
     )
     unserved = columns["unserved"]
-    are_unserved = (unserved >= NOT_TOLD) & (unserved <= following - base - records)
-    found: Numbers = are_offsets & are_counts & are_times & are_sizes & are_unserved
+    are_later = (unserved >= NOT_TOLD) & (unserved <= following - base - records) & (columns["stable_end"] >= NOT_TOLD)
+    found: Numbers = are_offsets & are_counts & are_times & are_sizes & are_later
     return found

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 
 from archiver.archive.entries import NOT_TOLD, NUMBERS, Entries, Traits, can_be
-from archiver.archive.segment_facts import FORMAT_VERSION, TEXTS, SegmentFacts, parse_fact, spell_fact
+from archiver.archive.segment_facts import FORMAT_VERSION, NOT_IN_ALL, TEXTS, SegmentFacts, parse_fact, spell_fact
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Numbers, Texts, chunks, narrow, same
@@ -39,7 +39,7 @@ _TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 # Columns that files of earlier programs lack, and what stands for them.
-_NOT_IN_ALL: Final[Mapping[str, int]] = {"unserved": NOT_TOLD}
+_NOT_IN_ALL: Final[Mapping[str, int]] = dict.fromkeys(NOT_IN_ALL, NOT_TOLD)
 
 # The range of numbers; `can_be` asks more of numbers that are facts.
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}

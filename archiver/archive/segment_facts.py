@@ -17,7 +17,7 @@ _FIRST_FORMAT = 1  # written wherever readers of that format understand the whol
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
-_NOT_IN_ALL = frozenset({"unserved"})  # facts that objects of earlier programs lack
+NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
 # Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
@@ -77,6 +77,7 @@ class SegmentFacts:
     source_bytes: int
     holes: tuple[Hole, ...] = field(default=())
     unserved: int | None = None  # None: of a program that did not count it
+    stable_end: int | None = None  # the highest last stable offset of the answers it was made of; None: nothing tells
     sha256: str
     digest: int
     encryption: str = "none"
@@ -92,8 +93,10 @@ class SegmentFacts:
             raise ValueError(f"{self.unserved} offsets of {self.base}..{self.next} without a record")
         if self.min_timestamp > self.max_timestamp:
             raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
-        largest = max(self.next, self.max_timestamp, self.bytes, self.source_bytes, self.largest_record, self.digest)
-        smallest = min(self.bytes, self.source_bytes, self.largest_record, self.leader_epoch + 1)
+        stable_end = self.stable_end or 0
+        sizes = self.bytes, self.source_bytes, self.largest_record
+        largest = max(self.next, self.max_timestamp, *sizes, self.digest, stable_end)
+        smallest = min(*sizes, self.leader_epoch + 1, stable_end)
         if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
             raise ValueError("a number that is too small or too large for what it tells")
 
@@ -104,9 +107,10 @@ class SegmentFacts:
 
     def is_noted_as(self, noted: object) -> bool:
         """Tell whether an index notes these facts; programs that do not know a later fact leave it out."""
-        if isinstance(noted, SegmentFacts) and noted.unserved is None:
-            return noted == replace(self, unserved=None)
-        return noted == self
+        if not isinstance(noted, SegmentFacts):
+            return False
+        left_out = {name: None for name in NOT_IN_ALL if getattr(noted, name) is None}
+        return noted == replace(self, **left_out)  # type: ignore[arg-type]
 
     def to_metadata(self) -> dict[str, str]:
         """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
@@ -217,7 +221,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
         )
     try:
-        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in _NOT_IN_ALL]
+        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in NOT_IN_ALL]
         return SegmentFacts(**{name: parse_fact(name, ours[name]) for name in names})  # type: ignore[arg-type]
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error

@@ -110,6 +110,11 @@ class SegmentBody(io.RawIOBase):
         super().close()
 
 
+def higher_end(one: int | None, other: int | None) -> int | None:
+    """Return the higher of two last stable offsets; None, which is any offset, if one of them is not known."""
+    return None if one is None or other is None else max(one, other)
+
+
 @dataclass(slots=True)
 class _Coverage:
     base: int
@@ -117,6 +122,7 @@ class _Coverage:
     leader_epoch: int = -1
     source_bytes: int = 0
     left_out: int = 0  # markers and aborted records
+    stable_end: int | None = 0  # None: an answer told none
     holes: list[Hole] = field(default_factory=list)
 
     def unserved(self, records: int) -> int:
@@ -207,16 +213,26 @@ class OpenSegment:
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
 
-    def cover(self, next_offset: int, *, leader_epoch: int, source_bytes: int, left_out: int = 0) -> None:
+    def cover(
+        self,
+        next_offset: int,
+        *,
+        leader_epoch: int,
+        source_bytes: int,
+        left_out: int = 0,
+        stable_end: int | None = None,
+    ) -> None:
         """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
 
         `left_out`: how many markers and aborted records were there. Whatever else has no record was not served.
+        `stable_end`: the last stable offset, as the answer told it; None: it did not.
         """
         coverage = self._coverage
         coverage.next = max(coverage.next, next_offset)
         coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
         coverage.source_bytes += source_bytes
         coverage.left_out += left_out
+        coverage.stable_end = higher_end(coverage.stable_end, stable_end)
 
     def forget_epoch(self) -> None:
         """Forget the epoch: the coverage will end behind batches that were never seen."""
@@ -282,6 +298,7 @@ class OpenSegment:
             source_bytes=coverage.source_bytes,
             holes=tuple(coverage.holes),
             unserved=coverage.unserved(self.records),
+            stable_end=coverage.stable_end,
             sha256=self._sha256.hexdigest(),
             **self._tally.facts(),
         )

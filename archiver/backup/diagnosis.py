@@ -46,6 +46,7 @@ class PassOver:
     """Go on at this offset: it is proved that there is no record below it."""
 
     next_offset: int
+    stable_end: int  # the last stable offset by which it was proved
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Dia
     except KafkaError as error:
         return error
     if emptiness.reaches > feed.fetch_offset:
-        return PassOver(min(emptiness.reaches, feed.end_offset))
+        return PassOver(min(emptiness.reaches, feed.end_offset), stable_end=emptiness.reaches)
     if feed.has_end:
         offsets = await _offsets(client, feed)
         if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:

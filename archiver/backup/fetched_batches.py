@@ -24,6 +24,7 @@ class Fetch:
     records: memoryview
     aborted: Aborted = ()
     follows: bool = False  # this is the rest of a fetch: none of its batches may begin below the position
+    stable_end: int | None = None  # the last stable offset, as the answer told it; None: it did not
     charged_bytes: int = 0  # bytes of its first batches that a segment has counted already
 
 

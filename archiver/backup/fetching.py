@@ -363,9 +363,8 @@ class Fetching:
             feed.note_broken(error)
             self._work.advance(feed)
             return
-        placed = in_place(
-            batches, position, NO_END_OFFSET if answer.last_stable_offset < 0 else answer.last_stable_offset
-        )
+        stable_end = None if answer.last_stable_offset < 0 else answer.last_stable_offset
+        placed = in_place(batches, position, NO_END_OFFSET if stable_end is None else stable_end)
         if placed.start == placed.stop:
             self._doubt(feed)
             return
@@ -373,7 +372,7 @@ class Fetching:
         records = answer.records[starts[placed.start] : starts[placed.stop]]
         if len(records) * _MOST_OF_AN_ANSWER < memoryview(answer.records.obj).nbytes:
             records = memoryview(bytes(records))
-        item = Fetch(position=position, records=records, aborted=answer.aborted)
+        item = Fetch(position=position, records=records, aborted=answer.aborted, stable_end=stable_end)
         feed.enqueue(item, position_after(batches, position), epoch_of(batches))
         self._memory.add(len(records))
         self._ledger.fetched(feed.key[0], len(records))
@@ -403,8 +402,8 @@ class Fetching:
                     self._note_failures([(feed, error)], "fetch")
                 case Skip() as skip:
                     self._skip(feed, skip)
-                case PassOver(next_offset):
-                    feed.writer.pass_over(next_offset)
+                case PassOver(next_offset, stable_end):
+                    feed.writer.pass_over(next_offset, stable_end)
                     feed.go_on_where_the_writer_is()
                 case Take(answer):
                     self._enqueue(feed, answer)

@@ -10,7 +10,7 @@ from archiver.archive.index_file import IndexEntry
 from archiver.archive.inventory import ArchivedEnd, position_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment
+from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, higher_end
 from archiver.archive.topics import PartitionSource
 from archiver.backup.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
 from archiver.backup.segment_sink import BatchPolicy, SegmentSink
@@ -104,6 +104,7 @@ class PartitionWriter:
         self._base = end.next
         self._waiting_holes: list[Hole] = []
         self._waiting_left_out = 0  # markers and aborted records behind the base, while no segment is open
+        self._waiting_stable_end: int | None = 0  # of the answers behind the base, while no segment is open
 
     @property
     def batches(self) -> BatchPolicy:
@@ -196,17 +197,19 @@ class PartitionWriter:
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
         with self._sink.decoding.lend(most_bytes) as scratch:
             decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
-            charged_bytes = self._append(decoded, batches, rest.charged_bytes)
+            charged_bytes = self._append(decoded, batches, rest)
         if (
             charged_bytes < decoded.source_bytes
         ):  # a segment became due in the midst of the batches: they are decoded again after its put
             return replace(rest, charged_bytes=charged_bytes)
         left = rest.records[decoded.source_bytes :]
-        return Fetch(position=self.position, records=left, aborted=decoded.aborted, follows=True)
+        return Fetch(
+            position=self.position, records=left, aborted=decoded.aborted, follows=True, stable_end=rest.stable_end
+        )
 
-    def _append(self, decoded: DecodedBatches, batches: memoryview, charged_bytes: int) -> int:
+    def _append(self, decoded: DecodedBatches, batches: memoryview, rest: Fetch) -> int:
         """Append records until a segment is due. Returns how many bytes of the batches were charged to segments, up to all."""
-        left_bytes, left_rows = decoded.source_bytes - charged_bytes, decoded.records
+        left_bytes, left_rows = decoded.source_bytes - rest.charged_bytes, decoded.records
         for frame in decoded.frames():
             row = 0
             while row < len(frame):
@@ -224,6 +227,7 @@ class PartitionWriter:
                     leader_epoch=self.leader_epoch,
                     source_bytes=share,
                     left_out=decoded.left_out_within(start, self.position),
+                    stable_end=rest.stable_end,
                 )
                 if left_rows and self.is_due:
                     return decoded.source_bytes - left_bytes
@@ -231,9 +235,14 @@ class PartitionWriter:
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
         if self._open is None:
             self._waiting_left_out += left_out
+            self._waiting_stable_end = higher_end(self._waiting_stable_end, rest.stable_end)
         else:
             self._open.cover(
-                self.position, leader_epoch=decoded.leader_epoch, source_bytes=left_bytes, left_out=left_out
+                self.position,
+                leader_epoch=decoded.leader_epoch,
+                source_bytes=left_bytes,
+                left_out=left_out,
+                stable_end=rest.stable_end,
             )
         return decoded.source_bytes
 
@@ -270,15 +279,17 @@ class PartitionWriter:
         log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
         self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
-    def pass_over(self, next_offset: int) -> None:
-        """Go on behind offsets that compaction has emptied; they are no hole."""
+    def pass_over(self, next_offset: int, stable_end: int | None = None) -> None:
+        """Go on behind offsets that compaction has emptied; they are no hole. `stable_end`: the last stable offset then."""
         if next_offset <= self.position:
             return
         # Epochs may have begun and ended among the missing offsets: the epoch of the last batch would seem to diverge here.
         self.position, self.leader_epoch = next_offset, -1
         if self._open is not None:
             self._open.forget_epoch()
-            self._open.cover(self.position, leader_epoch=-1, source_bytes=0)
+            self._open.cover(self.position, leader_epoch=-1, source_bytes=0, stable_end=stable_end)
+        else:
+            self._waiting_stable_end = higher_end(self._waiting_stable_end, stable_end)
 
     def close(self) -> None:
         """Close the open segment, so that `flush` has only to put the segment."""
@@ -297,7 +308,7 @@ class PartitionWriter:
         if self._closed is not None:
             self._closed.discard()
         self._open = self._closed = self.oldest_held_ms = None
-        self._waiting_left_out = 0
+        self._waiting_left_out = self._waiting_stable_end = 0
         self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
@@ -309,7 +320,13 @@ class PartitionWriter:
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
             for hole in self._waiting_holes:
                 self._open.note_hole(hole)
-            self._open.cover(self._base, leader_epoch=-1, source_bytes=0, left_out=self._waiting_left_out)
+            self._open.cover(
+                self._base,
+                leader_epoch=-1,
+                source_bytes=0,
+                left_out=self._waiting_left_out,
+                stable_end=self._waiting_stable_end,
+            )
         return self._open
 
     def _is_old(self) -> bool:
@@ -333,7 +350,7 @@ class PartitionWriter:
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
         self._waiting_holes.clear()
-        self._waiting_left_out = 0
+        self._waiting_left_out = self._waiting_stable_end = 0
         reach("position.counted")
         return ours
 

@@ -2,10 +2,14 @@
 
 Compaction takes a commit only when a later record has the same key. What else is missing may be anything, also the removal
 of a position; and a removal itself is taken some time after it was written.
+
+What compaction took is not missing while the record is there that took its place: the survivor. It need not be archived
+yet, where a backup ended before it had read up to where the log was compacted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,17 +41,26 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_see
     `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
     """
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
-    since_ms: int | None = None
-    for number, reading in enumerate(inventory.readable):
+    survivors = Survivors.of(inventory)
+    for number, (reading, age) in enumerate(_with_ages(inventory, delete_retention_ms, first_seen_ms)):
         if not number and reading.from_offset > 0:
             found.append(Doubt(0, reading.from_offset - 1, needs_later=False))
-        age_ms = _age_ms(reading, since_ms)
-        is_prompt = _is_prompt(age_ms, delete_retention_ms) or _is_prompt(
-            _age_ms(reading, first_seen_ms), delete_retention_ms - CLOCKS_DIFFER_MS
-        )
-        found += _doubts_within(reading, age_ms, is_prompt=is_prompt)
-        since_ms = _newest_ms(reading)
+        found += _doubts_within(reading, survivors, age)
     return sorted(found)
+
+
+def unsettled_above(
+    inventory: PartitionInventory, offset: int, delete_retention_ms: int, first_seen_ms: int | None = None
+) -> list[Doubt]:
+    """List the doubts from an offset on that need no later record only because the archive ends too soon.
+
+    The next backup settles them, unless the log has been cut back since: what was above the cut will not be archived.
+    """
+    survivors, found = Survivors.of(inventory), list[Doubt]()
+    for reading, age in _with_ages(inventory, delete_retention_ms, first_seen_ms):
+        if reading.next > offset and _life(reading) == survivors.newest_life and not survivors.are_archived(reading):
+            found += [one for one in _compacted(reading, age) if one.needs_later]
+    return found
 
 
 def doubts_above(
@@ -56,6 +69,65 @@ def doubts_above(
     """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be."""
     found = doubts_of(inventory, delete_retention_ms, first_seen_ms)
     return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivors:
+    """What shows that the records are archived in whose favour others were compacted away: of each life of a partition."""
+
+    newest_life: int
+    ends: Mapping[int, int]  # where what is read of a life ends
+    newest_ms: Mapping[int, int]  # the time of its newest record
+
+    @classmethod
+    def of(cls, inventory: PartitionInventory) -> "Survivors":
+        life, ends, newest_ms = 0, dict[int, int](), dict[int, int]()
+        for reading in inventory.readable:
+            life = _life(reading)
+            ends[life] = reading.next
+            if (at_ms := _newest_ms(reading)) is not None:
+                newest_ms[life] = max(at_ms, newest_ms.get(life, at_ms))
+        return cls(newest_life=life, ends=ends, newest_ms=newest_ms)
+
+    def are_archived(self, reading: Reading) -> bool:
+        """Tell whether all are that had been written when an object was read, or have a doubt of their own.
+
+        Brokers compact nothing behind the last stable offset, and no young record. An object of earlier programs does not
+        tell that offset: there only a record that is missing for another reason is noticed.
+        """
+        facts, put_at, life = reading.segment.facts, reading.segment.put_at, _life(reading)
+        if not isinstance(facts, SegmentFacts) or facts.stable_end is None or self.ends[life] >= facts.stable_end:
+            return True
+        newest_ms = self.newest_ms.get(life)
+        if newest_ms is None or put_at is None:
+            return False
+        return newest_ms > _put_ms(put_at) - _UNCOMPACTED_MS + CLOCKS_DIFFER_MS
+
+
+def _life(reading: Reading) -> int:
+    return reading.segment.key.life
+
+
+class _Age(NamedTuple):
+    """How old records of an object can have been when they were read. `is_prompt`: no removal of a commit was gone that was still read.
+
+    Compaction takes the commit first, and the removal so much later. So it is enough that nothing was read much earlier.
+    """
+
+    most_ms: int | None
+    is_prompt: bool
+
+
+def _with_ages(
+    inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None
+) -> Iterator[tuple[Reading, _Age]]:
+    since_ms: int | None = None
+    for reading in inventory.readable:
+        most_ms, seen_for_ms = _age_ms(reading, since_ms), _age_ms(reading, first_seen_ms)
+        is_prompt = most_ms is not None and most_ms <= delete_retention_ms
+        is_prompt |= seen_for_ms is not None and seen_for_ms <= delete_retention_ms - CLOCKS_DIFFER_MS
+        yield reading, _Age(most_ms, is_prompt)
+        since_ms = _newest_ms(reading)
 
 
 def _newest_ms(reading: Reading) -> int | None:
@@ -72,27 +144,30 @@ def _newest_ms(reading: Reading) -> int | None:
 def _age_ms(reading: Reading, since_ms: int | None) -> int | None:
     """Return how old records can have been at most when they were read. Those that are left prove nothing: compaction leaves young ones."""
     put_at = reading.segment.put_at
-    return None if put_at is None or since_ms is None else int(put_at.timestamp() * 1000) - since_ms
+    return None if put_at is None or since_ms is None else _put_ms(put_at) - since_ms
 
 
-def _is_prompt(age_ms: int | None, delete_retention_ms: int) -> bool:
-    """Tell whether an object was put before a removal could be gone, of a position whose commit was still read.
-
-    Compaction takes the commit first, and the removal so much later. So it is enough that nothing was read much earlier.
-    """
-    return age_ms is not None and age_ms <= delete_retention_ms
+def _put_ms(put_at: datetime) -> int:
+    return int(put_at.timestamp() * 1000)
 
 
-def _doubts_within(reading: Reading, age_ms: int | None, *, is_prompt: bool) -> Sequence[Doubt]:
+def _doubts_within(reading: Reading, survivors: Survivors, age: _Age) -> Sequence[Doubt]:
     facts = reading.segment.facts
     first, last = reading.from_offset, reading.next - 1
     if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
         return [Doubt(first, last, needs_later=False)]
     holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
     found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
-    if _may_lack(facts, age_ms):
-        found.append(Doubt(first, last, needs_later=is_prompt))
-    return found
+    are_archived = survivors.are_archived(reading)
+    return found + [one._replace(needs_later=one.needs_later and are_archived) for one in _compacted(reading, age)]
+
+
+def _compacted(reading: Reading, age: _Age) -> Sequence[Doubt]:
+    """List what compaction may have taken of an object, as if all survivors were archived."""
+    facts = reading.segment.facts
+    if not isinstance(facts, SegmentFacts) or not _may_lack(facts, age.most_ms):
+        return ()
+    return [Doubt(reading.from_offset, reading.next - 1, needs_later=age.is_prompt)]
 
 
 def _may_lack(facts: SegmentFacts, age_ms: int | None) -> bool:

@@ -21,7 +21,7 @@ from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.groups.archived_log import delete_retention_ms, first_seen_ms, whole_frames
 from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import doubts_above
+from archiver.groups.doubts import doubts_above, unsettled_above
 from archiver.groups.fold_object import (
     FOLD_DIGEST,
     MOST_FOLD_BYTES,
@@ -131,6 +131,17 @@ def _refusal(topic: ArchivedTopic, folds: Folds, number: int, start: int) -> str
         return f"{name}: offsets {start}-{rest.readable[0].from_offset - 1} are in no object and in no fold; it {_ONLY_WHOLE}"
     if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
         return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
+    return _refuse_unsettled(topic, number, start)
+
+
+def _refuse_unsettled(topic: ArchivedTopic, number: int, start: int) -> str:
+    """Refuse while a survivor of compaction may lie behind the end of the archive: a fold would keep that doubt for good."""
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    for first, last, _ in unsettled_above(whole, start, delete_retention_ms(topic), first_seen_ms(topic)):
+        return (
+            f"{topic.topic}-{number}: of offsets {first}-{last} compaction took records, and what took their place may lie"
+            f" behind offset {whole.end - 1}, where the archive ends; back up again first"
+        )
     return ""
 
 

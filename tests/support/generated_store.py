@@ -241,6 +241,7 @@ def _numbers(
         "largest_record": 150 + at % 50,
         "source_bytes": records * 70,
         "unserved": at % 2,
+        "stable_end": base + STEP + at % 3,
     }
 
 

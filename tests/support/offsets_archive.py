@@ -46,13 +46,22 @@ class OffsetsArchive:
         branch = Branch(offset=offset, leader_epoch=1)
         return record_branch(self.archive, topic=TOPIC, partition=partition, parent=parent, branch=branch)[0]
 
-    def put(self, records: Sequence[Rec], until: int, *, base: int = 0, partition: int = 0, life: int = 0) -> str:
+    def put(
+        self,
+        records: Sequence[Rec],
+        until: int,
+        *,
+        base: int = 0,
+        partition: int = 0,
+        life: int = 0,
+        stable_end: int | None = None,
+    ) -> str:
         """Put one object that covers offsets from its base up to another one."""
         source = PartitionSource(topic=TOPIC, partition=partition, life=life, topic_id="A", cluster_id="c")
         with tempfile.TemporaryDirectory() as folder:
             segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0), Spool(Path(folder)))
             segment.append(frame_of(records), 0)
-            segment.cover(until, leader_epoch=1, source_bytes=1)
+            segment.cover(until, leader_epoch=1, source_bytes=1, stable_end=stable_end)
             finished = segment.finish()
             content = content_of(finished)
         key = self.archive.layout.segment_key(SegmentKey(topic=TOPIC, life=life, partition=partition, base=base))

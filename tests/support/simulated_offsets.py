@@ -18,6 +18,7 @@ from archiver.groups.doubts import Doubt, Doubts
 from archiver.groups.lives import Root
 from tests.support.commit_frames import commit_value, frame_at, position_key, text
 from tests.support.offset_commits import spell_topic_id
+from tests.support.simulated_backups import dying_runs, read_log_in_runs
 
 GROUPS, TOPICS, PARTITIONS, LOGS = "abcd", "xy", 2, 2
 Place = tuple[str, str, int]  # group, topic, partition
@@ -36,6 +37,7 @@ class World:
     has_holes: bool = False
     lags: bool = False  # the archive of the log ends before what else is known
     recreates: bool = True
+    dies: bool = False  # backups of the log die half way, and it is compacted meanwhile
 
 
 class Written(NamedTuple):
@@ -205,12 +207,27 @@ class Simulated:
     def archive(self) -> "Archived":
         logs, doubts, ends = [], [], []
         for log in self.logs:
+            if self.world.dies:
+                kept, found, end = self._read_by_backups(log)
+                logs.append(kept)
+                doubts.append(found)
+                ends.append(end)
+                continue
             end = self.drawn.randrange(len(log) + 1) if self.world.lags else len(log)
             kept, found = self._kept(log[:end])
             logs.append(kept)
             doubts.append(sorted(found))
             ends.append(3 * end)
         return Archived(self, logs, doubts, ends)
+
+    def _read_by_backups(self, log: Sequence[Written]) -> tuple[list[Written], list[Doubt], int]:
+        timed = [self._perhaps_untimed(row) for row in log]
+        return read_log_in_runs(
+            self.drawn, timed, dying_runs(self.drawn, timed), untouched=self.drawn.choice([0, 1, 5, 20])
+        )
+
+    def _perhaps_untimed(self, row: Written) -> Written:
+        return row._replace(stamp_ms=-1) if self.world.lacks_times and self.drawn.random() < 0.1 else row
 
     def _kept(self, log: Sequence[Written]) -> tuple[list[Written], list[Doubt]]:
         dropped: set[int] = set()
@@ -230,9 +247,7 @@ class Simulated:
             doubts.append(Doubt(first, first + self.drawn.randrange(30), needs_later=False))
             dropped |= {row.offset for row in log if doubts[-1].first <= row.offset <= doubts[-1].last}
         kept = [row for row in log if row.offset not in dropped]
-        if self.world.lacks_times:
-            kept = [row._replace(stamp_ms=-1) if self.drawn.random() < 0.1 else row for row in kept]
-        return kept, doubts
+        return [self._perhaps_untimed(row) for row in kept], doubts
 
     def truth(self, until_ms: int, ends: Sequence[int]) -> dict[tuple[Place, int], Truth]:
         """Where groups stood, or had stood when their position was removed, of what is below the ends of archived logs."""
@@ -312,6 +327,6 @@ def draw_world(seed: int) -> World:
         has_ids=drawn.choice(["no", "no", "no", "yes", "late"]),
         **{
             name: drawn.random() < 0.4
-            for name in ("is_seen_late", "has_skew", "lacks_times", "is_compacted", "has_holes", "lags")
+            for name in ("is_seen_late", "has_skew", "lacks_times", "is_compacted", "has_holes", "lags", "dies")
         },
     )

@@ -100,6 +100,7 @@ def segment_facts(draw: st.DrawFn) -> SegmentFacts:
         sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
         digest=draw(st.integers(0, 2**61 - 2)),
         unserved=draw(st.none() | st.just(0)),
+        stable_end=draw(st.none() | st.integers(0, 2**63 - 1)),
     )
 
 
@@ -127,9 +128,24 @@ def test_what_no_batch_served_is_told_where_it_was_counted() -> None:
         facts_from_metadata({name: text for name, text in told.items() if name != "archiver-unserved"}, "k")
 
 
-def test_a_program_that_does_not_know_the_fact_reads_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = replace(FACTS, unserved=37)
-    known = [item for item in fields(SegmentFacts) if item.name != "unserved"]
+def test_up_to_where_the_log_was_stable_is_told_where_it_is_known() -> None:
+    facts = replace(FACTS, stable_end=0)
+    told = facts.to_metadata()
+    assert told == METADATA | {"archiver-stable-end": "0", "archiver-facts-sha256": told["archiver-facts-sha256"]}
+    assert facts_from_metadata(told, "k") == facts == facts_from_header(facts.to_header(), "k")
+    assert facts.differing(FACTS) == FACTS.differing(facts) == ["stable-end"]
+
+
+@pytest.mark.parametrize("text", ["-1", "", "None", "+0", str(2**63)])
+def test_an_end_that_no_log_has_is_refused(text: str) -> None:
+    with pytest.raises(CorruptSegmentError, match="facts that cannot be"):
+        facts_from_metadata(METADATA | {"archiver-stable-end": text}, "k")
+
+
+@pytest.mark.parametrize("unknown", [{"unserved"}, {"stable_end"}, {"unserved", "stable_end"}])
+def test_a_program_that_does_not_know_a_fact_reads_the_rest(unknown: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = replace(FACTS, **dict.fromkeys(unknown, 37))  # type: ignore[arg-type]
+    known = [item for item in fields(SegmentFacts) if item.name not in unknown]
     monkeypatch.setattr("archiver.archive.segment_facts.fields", lambda _: known)
     assert facts_from_metadata(told.to_metadata(), "k") == FACTS == facts_from_header(told.to_header(), "k")
 
@@ -148,6 +164,12 @@ def test_an_index_may_leave_out_what_its_program_did_not_know(unserved: int | No
     assert facts.is_noted_as(FACTS)
     assert not facts.is_noted_as(replace(FACTS, unserved=3))
     assert not facts.is_noted_as(replace(FACTS, bytes=1))
+    ended = replace(facts, stable_end=9)
+    assert ended.is_noted_as(facts)  # by a program that knew the other fact alone
+    assert ended.is_noted_as(FACTS)
+    assert not ended.is_noted_as(replace(ended, stable_end=8))
+    assert not ended.is_noted_as(replace(FACTS, stable_end=9, bytes=1))
+    assert not ended.is_noted_as(None)
     assert not facts.is_noted_as(Bounds(base=100, first=120, last=199))
 
 

@@ -93,6 +93,17 @@ def test_facts_stay_small_with_as_many_holes_as_there_may_be(tmp_path: Path) -> 
     assert sum(len(name) + len(text) for name, text in metadata.items()) < 2048
 
 
+@pytest.mark.parametrize(("told", "stable_end"), [([14, 20, 17], 20), ([14, None, 17], None), ([], 0)])
+def test_the_highest_stable_end_is_told_unless_one_is_not_known(
+    told: list[int | None], stable_end: int | None, tmp_path: Path
+) -> None:
+    segment = open_segment(tmp_path)
+    segment.append(frame_of(RECORDS), 0)
+    for one in told:
+        segment.cover(14, leader_epoch=0, source_bytes=0, stable_end=one)
+    assert segment.finish().facts.stable_end == stable_end
+
+
 def test_what_was_left_out_or_lies_in_a_hole_is_not_unserved(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, 5)
     segment.note_hole(Hole(first_offset=5, last_offset=6, cause=HoleCause.EXPIRED))

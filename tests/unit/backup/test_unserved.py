@@ -44,6 +44,7 @@ class Log:
     batches: list[bytes] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first offset, offset of the marker
     end: int = 0
+    answers: list[tuple[int, int, int | None]] = field(default_factory=list)  # from, until, and the last stable offset
 
     def append(self, batch: Batch, odd: Oddities = PLAIN) -> None:
         self.batches.append(encode(batch, odd))
@@ -69,7 +70,12 @@ class Log:
     def fetch(self, position: int) -> Fetch | None:
         ahead = [content for content in self.batches if last_of(content) >= position][: self.drawn.randint(1, 5)]
         aborted = tuple((producer, first) for producer, first, marker in self.aborted if marker >= position)
-        return Fetch(position=position, records=memoryview(b"".join(ahead)), aborted=aborted) if ahead else None
+        if not ahead:
+            return None
+        after = last_of(ahead[-1]) + 1
+        stable_end = None if self.drawn.random() < 0.1 else self.drawn.randint(after, self.end + 9)
+        self.answers.append((position, after, stable_end))
+        return Fetch(position=position, records=memoryview(b"".join(ahead)), aborted=aborted, stable_end=stable_end)
 
 
 def last_of(content: bytes) -> int:
@@ -153,6 +159,43 @@ def test_however_a_log_is_fetched_and_cut_each_offset_is_counted_once(
     assert found[-1].next == log.end
     assert sum(facts.unserved or 0 for facts in found) == gaps_of(log)
     assert None not in {facts.unserved for facts in found}
+
+
+@given(drawn=st.randoms(use_true_random=False), size=st.integers(0, 25), most_records=st.integers(1, 12))
+def test_a_segment_tells_the_highest_stable_end_of_all_answers_that_filled_it(
+    drawn: random.Random, size: int, most_records: int, spool: Path
+) -> None:
+    log, store = made_log(drawn, size), MemoryStore()
+    writer = writer_into(store, spool, most_records)
+    with patch.object(archiver.codec.batch, "STEP_BYTES", drawn.choice([1, 200, 1 << 20])):
+        if drawn.random() < 0.3:  # what was held, and is dropped, tells nothing
+            written_by(writer, log, until=drawn.randrange(log.end))
+            writer.flush()
+            if (fetch := log.fetch(writer.position)) is not None:
+                writer.take(fetch)
+            writer.discard()
+            at = writer.position
+            log.answers = [(start, min(after, at), end) for start, after, end in log.answers if start < at]
+        written_by(writer, log)
+        writer.flush()
+    for facts in facts_in(store):
+        told = {end for start, after, end in log.answers if start < facts.next and after > facts.base}
+        assert facts.stable_end == (None if None in told else max(end or 0 for end in told))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_proof_that_offsets_are_empty_tells_up_to_where_the_log_was_stable(is_open: bool, spool: Path) -> None:
+    store = MemoryStore()
+    writer = writer_into(store, spool, 1000)
+    if is_open:
+        writer.take(Fetch(position=0, records=memoryview(encode(batch_of([record_at(0)]))), stable_end=50))
+    writer.pass_over(20, stable_end=70)
+    if not is_open:
+        writer.take(Fetch(position=20, records=memoryview(encode(batch_of([record_at(20)]))), stable_end=60))
+    writer.flush()
+    (facts,) = facts_in(store)
+    assert (facts.next, facts.stable_end) == (20 + (not is_open), 70)
+    assert facts.unserved == (19 if is_open else 20)
 
 
 @given(drawn=st.randoms(use_true_random=False), size=st.integers(1, 25), jumps=st.integers(1, 30))

@@ -10,7 +10,8 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.archive.segments import Reading, Segment
 from archiver.codec.selection import NO_TIMESTAMP
-from archiver.groups.doubts import Doubt, doubts_of
+from archiver.groups.doubts import Doubt, doubts_of, unsettled_above
+from archiver.groups.lives import CLOCKS_DIFFER_MS
 from tests.support.segments import facts_of
 
 RETENTION_MS = 86_400_000
@@ -27,9 +28,11 @@ def counted(base: int, following: int, unserved: int | None = None, **more: int)
     return replace(facts_of(base, following), unserved=unserved, **(times | records))  # type: ignore[arg-type]
 
 
-def reading(facts: SegmentFacts | Bounds, later_ms: int | None = 0, from_offset: int | None = None) -> Reading:
+def reading(
+    facts: SegmentFacts | Bounds, later_ms: int | None = 0, from_offset: int | None = None, life: int = 0
+) -> Reading:
     """An object that was put so long after noon; None: nobody knows when."""
-    key = SegmentKey(topic="__consumer_offsets", partition=0, base=facts.base)
+    key = SegmentKey(topic="__consumer_offsets", life=life, partition=0, base=facts.base)
     put_at = None if later_ms is None else NOON + timedelta(milliseconds=later_ms)
     segment = Segment(key=key, object_key=Layout("p").segment_key(key), size=1, put_at=put_at, facts=facts)
     return Reading(segment=segment, from_offset=facts.base if from_offset is None else from_offset)
@@ -69,6 +72,59 @@ def test_the_count_decides_where_there_is_one(later_ms: int | None, told: list[D
 def test_without_a_count_the_time_since_the_object_before_decides(later_ms: int | None, told: list[Doubt]) -> None:
     assert doubts(WHOLE, reading(counted(100, 200), later_ms)) == told
     assert doubts(WHOLE, reading(counted(100, 200, records=100), later_ms)) == []
+
+
+def lacking(stable_end: int | None, base: int = 100, later_ms: int = 9 * HOUR_MS, life: int = 0) -> Reading:
+    """An object of a hundred offsets of which compaction took one; the log was stable up to an offset then."""
+    return reading(replace(counted(base, base + 100, 1), stable_end=stable_end), later_ms, life=life)
+
+
+def unsettled(*readings: Reading, above: int = 0) -> list[Doubt]:
+    return unsettled_above(PartitionInventory(readable=readings, shadowed=(), gaps=()), above, RETENTION_MS)
+
+
+@pytest.mark.parametrize(
+    ("stable_end", "needs_later"),
+    [
+        (None, True),  # of an earlier program
+        (200, True),  # the survivor lies below the end of the archive
+        (201, False),
+    ],
+)
+def test_a_survivor_behind_the_end_of_the_archive_is_missing(stable_end: int | None, needs_later: bool) -> None:
+    assert doubts(WHOLE, lacking(stable_end)) == [Doubt(100, 199, needs_later)]
+    assert unsettled(WHOLE, lacking(stable_end)) == ([] if needs_later else [Doubt(100, 199, needs_later=True)])
+    assert unsettled(WHOLE, lacking(stable_end), above=200) == []
+
+
+def test_what_is_archived_later_settles_the_doubt() -> None:
+    assert doubts(WHOLE, lacking(250), reading(counted(200, 249, 0))) == [Doubt(100, 199, needs_later=False)]
+    assert doubts(WHOLE, lacking(250), reading(counted(200, 250, 0))) == [Doubt(100, 199, needs_later=True)]
+    # The later object lacks something, too: its own survivor may lie behind the end.
+    assert doubts(WHOLE, lacking(250), lacking(301, base=200)) == [
+        Doubt(100, 199, needs_later=True),
+        Doubt(200, 299, needs_later=False),
+    ]
+
+
+@pytest.mark.parametrize(("beyond_ms", "needs_later"), [(0, False), (1, True)])
+def test_a_record_that_was_too_young_to_be_compacted_shows_that_all_survivors_are_archived(
+    beyond_ms: int, needs_later: bool
+) -> None:
+    at_ms = NOON_MS + 9 * HOUR_MS - HOUR_MS + CLOCKS_DIFFER_MS + beyond_ms  # the object was put at nine
+    young = reading(counted(200, 210, 0, min_timestamp=at_ms, max_timestamp=at_ms))
+    assert doubts(WHOLE, lacking(500), young) == [Doubt(100, 199, needs_later)]
+    # One that the log has lost shows nothing.
+    lost = replace(young, until_offset=205)
+    assert doubts(WHOLE, lacking(500), lost) == [Doubt(100, 199, needs_later=False)]
+
+
+def test_what_a_log_lost_when_it_was_cut_back_is_not_archived_later() -> None:
+    child = reading(counted(200, 900, 0), life=1)
+    assert doubts(WHOLE, lacking(200), child) == [Doubt(100, 199, needs_later=True)]
+    assert doubts(WHOLE, lacking(201), child) == [Doubt(100, 199, needs_later=False)]
+    assert unsettled(WHOLE, lacking(201), child) == []  # no backup will bring it
+    assert unsettled(WHOLE, lacking(201), child, lacking(1001, base=900, life=1)) == [Doubt(900, 999, needs_later=True)]
 
 
 def test_young_records_of_an_object_prove_nothing() -> None:

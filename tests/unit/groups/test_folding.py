@@ -222,6 +222,31 @@ def test_what_was_missing_when_a_fold_was_made_stays_in_doubt() -> None:
     assert (again.facts.sources.earlier_next, again.facts.sources.objects) == (5, 1)
 
 
+def test_nothing_is_folded_while_a_survivor_of_compaction_may_lie_behind_the_end() -> None:
+    """The first backup died half way: what took the place of offset 5 is not archived yet."""
+    archive = OffsetsArchive()
+    old_ms = FIRST_MS - AGES_MS[1]
+    archive.put([replace(one, timestamp=old_ms) for one in ROWS], 5, stable_end=9)
+    archive.put([Rec(6, old_ms, 0, position_key("d", "x", 0), commit_value(1))], 7, base=5, stable_end=9)
+    assert archive.read().doubts.doubts == [Doubt(5, 6, needs_later=False)]
+    assert told(archive)["a"] == (State.UNKNOWN, 3, Source.LOG)
+    with pytest.raises(
+        NotWholeError, match=r"of offsets 5-6 compaction took records.* behind offset 6, .*back up again"
+    ):
+        archive.fold()
+    (plan,) = folding.plan_folds(archive.topic(), Folds.of(archive.archive, pytest.fail))
+    assert not plan.is_due
+    archive.put(
+        [Rec(at, old_ms, 0, position_key("a", "x", 0), commit_value(9)) for at in (7, 8)], 9, base=7, stable_end=9
+    )
+    settled = [Doubt(5, 6, needs_later=True)]
+    assert archive.read().doubts.doubts == settled
+    assert archive.fold().facts.told_doubts() == settled
+    assert archive.read().doubts.doubts == settled
+    assert told(archive)["a"] == (State.SET, 9, Source.FOLD)
+    assert told(archive)["c"] == (State.SET, 4, Source.FOLD)
+
+
 def test_doubts_are_merged_to_no_more_than_there_is_room_for() -> None:
     many = [Doubt(first, first, needs_later=first % 20 == 0) for first in range(0, 1000, 10)]
     merged = merge_doubts([*many, Doubt(1, 4, needs_later=True)], 10)

@@ -1,14 +1,16 @@
 """Positions as of a time against brokers that are simulated (tests/support/simulated_offsets.py), and by hand."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
-from archiver.groups.doubts import Doubt
+from archiver.groups.doubts import Doubt, Survivors
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root
 from archiver.groups.positions import PositionsAsOf
+from tests.support import simulated_backups
 from tests.support.commit_frames import Row, commit_value, position_key, text
 from tests.support.simulated_offsets import (
     MINUTE_MS,
@@ -118,6 +120,72 @@ def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -
         assert not [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
         assert {place_of(one) for one in found} == {place for place, _ in simulated.truth(until_ms, archived.ends)}
     assert not [one for one in PositionsAsOf(archived.logs(), {}) if one.life != NOT_ARCHIVED]
+
+
+# --- backups that read a log that is compacted
+
+
+def check_dying(seeds: range) -> None:
+    for seed in seeds:
+        check_dying_once(seed)
+
+
+def check_dying_once(seed: int) -> None:
+    simulated = simulate(seed, World(dies=True, has_skew=seed % 2 == 0, recreates=seed % 3 == 0))
+    archived = simulated.archive()
+    for until_ms in [*simulated.times[::6], LAST_LONG]:
+        found = check_true(simulated, archived, until_ms)
+        check_nothing_left_out(simulated, archived, until_ms, found)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_where_backups_died_half_way_what_is_told_is_true(first: int) -> None:
+    check_dying(range(first, first + 10))
+
+
+def test_that_test_notices_survivors_that_are_taken_for_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Survivors, "are_archived", lambda *_: True)
+    with pytest.raises(AssertionError):
+        check_dying(range(60))
+
+
+def test_of_an_idle_log_that_was_compacted_and_read_to_its_end_all_is_known() -> None:
+    """As far as the first object lacks nothing: nothing tells how old the records before it were."""
+    lacking = 0
+    for seed in range(40):
+        simulated = simulate(seed, World(recreates=False))
+        logs, doubts, ends = [], [], []
+        for log in simulated.logs:
+            idle = simulated_backups.Run(len(log), len(log), simulated.now_ms + 20 * HOUR)
+            kept, found, end = simulated_backups.read_log_in_runs(simulated.drawn, log, [idle], untouched=3)
+            logs.append(kept)
+            doubts.append(found)
+            ends.append(end)
+            lacking += len(log) - len(kept)
+        told = check_true(simulated, Archived(simulated, logs, doubts, ends), LAST_LONG)
+        # Where one was removed with its topic, the value before that may have been taken.
+        assert not [one for one in told if one.state is State.UNKNOWN and one.removed_at == -1]
+    assert lacking > 200
+
+
+def test_a_backup_that_follows_the_log_closely_doubts_no_more_than_without_the_stable_end() -> None:
+    lacking = 0
+    for seed in range(40):
+        simulated = simulate(seed, World())
+        for log in simulated.logs:
+            ends = sorted({*range(2, len(log), 4), len(log)})
+            runs = [
+                simulated_backups.Run(min(end + 1, len(log)), end, log[end - 1].stamp_ms + 50 * MINUTE_MS)
+                for end in ends
+                if end
+            ]
+            told = [
+                simulated_backups.read_log_in_runs(random.Random(seed), log, runs, untouched=1, tells_stable_end=tells)
+                for tells in (True, False)
+            ]
+            assert told[0] == told[1]
+            lacking += len(told[0][1])
+    assert lacking > 20
 
 
 @pytest.mark.parametrize("seed", range(30))
