@@ -12,6 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,9 +195,28 @@ def new_module_broker() -> Iterator[StartBroker]:
         yield start
 
 
+@pytest.fixture(scope="module")
+def shared_broker(new_module_broker: StartBroker) -> StartBroker:
+    """One broker of each version and properties, for all tests of a module that only create topics there."""
+    return cache(new_module_broker)
+
+
 @pytest.fixture
 def new_zookeeper_broker() -> Iterator[StartZooKeeperBroker]:
     """For tests of clusters as they were before KRaft: `new_zookeeper_broker(**WITHOUT_TOPIC_IDS)`."""
+    with _starting_zookeeper_brokers() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_zookeeper_broker() -> Iterator[StartZooKeeperBroker]:
+    """The same, as `shared_broker`."""
+    with _starting_zookeeper_brokers() as start:
+        yield cache(start)
+
+
+@contextmanager
+def _starting_zookeeper_brokers() -> Iterator[StartZooKeeperBroker]:
     with ExitStack() as stack:
 
         def start(version: str = KAFKA_28, **properties: str) -> ZooKeeperBroker:

@@ -15,6 +15,7 @@ from archiver.process.jars import JarFolder, Module, fetch_jars
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
 from tests.support.zookeeper import KAFKA_28
+from tests.support.zookeeper import keep_classes as keep_zookeeper_classes
 
 HASHES: Final = Path(__file__).with_name("jars.sha256")
 
@@ -63,7 +64,7 @@ def fetch_quick_kafka(version: str) -> Path:
 def main() -> int:
     """What cannot be had is told, and its tests are skipped, or fail where a skip counts. What is not as listed ends a set-up."""
     parts: list[Callable[[], object]] = [
-        partial(fetch_kafka, KAFKA_28, CACHE),
+        lambda: keep_zookeeper_classes(fetch_kafka(KAFKA_28, CACHE)),
         partial(fetch_quick_kafka, KAFKA_39),
         lambda: compile_java("Oracle", fetch_quick_kafka(KAFKA_41), CACHE),
         partial(fetch_part, SPARK_AVRO),

@@ -3,16 +3,18 @@
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from archiver.demo.sandbox import BROKER_PROPERTIES, KafkaBroker, free_ports
+from archiver.demo.sandbox import BROKER_PROPERTIES, JAVA_OPTIONS, KafkaBroker, _classes_of, free_ports
 from archiver.errors import ArchiverError
 from archiver.process.children import start_child
 from archiver.process.java import check_java
+from archiver.process.jvm_classes import options_to_write
 
 KAFKA_28 = "2.8.2"
 # A broker that was upgraded, and whose protocol was left as it was: it gives topics no ids.
@@ -33,8 +35,15 @@ class ZooKeeperBroker(KafkaBroker):
     `properties` may be changed between a stop and a start: `inter.broker.protocol.version` is raised so.
     """
 
-    def __init__(self, jars: Path, data_dir: Path, *, properties: Mapping[str, str] | None = None) -> None:
-        super().__init__(jars, data_dir, properties=properties)
+    def __init__(
+        self,
+        jars: Path,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        java_options: tuple[str, ...] = JAVA_OPTIONS,
+    ) -> None:
+        super().__init__(jars, data_dir, properties=properties, java_options=java_options)
         (self._zookeeper_port,) = free_ports(1)
         self._zookeeper: subprocess.Popen[bytes] | None = None
 
@@ -118,6 +127,16 @@ class StartZooKeeperBroker(Protocol):
     """Starts a broker that one test has to itself; it is stopped after the test."""
 
     def __call__(self, version: str = KAFKA_28, **properties: str) -> ZooKeeperBroker: ...
+
+
+def keep_classes(jars: Path) -> None:
+    """As archiver.demo.sandbox.keep_classes. ZooKeeper is killed, and writes no file; it maps the broker's, too."""
+    classes = _classes_of(jars)
+    classes.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-") as folder, options_to_write(classes) as options:
+        broker = ZooKeeperBroker(jars, Path(folder), java_options=(*JAVA_OPTIONS, *options))
+        broker.start()
+        broker.stop()
 
 
 def _write(path: Path, properties: Mapping[str, str]) -> Path:

@@ -77,11 +77,11 @@ def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_more_replicas_in_sync_are_wanted_than_there_are(
-    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     """By the cluster's default, or the topic's own; what is said helps."""
     archived(broker_41, topic, site, records_of(20))
-    target = new_zookeeper_broker(**{"min.insync.replicas": "2"})
+    target = shared_zookeeper_broker(**{"min.insync.replicas": "2"})
     own = {"min_insync_replicas": "1"} if way != "empty" else {}
     stand(target, f"{topic}.back", way, **own)
     if way == "behind":
@@ -104,10 +104,10 @@ def test_more_replicas_in_sync_are_wanted_than_there_are(
     "way", [pytest.param("new", marks=pytest.mark.long), "purged", pytest.param("behind", marks=pytest.mark.long)]
 )
 def test_newer_brokers_want_no_more_in_sync_than_there_are(
-    broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_broker: StartBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     archived(broker_41, topic, site, records_of(20))
-    target = new_broker(**{"min.insync.replicas": "2"})
+    target = shared_broker(**{"min.insync.replicas": "2"})
     stand(target, f"{topic}.back", way)
     assert restored(site, target, topic, **WAYS[way]).records == 20
 
@@ -115,11 +115,11 @@ def test_newer_brokers_want_no_more_in_sync_than_there_are(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("way", ["new", "purged", "empty", pytest.param("dealt", marks=pytest.mark.long)])
 def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
-    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     """Of what is archived, it is left out, and told before; the topic takes records. A newer broker takes it as it is."""
     archived(broker_41, topic, site, records_of(20), min_insync_replicas="2", delete_retention_ms="12345678")
-    target = new_zookeeper_broker()
+    target = shared_zookeeper_broker()
     stand(target, f"{topic}.back", way)
     told = (
         "min.insync.replicas=2, as archived, is more than the 1 replica of a partition: these brokers would take no record"
@@ -172,8 +172,8 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
     assert missing == [0, 0]
 
 
-def test_brokers_that_delete_no_topics(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
-    broker = new_broker(**{"delete.topic.enable": "false"})
+def test_brokers_that_delete_no_topics(shared_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
+    broker = shared_broker(**{"delete.topic.enable": "false"})
     archived(broker, topic, site, records_of(20))
     stand(broker, f"{topic}.back", "purged")
     said = refused(site, broker, topic, existing=Existing.PURGE)
@@ -184,7 +184,7 @@ def test_brokers_that_delete_no_topics(new_broker: StartBroker, topic: str, site
 
 
 def test_a_deletion_that_brokers_refuse_unforeseen(
-    new_broker: StartBroker,
+    shared_broker: StartBroker,
     topic: str,
     site: ArchiveSite,
     monkeypatch: pytest.MonkeyPatch,
@@ -196,7 +196,7 @@ def test_a_deletion_that_brokers_refuse_unforeseen(
         return {}
 
     monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
-    broker = new_broker(**{"delete.topic.enable": "false"})
+    broker = shared_broker(**{"delete.topic.enable": "false"})
     archived(broker, topic, site, records_of(20))
     stand(broker, f"{topic}.back", "purged")
     before = there(broker, f"{topic}.back")
@@ -212,12 +212,12 @@ def test_a_deletion_that_brokers_refuse_unforeseen(
 
 @pytest.mark.parametrize("way", [pytest.param("new", marks=pytest.mark.long), "purged", "behind"])
 def test_requests_that_brokers_do_not_take(
-    broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_broker: StartBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     """One record is larger than a request may be; of the others, fewer go together."""
     large = [Rec(at, NOW_MS + at, 0, b"k%d" % at, random.Random(at).randbytes(200_000)) for at in range(20)]
     archived(broker_41, topic, site, [*large, Rec(20, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
-    target = new_broker(**{"socket.request.max.bytes": "900000"})
+    target = shared_broker(**{"socket.request.max.bytes": "900000"})
     stand(target, f"{topic}.back", way)
     said = refused(site, target, topic, **WAYS[way])
     assert said.startswith(f"{topic}.back: broker 1 has socket.request.max.bytes=900000, and closes the connection at")
@@ -227,7 +227,7 @@ def test_requests_that_brokers_do_not_take(
 
 
 def test_a_request_that_is_too_large_unforeseen(
-    broker_41: Broker, new_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+    broker_41: Broker, shared_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a user who may not ask for the configs of brokers: these close the connection, and say nothing."""
 
@@ -237,7 +237,7 @@ def test_a_request_that_is_too_large_unforeseen(
     monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
     monkeypatch.setattr(archiver.restore.sending, "ATTEMPTS", 4)
     archived(broker_41, topic, site, [Rec(0, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
-    target = new_broker(**{"socket.request.max.bytes": "900000"})
+    target = shared_broker(**{"socket.request.max.bytes": "900000"})
     (report,) = restored(site, target, topic).errors
     assert "the connection was closed at each of 4 requests with a batch of 1,000," in report.error
     assert "raise socket.request.max.bytes of the brokers" in report.error
