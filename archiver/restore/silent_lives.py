@@ -11,9 +11,9 @@ from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_top
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
 from archiver.groups.archived_position import ArchivedPosition
-from archiver.groups.lives import AMBIGUOUS, roots_of
+from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.lost_positions import find_lost_positions
-from archiver.groups.shown import PositionFilter, show_groups
+from archiver.groups.shown import PositionFilter, read_roots, show_groups
 from archiver.groups.snapshots import STREAM
 
 _ANY: Final = re.compile(".*", re.DOTALL)
@@ -37,7 +37,7 @@ def with_lost_positions(
         return positions
     named = re.compile("|".join(sorted(re.escape(topic) for topic, _ in silent)))
     silent = _without_word(silent, _read_all(archive, replace(asked, groups=_ANY, topics=named), use))
-    roots = {topic: roots_of(facts[topic]) for topic, _ in silent}
+    roots = read_roots(archive, {topic: facts[topic] for topic, _ in silent}, use)
     lost = find_lost_positions(archive, silent, roots, asked.as_of_ms, report_problem)
     for topic, at_ms in sorted(lost.out_of_reach.items()):
         report_problem(
