@@ -81,7 +81,8 @@ class _Search:
     roots: list[Root]
     is_done: bool = False
     _none_ms: int = LAST_LONG  # of the oldest snapshot of all groups, of those behind the last one that has any
-    _last_ms: int = LAST_LONG  # of that
+    _unseen: set[str] = field(default_factory=set)  # groups that the one right behind it misses
+    _last_ms: int = LAST_LONG  # of the last one that has any
     _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
     _before: dict[_Place, ArchivedPosition] | None = None  # those of the snapshot before; None: it was not read yet
     _untold: set[str] = field(default_factory=set)  # groups that these do not tell of
@@ -109,11 +110,15 @@ class _Search:
 
     def _begin(self, snapshot: Snapshot, here: dict[_Place, ArchivedPosition]) -> None:
         missing = {*snapshot.missing} - snapshot.groups.keys()
-        if not here and not missing:
-            self._none_ms = snapshot.time_ms
+        if not here:
+            self._none_ms, self._unseen = self._none_ms if missing else snapshot.time_ms, missing
         self.is_done = self._was_there_without()
         if here and not self.is_done:
-            self._last_ms, self._last, self._untold = snapshot.time_ms, here, missing
+            # Who could not be asked behind it may have gone on meanwhile.
+            unseen = {
+                place: one._replace(state=State.UNKNOWN) for place, one in here.items() if place[0] in self._unseen
+            }
+            self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
 
     def _was_there_without(self) -> bool:
         """Tell whether the topic was there when no position stood in it any more: then none went with it."""

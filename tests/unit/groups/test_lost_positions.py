@@ -151,12 +151,17 @@ def test_what_ended_in_a_topic_that_was_still_there_is_none(archive: Archive) ->
     for alive_ms, state in ((3 * MINUTE_MS, [State.TOPIC_DELETED]), (3 * MINUTE_MS + 1, [])):
         found = find(archive, {"t": [Root(0, "", 0, alive_ms)]})
         assert [one.state for one in found.positions] == state
-    archive = Archive(MemoryStore(), Layout())
-    snap(archive, 1, {"g": {"t": {0: 1}}})
-    snap(archive, 2, {}, missing=["g"])  # which does not show that nobody stood there
-    assert [one.state for one in find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]}).positions] == [
-        State.TOPIC_DELETED
-    ]
+
+
+def test_who_could_not_be_asked_behind_the_last_one_is_unknown(archive: Archive) -> None:
+    """And the topic may have been deleted, or not, when nobody was asked any more."""
+    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 2}}})
+    snap(archive, 2, {"h": {}}, missing=["g"])
+    wanted = [("g", 0, 1, State.UNKNOWN), ("h", 0, 2, State.TOPIC_DELETED)]
+    assert told(find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]})) == wanted
+    snap(archive, 60, {"h": {}}, missing=["g"])
+    snap(archive, 61, {"g": {}, "h": {}})
+    assert told(find(archive)) == wanted
 
 
 def test_snapshots_are_read_back_only_to_when_the_topic_was_there(
