@@ -1,8 +1,9 @@
 """Positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken.
 
 Brokers remove all positions in a topic that is deleted. As in the log (archiver.groups.endings), the last ones that anybody had in a
-life of a topic are taken for where the groups stood when it ended: those of the last snapshot that has any. Groups lose theirs one
-after the other, so what only the snapshot before it has counts as well, unless somebody committed between the two.
+life of a topic are taken for where the groups stood when it ended: those of the last snapshot that has any. Where the topic is known
+to have been there behind the next one, they ended by themselves, and nothing is taken. Groups lose theirs within a minute, one after
+the other: so what only the snapshot before the last has counts as well, if the next one came at once, and nobody committed between.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -11,14 +12,17 @@ from itertools import islice
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_position import ArchivedPosition, Cause, Source, State
-from archiver.groups.lives import AMBIGUOUS, Root, life_at
+from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Root, life_at
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.snapshots import ReportProblem, Snapshot, newest_first, newest_of_days
 
 # So many snapshots are read: at one a minute, those of a day and a half.
 _MOST_READ: Final = 2_000
 _MOST_DAYS: Final = 400
+# Between two snapshots, at one a minute, while the positions in a topic go.
+_AT_ONCE_MS: Final = UNDER_WAY_MS + 60_000
 _Place = tuple[str, int]  # group, partition
 
 
@@ -46,7 +50,7 @@ def find_lost_positions(
             one.take(snapshot)
         if all(one.is_done for one in searches):
             break
-    without = [one for one in searches if not one.has_found]
+    without = [one for one in searches if not (one.is_done or one.has_found)]
     out_of_reach: dict[str, int] = {}
     if without and count == _MOST_READ:
         for snapshot in islice(newest_of_days(archive, oldest_ms, report_problem), _MOST_DAYS):
@@ -76,6 +80,9 @@ class _Search:
     root: int
     roots: list[Root]
     is_done: bool = False
+    _none_ms: int = LAST_LONG  # of the oldest snapshot of all groups, of those behind the last one that has any
+    _unseen: set[str] = field(default_factory=set)  # groups that the one right behind it misses
+    _last_ms: int = LAST_LONG  # of the last one that has any
     _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
     _before: dict[_Place, ArchivedPosition] | None = None  # those of the snapshot before; None: it was not read yet
     _untold: set[str] = field(default_factory=set)  # groups that these do not tell of
@@ -90,8 +97,7 @@ class _Search:
             return
         here = self.positions_in(snapshot)
         if not self._last:
-            self._last = here
-            self._untold = {*snapshot.missing} - snapshot.groups.keys() if here else set()
+            self._begin(snapshot, here)
             return
         unsure = {place: one for place, one in here.items() if place[0] in self._untold}
         self._unsure |= {place: one._replace(state=State.UNKNOWN) for place, one in unsure.items()}
@@ -101,6 +107,23 @@ class _Search:
         self._untold -= snapshot.groups.keys()
         self._untold &= {*snapshot.missing}  # in neither: the group did not exist then
         self.is_done = not self._untold
+
+    def _begin(self, snapshot: Snapshot, here: dict[_Place, ArchivedPosition]) -> None:
+        missing = {*snapshot.missing} - snapshot.groups.keys()
+        if not here:
+            self._none_ms, self._unseen = self._none_ms if missing else snapshot.time_ms, missing
+        self.is_done = self._was_there_without()
+        if here and not self.is_done:
+            # Who could not be asked behind it may have gone on meanwhile.
+            unseen = {
+                place: one._replace(state=State.UNKNOWN) for place, one in here.items() if place[0] in self._unseen
+            }
+            self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
+
+    def _was_there_without(self) -> bool:
+        """Tell whether the topic was there when no position stood in it any more: then none went with it."""
+        until_ms = self._none_ms + CLOCKS_DIFFER_MS
+        return any(root.life == self.root and (root.alive_ms or 0) > until_ms for root in self.roots)
 
     def positions_in(self, snapshot: Snapshot) -> dict[_Place, ArchivedPosition]:
         """Return all positions that stood in the topic, if that may have been in this life of it."""
@@ -132,7 +155,9 @@ class _Search:
     def found(self) -> list[ArchivedPosition]:
         """Return the positions of the life, by group and partition."""
         before = self._before or {}
-        stood = all(_is_same(before[place], one) for place, one in self._last.items() if place in before)
+        stood = self._none_ms - self._last_ms <= _AT_ONCE_MS and all(
+            place in before and _is_same(before[place], one) for place, one in self._last.items()
+        )
         went = {place: one for place, one in before.items() if place not in self._last}
         if not stood:
             went = {place: one._replace(state=State.UNKNOWN) for place, one in went.items()}

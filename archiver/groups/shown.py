@@ -149,6 +149,11 @@ def _named(logs: Iterable[ArchivedLog], snapshots: Snapshots | None) -> set[str]
     return by_snapshot.union(*(log.topics() for log in logs))
 
 
+def read_roots(archive: Archive, facts: Mapping[str, TopicFact], use: IndexUse) -> dict[str, list[Root]]:
+    """Return the lives of topics, and when each was surely there, by what was archived of it."""
+    return _Topics(archive, facts, facts, use).roots()
+
+
 class _Topics:
     """What the archive has of the topics that positions are in: their lives, and where it ends in each life."""
 

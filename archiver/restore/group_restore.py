@@ -211,7 +211,7 @@ async def read_group_plan(
 
         own, restored = await find(positions)
         told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
-        if len(told) > len(positions):
+        if told is not positions:
             positions = told
             own, restored = await find(positions)
     return plan_group_positions(

@@ -10,10 +10,10 @@ from archiver.archive.handle import Archive
 from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_topic_facts
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
-from archiver.groups.archived_position import ArchivedPosition
-from archiver.groups.lives import AMBIGUOUS, roots_of
+from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.lost_positions import find_lost_positions
-from archiver.groups.shown import PositionFilter, show_groups
+from archiver.groups.shown import PositionFilter, read_roots, show_groups
 from archiver.groups.snapshots import STREAM
 
 _ANY: Final = re.compile(".*", re.DOTALL)
@@ -37,7 +37,7 @@ def with_lost_positions(
         return positions
     named = re.compile("|".join(sorted(re.escape(topic) for topic, _ in silent)))
     silent = _without_word(silent, _read_all(archive, replace(asked, groups=_ANY, topics=named), use))
-    roots = {topic: roots_of(facts[topic]) for topic, _ in silent}
+    roots = read_roots(archive, {topic: facts[topic] for topic, _ in silent}, use)
     lost = find_lost_positions(archive, silent, roots, asked.as_of_ms, report_problem)
     for topic, at_ms in sorted(lost.out_of_reach.items()):
         report_problem(
@@ -45,7 +45,12 @@ def with_lost_positions(
             " taken since that not all were looked through. Find the time when the topic was deleted, and give one before it:"
             " `archiver groups apply --as-of TIME`"
         )
-    return [*positions, *filter(asked.wants, lost.positions)]
+    found = {_place(one): one for one in filter(asked.wants, lost.positions)}
+    return [*(one for one in positions if _is_word(one) or _place(one) not in found), *found.values()]
+
+
+def _place(one: ArchivedPosition) -> tuple[str, str, int, int]:
+    return one.group, one.topic, one.partition, one.life
 
 
 def _read_all(archive: Archive, asked: PositionFilter, use: IndexUse) -> Positions:
@@ -55,8 +60,13 @@ def _read_all(archive: Archive, asked: PositionFilter, use: IndexUse) -> Positio
 
 def _without_word(lives: Iterable[tuple[str, int]], positions: Iterable[ArchivedPosition]) -> set[tuple[str, int]]:
     """Leave out lives of which a position tells anything, or may do."""
-    told = {(one.topic, one.life) for one in positions}
+    told = {(one.topic, one.life) for one in positions if _is_word(one)}
     return {one for one in lives if one not in told and (one[0], AMBIGUOUS) not in told}
+
+
+def _is_word(one: ArchivedPosition) -> bool:
+    """Tell whether a position is more than one of an old log that a snapshot has no more: earlier snapshots may tell of its end."""
+    return not (one.state is State.REMOVED and one.source is Source.SNAPSHOT)
 
 
 def _facts_of(archive: Archive, topics: Collection[str]) -> dict[str, TopicFact]:

@@ -20,19 +20,26 @@ def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection
 
     It is for a request that matches no group, and reads all positions once more.
     """
-    topics = [one for one in sources if asked.wanted.topics.fullmatch(one)] or list(sources)
-    groups = _groups_in(archive, asked, topics) if topics else []
+    asked_for = [one for one in sources if asked.wanted.topics.fullmatch(one)]
+    groups = _groups_in(archive, asked, asked_for or sources) if sources else []
     if not groups:
         return ""
-    named = ", ".join(
-        name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in groups[:_MOST_NAMED]
-    )
-    more = f" and {len(groups) - _MOST_NAMED:,} more" if len(groups) > _MOST_NAMED else ""
+    if not asked_for:
+        return (
+            f"--topics {asked.wanted.topics.pattern!r} matches none of the restored topics: {_named(sorted(sources))}. Run the"
+            " command again with an expression that matches the whole name of each wanted topic, as the archive has it"
+        )
     have = spell_count(len(groups), "group has", "groups have")
     return (
         f"--groups {asked.wanted.groups.pattern!r} matches none of those that the archive has: {have} positions in the restored"
-        f" topics: {named}{more}. Run the command again with an expression that matches the whole name of each wanted group"
+        f" topics: {_named(groups)}. Run the command again with an expression that matches the whole name of each wanted group"
     )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    cut = (one if len(one) <= _LONGEST_NAME else f"{one[:_LONGEST_NAME]}…" for one in names[:_MOST_NAMED])
+    return ", ".join(cut) + more
 
 
 def _groups_in(archive: Archive, asked: GroupRequest, topics: Collection[str]) -> Sequence[str]:

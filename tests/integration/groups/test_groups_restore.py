@@ -207,7 +207,8 @@ def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(s
         assert "no group that --groups matches has an archived position; none w" in none.told
     assert stage.offsets(stage.early) == {}
     other = stage.apply(*slip, "--topics", "no-such-topic")
-    assert (other.exit_code, there in other.told) == (3, True)
+    matches_none = f"--topics 'no-such-topic' matches none of the restored topics: {stage.topic}. Run"
+    assert (other.exit_code, matches_none in other.told) == (3, True), other.told
     assert stage.restore().exit_code == 0
 
 

@@ -12,6 +12,7 @@ from archiver.groups import lost_positions
 from archiver.groups.archived_position import State
 from archiver.groups.lives import Root
 from archiver.groups.lost_positions import LostPositions, find_lost_positions
+from archiver.groups.snapshots import Snapshot
 from tests.support.memory_store import MemoryStore
 
 Groups = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -123,3 +124,59 @@ def test_a_snapshot_that_cannot_be_read_is_told(archive: Archive) -> None:
     problems: list[str] = []
     found = find_lost_positions(archive, {("t", 0)}, ONE_LIFE, 2**62, problems.append)
     assert (told(found), len(problems)) == ([("g", 0, 1, State.TOPIC_DELETED)], 1)
+
+
+def test_a_position_that_ended_days_before_the_others_is_unknown(archive: Archive) -> None:
+    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 7}}})
+    snap(archive, 2, {"g": {"t": {0: 1}}})
+    snap(archive, 4, {"g": {}})  # so long the positions in a topic take to go
+    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED), ("h", 0, 7, State.TOPIC_DELETED)]
+    archive = Archive(MemoryStore(), Layout())
+    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 7}}})
+    snap(archive, 2, {"g": {"t": {0: 1}}})
+    snap(archive, 22 * DAY_MS // MINUTE_MS, {"g": {}}, day="1970-01-23")
+    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED), ("h", 0, 7, State.UNKNOWN)]
+
+
+def test_who_went_while_another_group_came_is_unknown(archive: Archive) -> None:
+    snap(archive, 1, {"g": {"t": {0: 1}}})
+    snap(archive, 2, {"h": {"t": {0: 9}}})
+    snap(archive, 3, {"h": {}})
+    assert told(find(archive)) == [("g", 0, 1, State.UNKNOWN), ("h", 0, 9, State.TOPIC_DELETED)]
+
+
+def test_what_ended_in_a_topic_that_was_still_there_is_none(archive: Archive) -> None:
+    snap(archive, 1, {"g": {"t": {0: 1}}})
+    snap(archive, 2, {"g": {}})
+    for alive_ms, state in ((3 * MINUTE_MS, [State.TOPIC_DELETED]), (3 * MINUTE_MS + 1, [])):
+        found = find(archive, {"t": [Root(0, "", 0, alive_ms)]})
+        assert [one.state for one in found.positions] == state
+
+
+def test_who_could_not_be_asked_behind_the_last_one_is_unknown(archive: Archive) -> None:
+    """And the topic may have been deleted, or not, when nobody was asked any more."""
+    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 2}}})
+    snap(archive, 2, {"h": {}}, missing=["g"])
+    wanted = [("g", 0, 1, State.UNKNOWN), ("h", 0, 2, State.TOPIC_DELETED)]
+    assert told(find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]})) == wanted
+    snap(archive, 60, {"h": {}}, missing=["g"])
+    snap(archive, 61, {"g": {}, "h": {}})
+    assert told(find(archive)) == wanted
+
+
+def test_snapshots_are_read_back_only_to_when_the_topic_was_there(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_positions, "_MOST_READ", 3)
+    for minute in range(5):
+        snap(archive, minute, {"g": {"other": {0: minute}}})
+    reads: list[int] = []
+    take = lost_positions._Search.take
+
+    def noted(search: lost_positions._Search, snapshot: Snapshot) -> None:
+        reads.append(snapshot.time_ms)
+        take(search, snapshot)
+
+    monkeypatch.setattr(lost_positions._Search, "take", noted)
+    assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]}).positions
+    assert reads == [4 * MINUTE_MS]
