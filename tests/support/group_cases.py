@@ -170,6 +170,7 @@ class Case:
         bounds = self.bounds()
         for number, records in enumerate(self.read()):
             self.history.archived[life, number].update({one.offset: one for one in records})
+            self.history.ends[life, number] = bounds[number][1]
         with_groups = self.chance(0.5)
         self.told(f"back up records{' and groups' if with_groups else ''}; the logs are {bounds}")
         self.back_up(self.topic, "topic" if with_groups else "off")

@@ -52,6 +52,9 @@ class History:
     """Of one topic, in all its lives."""
 
     archived: dict[tuple[int, int], dict[int, Stored]] = field(default_factory=lambda: defaultdict(dict))
+    ends: dict[tuple[int, int], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )  # of the logs, at the last backup
     said: dict[tuple[str, int], list[Said]] = field(default_factory=lambda: defaultdict(list))
 
     def position(self, group: str, partition: int, life: int, as_of_ms: int) -> Said | None:

@@ -202,12 +202,33 @@ class Restore:
         for group in case.groups:
             target_group = self.renamed.get(group, group)
             found = self.hands.next_records(target_group, self.target, case.partitions)
-            known = {number for number in range(case.partitions) if (group, number) not in not_told}
+            unasked = {number for number in range(case.partitions) if self.is_before_the_end(group, number)}
+            assert not unasked & found.keys()  # nothing of their partitions was restored behind what was there
+            known = {number for number in range(case.partitions) if (group, number) not in not_told} - unasked
+            found = {number: one for number, one in found.items() if number not in self.trailing(group)}
+            known -= self.trailing(group)
             expected = {number: self.expected(group, number) for number in known}
             case.told(f"{target_group} reads {found}, and is to read {expected}")
             assert found == {number: one for number, one in expected.items() if one is not None}
             case.tally["positions"] += len(found)
             case.tally["without a commit"] += sum(one is None for one in expected.values())
+
+    def is_before_the_end(self, group: str, partition: int) -> bool:
+        """Whether a group had records to read in a partition of which nothing was restored, and the target has others: it would skip them."""
+        said = self.case.history.position(group, partition, self.life, self.as_of_ms)
+        archived = sorted(self.case.history.archived[self.life, partition].values())
+        is_untouched = not self.restored[partition] and self.before[partition] > 0
+        return is_untouched and said is not None and next_index(archived, said.offset) < len(archived)
+
+    def trailing(self, group: str) -> set[int]:
+        """Such partitions in which only markers were behind the group: where the archive ends before them, it counts as at the end."""
+        found = set()
+        for number in range(self.case.partitions):
+            said = self.case.history.position(group, number, self.life, self.as_of_ms)
+            is_untouched = not self.restored[number] and self.before[number] > 0
+            if is_untouched and said is not None and not self.is_before_the_end(group, number):
+                found |= {number} if said.offset < self.case.history.ends[self.life, number] else set()
+        return found
 
     def expected(self, group: str, partition: int) -> tuple[str, bytes | None] | None:
         """What is read next, behind its metadata; None: the group has no position there."""
