@@ -37,6 +37,9 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_see
     `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
     """
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
+    first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
+    if first_ms is None or first_ms < -CLOCKS_DIFFER_MS:  # it was read before, so the topic was seen before
+        first_seen_ms = None
     since_ms: int | None = None
     for number, reading in enumerate(inventory.readable):
         if not number and reading.from_offset > 0:
