@@ -162,6 +162,7 @@ async def _begin(
 
 async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> GroupReport:
     refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, UNLISTED))
+    refusal = refusal or _source_problem(wanted, note)
     if refusal:
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.
@@ -176,13 +177,23 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
     return await _note_applied(run, report, noted, topic_ids)  # 6.
 
 
+def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
+    """Refuse to mix the positions of two archived groups: a rollback would not know whose it puts back."""
+    if note is None or note.source_group == wanted.source_group:
+        return ""
+    return (
+        f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
+        f" {wanted.source_group} another name (--rename-group)"
+    )
+
+
 def _places(wanted: WantedGroup) -> Sequence[WantedPosition | UntoldPlace]:
     return [*wanted.positions, *wanted.untold]
 
 
 def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNote | None) -> list[Decision]:
     found = decide_application(wanted.positions, stands, note, run.live)
-    if note is not None and note.source_group == wanted.source_group:
+    if note is not None:
         found += decide_untold(wanted.untold, stands, note, run.live, run.as_of_ms)
     return sorted(found, key=lambda one: one.place)
 

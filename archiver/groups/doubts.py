@@ -122,6 +122,9 @@ def _with_ages(
     inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None
 ) -> Iterator[tuple[Reading, _Age]]:
     since_ms: int | None = None
+    first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
+    if first_ms is None or first_ms < -CLOCKS_DIFFER_MS:  # it was read before, so the topic was seen before
+        first_seen_ms = None
     for reading in inventory.readable:
         most_ms, seen_for_ms = _age_ms(reading, since_ms), _age_ms(reading, first_seen_ms)
         is_prompt = most_ms is not None and most_ms <= delete_retention_ms

@@ -141,7 +141,13 @@ def test_nothing_tells_how_old_the_records_of_the_first_object_were() -> None:
 
 @pytest.mark.parametrize(
     ("seen_before_ms", "needs_later"),
-    [(0, True), (RETENTION_MS - MINUTE_MS, True), (RETENTION_MS - MINUTE_MS + 1, False)],
+    [
+        (0, True),
+        (RETENTION_MS - MINUTE_MS, True),
+        (RETENTION_MS - MINUTE_MS + 1, False),
+        (-MINUTE_MS, True),  # clocks differ
+        (-MINUTE_MS - 1, False),  # it was noted again, after the object
+    ],
 )
 def test_what_was_first_seen_a_short_time_ago_was_read_since(seen_before_ms: int, needs_later: bool) -> None:
     """So no removal of a commit that the first object still has was gone by then."""
