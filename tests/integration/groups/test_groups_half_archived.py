@@ -86,7 +86,7 @@ def test_what_compaction_took_in_favour_of_what_is_not_archived_is_unknown(
 
     monkeypatch.setattr(doubts, "_UNCOMPACTED_MS", 0)  # this broker compacts what is young, too
     told = {row["partition"]: (row["state"], row["offset"]) for row in shown(site, capsys)["positions"]}
-    assert told == {**{partition: ("unknown", None) for partition in range(5)}, 5: ("set", 5)}
+    assert told == {**dict.fromkeys(range(5), ("unknown", None)), 5: ("set", 5)}
     fold = ["groups", "fold", "-c", str(site.folder / "archive.yaml")]
     assert main(fold) == 3
     assert "back up again first" in capsys.readouterr().out
