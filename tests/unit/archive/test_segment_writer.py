@@ -87,7 +87,7 @@ def test_facts_stay_small_with_as_many_holes_as_there_may_be(tmp_path: Path) -> 
             Hole(first_offset=far + 10 * index, last_offset=far + 10 * index + 1, cause=HoleCause.EXPIRED)
         )
     assert segment.is_full
-    segment.cover(2**63 - 1, leader_epoch=2**31 - 1, source_bytes=2**62)
+    segment.cover(2**63 - 1, leader_epoch=2**31 - 1, source_bytes=2**62, stable_end=2**63 - 1)
     metadata = segment.finish().facts.to_metadata()
     assert metadata["archiver-unserved"] == str(999 - 1 - 2 * MOST_HOLES)
     assert sum(len(name) + len(text) for name, text in metadata.items()) < 2048
