@@ -179,7 +179,7 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
 
 def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
     """Refuse to mix the positions of two archived groups: a rollback would not know whose it puts back."""
-    if note is None or note.source_group == wanted.source_group:
+    if note is None or not wanted.positions or note.source_group == wanted.source_group:
         return ""
     return (
         f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
@@ -193,7 +193,7 @@ def _places(wanted: WantedGroup) -> Sequence[WantedPosition | UntoldPlace]:
 
 def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNote | None) -> list[Decision]:
     found = decide_application(wanted.positions, stands, note, run.live)
-    if note is not None:
+    if note is not None and note.source_group == wanted.source_group:
         found += decide_untold(wanted.untold, stands, note, run.live, run.as_of_ms)
     return sorted(found, key=lambda one: one.place)
 

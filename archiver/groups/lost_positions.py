@@ -44,7 +44,8 @@ def find_lost_positions(
     """Find the last positions in lives of topics, each given by its topic and its root, in which the newest snapshot has none."""
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
-    for snapshot in islice(newest_first(archive, until_ms, report_problem), _MOST_READ):
+    topics = {topic for topic, _ in lives}
+    for snapshot in islice(newest_first(archive, until_ms, report_problem, topics), _MOST_READ):
         oldest_ms, count = snapshot.time_ms, count + 1
         for one in searches:
             one.take(snapshot)
@@ -65,7 +66,7 @@ def find_lost_positions(
 def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
     """Return which groups some snapshot knows, of those that are looked through for lost positions."""
     left = set(names)
-    for snapshot in islice(newest_first(archive, until_ms, lambda _: None), _MOST_READ if left else 0):
+    for snapshot in islice(newest_first(archive, until_ms, lambda _: None, left), _MOST_READ if left else 0):
         left -= snapshot.groups.keys()
         if not left:
             break

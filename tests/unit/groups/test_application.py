@@ -104,6 +104,15 @@ def test_a_group_is_set_noted_and_read_back(stage: Stage) -> None:
     assert outcomes(stage.apply()) == [Outcome.SET] * 2
 
 
+def test_two_archived_groups_do_not_share_a_name(stage: Stage) -> None:
+    """A rollback would not know whose positions it puts back."""
+    assert outcomes(stage.apply()) == [Outcome.SET] * 2
+    other = {"g": WantedGroup(source_group="other", positions=stage.wanted("g", {("orders", 1): 5})["g"].positions)}
+    report = stage.apply(other)
+    assert "positions of group g-source: give that of other another name (--rename-group)" in of(report).refusal
+    assert (report.exit_code, stage.offsets()) == (3, {("orders", 0): 10, ("orders", 1): 20})
+
+
 def test_a_dry_run_tells_the_same_and_writes_nothing(stage: Stage) -> None:
     stage.cluster.put("moved", "orders", 0, 3)
     wanted = {**stage.wanted(), **stage.wanted("active"), **stage.wanted("moved")}

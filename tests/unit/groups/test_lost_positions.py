@@ -1,18 +1,20 @@
 """The last positions in a topic that was deleted before the newest snapshot: those of the last snapshot that has any."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pytest
 
-from archiver.archive.control import append_fact
+from archiver.archive.control import append_fact, is_as_written, read_content
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.groups import lost_positions
 from archiver.groups.archived_position import State
 from archiver.groups.lives import Root
 from archiver.groups.lost_positions import LostPositions, find_lost_positions
-from archiver.groups.snapshots import Snapshot
+from archiver.groups.snapshots import Snapshot, newest_first
 from tests.support.memory_store import MemoryStore
 
 Groups = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -180,3 +182,32 @@ def test_snapshots_are_read_back_only_to_when_the_topic_was_there(
     monkeypatch.setattr(lost_positions._Search, "take", noted)
     assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]}).positions
     assert reads == [4 * MINUTE_MS]
+
+
+def test_a_snapshot_that_names_no_topic_is_read_without_its_groups(archive: Archive) -> None:
+    """The same but for the groups, also with names that look like members; what was changed by others is read whole."""
+    hostile = '\n "time_ms": 7,\n "missing": [],'
+    groups = {hostile: {"other": {0: 1}}, "g": {"time_ms": {0: 2}, "missing": {1: 3}}}
+    snap(archive, 5, groups, missing=['\n "duration_ms": 9,', "[", "]\n ]", "ü"])
+    snap(archive, 6, {})
+    stream = f"group-positions/{DAY}"
+    whole = list(newest_first(archive, 2**62, pytest.fail))
+    light = list(newest_first(archive, 2**62, pytest.fail, {"t"}))
+    assert light == [replace(one, groups={}) for one in whole]
+    assert list(newest_first(archive, 2**62, pytest.fail, {"other"})) == [whole[0], whole[1]]
+    content = read_content(archive, stream, 0)
+    assert is_as_written(content)
+    for changed in (content.replace(b"300000", b"300001"), content.replace(b'"sha256"', b'"sha257"')):
+        assert not is_as_written(changed)
+
+
+def test_looking_back_is_quick(archive: Archive) -> None:
+    everyone = {f"group-{number}": {"other": {0: number}} for number in range(200)}
+    snap(archive, 0, {"g": {"t": {0: 1}}})
+    for minute in range(1, 100):
+        snap(archive, minute, everyone)
+    started_s = process_time()
+    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
+    light_s, started_s = process_time() - started_s, process_time()
+    assert len(list(newest_first(archive, 2**62, pytest.fail))) == 100
+    assert light_s < (process_time() - started_s) / 2
