@@ -114,6 +114,11 @@ def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
     return newest
 
 
+def list_numbers(archive: Archive, stream: str) -> list[int]:
+    """List the numbers of the facts of a stream, the oldest first."""
+    return sorted(one.number for one in _listed(archive, stream))
+
+
 def read_fact(archive: Archive, stream: str, number: int) -> Fact:
     """Read a fact that was listed. Raises NotWholeError."""
     return _read(archive, stream, _Listed(number))

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import Judged, PartitionSource, Sight, TopicFact, UnprovenError, record_topic
@@ -13,12 +14,14 @@ from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, T
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.configs import TopicConfigs, topic_configs_each
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.failpoints import reach
 from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
+_KEPT_FOR: Final = "delete.retention.ms"
 _ROUNDS = 5  # tries, while other instances record the topic as created again
 
 
@@ -30,8 +33,17 @@ class LearnedConfigs:
     refused: Mapping[str, Refusal]
 
     def own(self, topic: str) -> Mapping[str, str] | None:
-        """Return what is set on the topic itself; None when that is not known."""
-        return self.found[topic].own if topic in self.found else None
+        """Return what is set on the topic itself; None when that is not known.
+
+        How long `__consumer_offsets` keeps removals decides which positions are known later: that is noted wherever it comes from.
+        """
+        if topic not in self.found:
+            return None
+        found = self.found[topic]
+        kept = (
+            {_KEPT_FOR: found.effective[_KEPT_FOR]} if _KEPT_FOR in found.effective and topic == OFFSETS_TOPIC else {}
+        )
+        return {**kept, **found.own}
 
 
 class TopicRecorder:

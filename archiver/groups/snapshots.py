@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-from archiver.archive.control import decode_fact, is_as_written, newest_numbers, read_content
+from archiver.archive.control import decode_fact, is_as_written, list_numbers, newest_numbers, read_content
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
@@ -108,40 +108,38 @@ def newest_first(
 
     `naming`: of groups or topics. A snapshot that names none of them is yielded without its groups, which is much quicker.
     """
-    for stream, number in _days(archive, until_ms, report_problem):
-        yield from _of_day(archive, stream, number, until_ms, report_problem, naming)
+    for stream in _days(archive, until_ms, report_problem):
+        yield from _of_day(archive, stream, until_ms, report_problem, naming)
 
 
 def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
     """Yield the newest snapshot of each day, from the newest on."""
-    for stream, number in _days(archive, until_ms, report_problem):
-        yield from islice(_of_day(archive, stream, number, until_ms, report_problem), 1)
+    for stream in _days(archive, until_ms, report_problem):
+        yield from islice(_of_day(archive, stream, until_ms, report_problem), 1)
 
 
-def _days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[tuple[str, int]]:
-    """Yield the streams of days and the numbers of their newest snapshots, from the newest day on."""
-    streams = newest_numbers(archive, STREAM)
-    for stream in sorted(streams, reverse=True):
+def _days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[str]:
+    """Yield the streams of days, from the newest day on."""
+    for stream in sorted(newest_numbers(archive, STREAM), reverse=True):
         try:
             begin_ms = _begin_ms(stream)
         except CorruptSegmentError as error:
             report_problem(str(error))
             continue
         if begin_ms <= until_ms:
-            yield stream, streams[stream]
+            yield stream
 
 
 def _of_day(
     archive: Archive,
     stream: str,
-    newest: int,
     until_ms: int,
     report_problem: ReportProblem,
     naming: Collection[str] | None = None,
 ) -> Iterator[Snapshot]:
     """Yield the snapshots of a day. Each is held against the one before it in number."""
     waiting: Snapshot | None = None
-    for found in _read_backwards(archive, stream, newest, naming):
+    for found in _read_backwards(archive, stream, naming):
         if isinstance(found, NotWholeError):
             report_problem(str(found))
         elif found.time_ms <= until_ms and waiting is None:
@@ -154,7 +152,7 @@ def _of_day(
 
 
 def _read_backwards(
-    archive: Archive, stream: str, newest: int, naming: Collection[str] | None
+    archive: Archive, stream: str, naming: Collection[str] | None
 ) -> Iterator[Snapshot | NotWholeError]:
     """Read the snapshots of a day from the newest on: two, which most callers want, and then several at a time."""
     names = None if naming is None else [f"{json.dumps(name)}:".encode() for name in naming]
@@ -169,10 +167,13 @@ def _read_backwards(
         except NotWholeError as error:
             return error
 
-    yield from map(read, range(newest, max(newest - 2, -1), -1))
-    for start in range(newest - 2, -1, -_READ_TOGETHER):
-        numbers = range(start, max(start - _READ_TOGETHER, -1), -1)
-        yield from side_by_side(_READ_TOGETHER, read, numbers, "snapshot")
+    numbers = list_numbers(archive, stream)[::-1]
+    gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
+    yield from map(read, numbers[:2])
+    if gone:  # one of a far too high number would else be asked for one by one
+        yield CorruptSegmentError(f"control/{stream}: {gone:,} snapshots are gone; control facts are never deleted")
+    for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
+        yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
 
 
 def _without_groups(content: bytes) -> Snapshot:

@@ -11,6 +11,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.topics import TopicFact
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.configs import TopicConfigs
 from tests.support.memory_store import MemoryStore
 
 NO_CONFIGS = LearnedConfigs({}, {})
@@ -82,3 +83,10 @@ def test_who_has_not_seen_the_earlier_topic_notes_nothing_of_it() -> None:
     site.look(other, "B", 2_000)
     site.look(other, "B", 3_000)
     assert seen(site.look(first, "C", 4_000))[2] == ("C", 4_000, None)  # what it saw was no neighbour of this one
+
+
+def test_how_long_removals_of_positions_are_kept_is_noted_wherever_it_comes_from() -> None:
+    configs = TopicConfigs(effective={"delete.retention.ms": "100", "x": "1"}, own={"y": "2"})
+    learned = LearnedConfigs({"__consumer_offsets": configs, "t": configs}, {})
+    assert learned.own("__consumer_offsets") == {"delete.retention.ms": "100", "y": "2"}
+    assert (learned.own("t"), learned.own("other")) == ({"y": "2"}, None)
