@@ -24,7 +24,7 @@ from tests.support.raw_produce import produce_raw
 from tests.support.records import FAR_FUTURE_MS, NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import archive_site
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.spark_rows import by_partition
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -87,7 +87,7 @@ NEW = records_of("new", range(1, 90, 4))
 def copies(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
     bucket = Bucket(minio, f"copies-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
         lend_bucket(bucket, spark_avro.sparkContext, patch)
         register(spark_avro)
         spool = tmp_path_factory.mktemp("spool")

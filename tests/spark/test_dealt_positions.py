@@ -15,7 +15,7 @@ from tests.support.brokers import Broker, Bucket
 from tests.support.dealt_groups import dealt_topic, read_on, unread
 from tests.support.dealt_records import fill
 from tests.support.round_trip import archive_site
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -39,7 +39,11 @@ def test_a_consumer_misses_nothing_and_reads_again_what_was_told(
 ) -> None:
     request = RestoreRequest(repartition=5, batch_bytes=500)
     target = f"{topic}.back"
-    with archive_site(bucket, tmp_path) as site, pytest.MonkeyPatch.context() as patch:
+    with (
+        archive_site(bucket, tmp_path) as site,
+        pytest.MonkeyPatch.context() as patch,
+        own_daemon(spark_avro.sparkContext),
+    ):
         lend_bucket(bucket, spark_avro.sparkContext, patch)
         written = fill(broker, topic, [120, 80, 150], seed)
         site.back_up(broker.bootstrap, topic, records=30)

@@ -23,7 +23,7 @@ from tests.support.bucket_archive import BucketArchive
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.foreign_reader import s3_client
 from tests.support.records import NOW_MS, Rec
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -61,7 +61,7 @@ class Site:
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     bucket = Bucket(minio, f"positions-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
         for logger in TALKING_LOGGERS:
             patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
         lend_bucket(bucket, spark_avro.sparkContext, patch)

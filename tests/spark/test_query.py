@@ -33,7 +33,7 @@ from tests.support.foreign_reader import s3_client
 from tests.support.old_archive import old_file, old_key
 from tests.support.records import NOW_MS, Headers, Rec
 from tests.support.round_trip import COMMAND, ArchiveSite, archive_site, environment_of
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -91,7 +91,7 @@ class Site:
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     bucket = Bucket(minio, f"query-{uuid.uuid4().hex[:12]}")
     s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
         for logger in TALKING_LOGGERS:
             patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
         lend_bucket(bucket, spark_avro.sparkContext, patch)

@@ -30,7 +30,7 @@ from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.target_topics import log_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -44,7 +44,7 @@ def site(
 ) -> Iterator[ArchiveSite]:
     """An empty archive. What is chosen is chosen by Spark, all else is done in this process."""
     context = spark_avro.sparkContext
-    with archive_site(bucket, tmp_path) as site:
+    with archive_site(bucket, tmp_path) as site, own_daemon(context):
         lend_bucket(bucket, context, monkeypatch)
         opened = contextlib.nullcontext(lambda: context)
         monkeypatch.setattr(archiver.spark.session, "open_context", lambda _name, **_: opened)

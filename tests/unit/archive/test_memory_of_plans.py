@@ -15,11 +15,13 @@ from benchmarks.planning import SHARES, TASKS
 from tests.support.generated_store import GeneratedStore, Shape
 
 MOST_BYTES = 200
-LARGE = Shape(2, 2, 5_000), Shape(2, 2, 12_000)  # what is held for a moment does not grow any more
+MIDDLE = Shape(2, 2, 2_500), Shape(2, 2, 6_000)  # what is held for a moment does not grow any more
+LARGE = Shape(2, 2, 5_000), Shape(2, 2, 12_000)
 ASKED = Shape(1, 2, 3_000), Shape(1, 2, 7_000)  # each object is asked, which takes long
 SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
 CASES = [
-    *((task, ASKED if task == "verify" else LARGE, SHARES) for task in TASKS),
+    *((task, ASKED if task == "verify" else MIDDLE, SHARES) for task in TASKS),
+    *(pytest.param(task, LARGE, SHARES, marks=pytest.mark.long) for task in TASKS if task != "verify"),
     ("plan", ASKED, ()),  # no index, or it is lost
     *(pytest.param(task, SMALL, SHARES, marks=pytest.mark.long) for task in ("plan", "ls")),
     pytest.param("plan", ASKED, (0.5,), marks=pytest.mark.long),  # the index lacks what came since
