@@ -1,0 +1,1 @@
+"""Copies of compacted topics: two instances take turns to read each log anew."""
