@@ -18,6 +18,7 @@ from archiver.backup.compacted.clearing import Standing, clearable
 
 RETENTION = 2  # ticks that a tombstone is kept
 HISTORY = ("topics/", 0)
+ENDED_LIFE = ("a, in the life before", 0)  # the last complete copy of a life that has ended
 
 
 class Record(NamedTuple):
@@ -103,12 +104,16 @@ class Rules:
         return process
 
     def to_clear(self, world: World, number: int, entry: RoleEntry, listed: list[Stored]) -> list[Stored]:
-        ends = {generation: Standing(Generation(instance=generation[0], number=generation[1]), coverage(
-            [one for one in listed if one.generation == generation]).next) for generation in {one.generation for one in listed}}
+        """Decide on an entry, and on what is listed after it was read."""
+        del world
+        names = {one.generation for one in listed} - {ENDED_LIFE, HISTORY}
+        standing = [
+            Standing(Generation(instance=a, number=n), max(one.next for one in _of(listed, (a, n)))) for a, n in names
+        ]
         held = end_of_holder(entry, listed)
-        going = clearable(entry, ends.values(), held) if held is not None else ()
-        names = {(one.instance, one.number) for one in going}
-        return [one for one in listed if one.generation in names]
+        going = clearable(number, entry, standing, held) if held is not None else ()
+        gone = {(one.instance, one.number) for one in going}
+        return [one for one in listed if one.generation in gone]
 
 
 def coverage(objects: list[Stored]) -> turns.CopyEnd:
@@ -176,6 +181,8 @@ def newest(world: World) -> tuple[int, RoleEntry] | None:
 
 def problem(world: World, script: tuple[Record, ...]) -> str:
     """What is wrong with what lies in the store: empty when all is right."""
+    if not _of(world.objects, ENDED_LIFE):
+        return "the last copy of an ended life is gone"
     found = newest(world)
     if found is None or found[1].holder is None:
         return ""
@@ -231,7 +238,7 @@ def begin_world(bounds: Bounds, history: tuple[Stored, ...] = ()) -> World:
         horizons=(),
         clock=0,
         entries=(),
-        objects=frozenset(history),
+        objects=frozenset((*history, Stored(ENDED_LIFE, 0, 1, (0,)))),
         moments=(),
         processes=tuple(Process(name, turns.Turn(instance=name)) for name in bounds.processes),
         clearing=(),
