@@ -12,6 +12,7 @@
 - identity: whether a name still stands for the topic that was archived: where topic ids do not show that, records do
 - indexer: adds what a backup has put to the index of segment facts, and merges the index's files
 - ledger: the events that a backup reports to be counted: puts, holes, fetches, retries, failures
+- log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
 - metrics: the metrics of a running backup
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.log_agreement import find_parted
 from archiver.backup.open_transactions import learn_open_transactions
 from archiver.backup.opener import OPENERS, Opener
 from archiver.backup.partition_writer import Written
@@ -139,16 +140,15 @@ class _Run:
         for key, error in refused.items():
             refuse([key], error)
         await self._opener.open_all(list(offsets), feeds.append, refuse, described=described)
-        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds))
+        for feed in feeds:
+            feed.end_offset = offsets[feed.key].last_stable
+        parted = await find_parted(self._client, feeds, offsets)
+        await asyncio.gather(*map(self._branch_off, parted))
+        await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed not in parted))
 
     async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
-        """Set where a partition ends, and compare the end of its archive with its log."""
-        feed.end_offset = offsets.last_stable
-        position = feed.writer.position
-        if position > offsets.high_watermark:
-            await self._branch_off(feed)
-            return
-        if position < offsets.log_start:
+        """Begin where the archive of a partition ends, or where the log begins."""
+        if feed.writer.position < offsets.log_start:
             feed.writer.skip(offsets.log_start)
             feed.go_on_where_the_writer_is()
         if offsets.last_stable < offsets.high_watermark:

@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.process.progress import Progress
     from archiver.restore.group_restore import GroupRestore, apply_group_plan, read_group_plan, read_positions
     from archiver.restore.request import check_restore_id
+    from archiver.restore.unmatched_groups import unmatched_problem
 
     arm(failpoint())
     asked, target = (
@@ -51,10 +52,21 @@ def run(options: argparse.Namespace) -> int:
     with closing(Progress("groups", quiet=options.quiet)) as progress:
         positions = read_positions(archive, asked, problems.append)
         plan = asyncio.run(
-            read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
+            read_group_plan(
+                archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions, problems.append
+            )
         )
-        report = asyncio.run(
-            apply_group_plan(archive, kafka, plan, in_groups(progress.report), is_dry_run=options.dry_run)
+        if not plan.groups and (problem := unmatched_problem(archive, asked, plan.restored.sources)):
+            problems.append(problem)
+        plan, report = asyncio.run(
+            apply_group_plan(
+                archive,
+                kafka,
+                plan,
+                in_groups(progress.report),
+                as_of_ms=asked.as_of_ms,
+                is_dry_run=options.dry_run,
+            )
         )
     return print_groups(
         GroupRestore(plan=plan, report=report, problems=tuple(problems)), as_json=options.format == "json"

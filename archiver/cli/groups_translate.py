@@ -51,7 +51,9 @@ def run(options: argparse.Namespace) -> int:
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     positions = read_positions(archive, asked, problems.append)
     plan = asyncio.run(
-        read_group_plan(archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions)
+        read_group_plan(
+            archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions, problems.append
+        )
     )
     if options.format == "json":
         print_json(plan_row(plan, problems))

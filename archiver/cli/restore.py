@@ -273,15 +273,14 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
 
 
 def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str) -> Iterator[str]:
-    """Name the restored topics in which nothing tells where a group stood. Snapshots do not say that a topic was deleted."""
+    """Name the restored topics in which nothing tells where a group stood."""
     told = {one.position.topic for group in plan.groups for one in (*group.positions, *group.unset)}
     told |= {dealt.source for group in plan.groups for dealt in group.dealt}
     if silent := sorted(topics - told):
         more = f" and {len(silent) - _MOST_NAMED:,} more" if len(silent) > _MOST_NAMED else ""
         yield (
             f"no group that was asked for has a position in {', '.join(silent[:_MOST_NAMED])}{more}, as of then. If groups had some"
-            " before, as where a topic was deleted before the newest snapshot of positions:"
-            f" `archiver groups show --as-of TIME` shows them, and `archiver groups apply --restore {restore_id} --as-of TIME`"
+            f" before: `archiver groups show --as-of TIME` shows them, and `archiver groups apply --restore {restore_id} --as-of TIME`"
             " sets them"
         )
 

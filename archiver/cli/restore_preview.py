@@ -38,7 +38,9 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
             select_topics=config.topics.select,
             notice=progress.report,
         )
-        groups = None if asked is None else _preview_groups(config, options, asked, found, positions)
+        groups = None if asked is None else _preview_groups(config, options, asked, found, positions, problems)
+        if asked is not None and not groups:
+            problems += _unmatched_problems(config, asked, found)
     if options.format == "json":
         print_json(preview_row(found) | {"groups": None if groups is None else [_group_row(one) for one in groups]})
     else:
@@ -76,6 +78,7 @@ def _preview_groups(
     asked: "GroupRequest",
     found: "RestorePreview",
     positions: "Sequence[ArchivedPosition]",
+    problems: list[str],
 ) -> "list[GroupPreview]":
     import asyncio
 
@@ -83,10 +86,22 @@ def _preview_groups(
     from archiver.config.load import load_target
     from archiver.kafka.settings import KafkaSettings
     from archiver.restore.group_preview import preview_groups
+    from archiver.restore.silent_lives import with_lost_positions
 
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    lives = {(topic.source, topic.life) for topic in found.topics}
+    positions = with_lost_positions(archive, asked.wanted, config.storage.index, positions, lives, problems.append)
     return asyncio.run(preview_groups(archive, kafka, asked, positions, found.topics))
+
+
+def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
+    from archiver.archive.handle import open_archive
+    from archiver.restore.unmatched_groups import unmatched_problem
+
+    problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
+    if problem:
+        yield problem
 
 
 def _group_row(group: "GroupPreview") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 - application: sets groups of a target cluster to wanted positions, and sets them back: each position only from where it was noted to stand
 - application_decisions: what is done with each position of a group, by where it stands, where it is to stand, and what was noted of it
-- application_notes: what an application notes of each group before it sets positions: where the group stood, and where it is to stand
+- application_notes: what an application notes of each group: where the group stood and where it is to stand, and then that it was seen there
 - application_report: what came of an application, or of a rollback: of each group every position, before, wanted and after
 - approximation: where groups go on in a partition into which several sources were dealt: at the lowest record that they had not read of any source
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
@@ -16,9 +16,11 @@
 - folds: which folds of `__consumer_offsets` there are, and which of them a reader of a time begins with
 - joined_positions: positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds
 - keeper: how the positions of consumer groups are kept: by archiving their own topic, or as facts
+- later_words: which ambiguous positions are not where a group stood last in the restored life: those that are older than a word of that life
 - live_logs: where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends
 - lives: which of a topic's lives a position belongs to, where several topics have had the name one after the other
 - log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects
+- lost_positions: positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken
 - missed_positions: positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
 - own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before

@@ -4,15 +4,16 @@ Of each group, in this order; killed anywhere, the same command goes on:
 
 1. Read where the group stands.
 2. Decide of each position what is done.
-3. Note where it stands and where it is to stand, if that is not noted.
+3. Note where it stands and where it is to stand, if that is not noted; a rollback notes that nothing is applied any more.
 4. Read again, and set in one request what still stands there.
 5. Read back, and compare.
+6. Note what was seen where it is to stand. Only then it is known of a group that stands elsewhere that it has run on.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.fact_model import MOST_NAME_BYTES
@@ -25,6 +26,9 @@ from archiver.groups.application_decisions import (
     TopicIds,
     decide_application,
     decide_rollback,
+    decide_untold,
+    is_same,
+    noted_move,
 )
 from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
 from archiver.groups.application_report import (
@@ -35,8 +39,9 @@ from archiver.groups.application_report import (
     reports_of_moves,
 )
 from archiver.groups.position_moves import live_topics, make_moves
-from archiver.groups.wanted_positions import WantedGroup, WantedGroups
+from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.configs import broker_configs
 from archiver.kafka.group_commits import GroupActiveError
 from archiver.kafka.group_coordinators import settled_positions
@@ -61,17 +66,19 @@ async def apply_positions(
     wanted: WantedGroups,
     report_progress: ReportProgress = report_no_progress,
     *,
+    as_of_ms: int | None = None,
     is_dry_run: bool = False,
 ) -> ApplicationReport:
-    """Set groups to wanted positions. A group that fails is in the report, and the others go on."""
+    """Set groups to positions that are wanted as of a time; None: the newest. A group that fails is in the report, and the others go on."""
     sendable = {group: one for group, one in wanted.items() if not _name_problem(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
         noted = await pool.call(notes.read, list(sendable))
-        topics = {position.topic for one in sendable.values() for position in one.positions}
-        run = await _begin(client, notes, pool, topics, is_dry_run=is_dry_run)
+        asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
+        topics = {one.topic for group in asked.keys() & sendable for one in _places(wanted[group])}
+        run = await _begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(
-            wanted, lambda group: _apply_group(run, group, wanted[group], noted.get(group)), report_progress
+            asked, lambda group: _apply_group(run, group, wanted[group], noted.get(group)), report_progress
         )
     return await _report(run, reports, is_rollback=False)
 
@@ -95,7 +102,7 @@ async def roll_back_positions(
                 " id of the restore, the target and --groups"
             )
         topics = {topic for note in noted.values() for topic in note.topics}
-        run = await _begin(client, notes, pool, topics, is_dry_run=is_dry_run)
+        run = await _begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
         reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
     return await _report(run, reports, is_rollback=True)
 
@@ -109,6 +116,7 @@ class _Run:
     pool: Workers
     listed: Mapping[str, ListedGroup]
     live: TopicIds
+    as_of_ms: int | None
     is_dry_run: bool
 
     async def read(self, group: str) -> Positions:
@@ -118,9 +126,28 @@ class _Run:
     def has_members(self, group: str) -> bool:
         return self.listed.get(group, UNLISTED).has_members
 
+    async def note(
+        self,
+        note: GroupNote | None,
+        group: str,
+        source_group: str,
+        moves: Mapping[TopicPartition, NotedMove],
+        ids: TopicIds,
+    ) -> GroupNote | None:
+        """Put moves into the note of a group, if there are some. A dry run puts nothing."""
+        if self.is_dry_run or not moves:
+            return note
+        return await self.pool.call(self.notes.put, note, group, source_group, moves, ids)
+
 
 async def _begin(
-    client: KafkaClient, notes: ApplicationNotes, pool: Workers, topics: set[str], *, is_dry_run: bool
+    client: KafkaClient,
+    notes: ApplicationNotes,
+    pool: Workers,
+    topics: set[str],
+    as_of_ms: int | None,
+    *,
+    is_dry_run: bool,
 ) -> _Run:
     return _Run(
         client=client,
@@ -128,6 +155,7 @@ async def _begin(
         pool=pool,
         listed=await list_groups(client),
         live=await live_topics(client, topics),
+        as_of_ms=as_of_ms,
         is_dry_run=is_dry_run,
     )
 
@@ -137,23 +165,70 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
     if refusal:
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.
-    decisions = _beside_members(run, group, decide_application(wanted.positions, stands, note, run.live))  # 2.
-    moves = _moves(run, decisions)
-    if not moves:
+    decisions = _beside_members(run, group, _decisions(run, wanted, stands, note))  # 2.
+    topic_ids = {one.topic: one.topic_id for one in decisions}
+    to_note = dict(_to_note(decisions, note, run.as_of_ms))
+    noted = await run.note(note, group, wanted.source_group, to_note, topic_ids)  # 3.
+    if noted is None or not _moves(run, decisions):
         return _looked(group, wanted.source_group, decisions, stands)
-    noted = {one.place: NotedMove.of(one.before, _goal(one)) for one in moves}
-    topic_ids = {one.topic: one.topic_id for one in moves}
-    await run.pool.call(run.notes.put, note, group, wanted.source_group, noted, topic_ids)  # 3.
     reach("positions.noted")
-    return await _move(run, group, wanted.source_group, decisions)  # 4., 5.
+    report = await _move(run, group, wanted.source_group, decisions)  # 4., 5.
+    return await _note_applied(run, report, noted, topic_ids)  # 6.
+
+
+def _places(wanted: WantedGroup) -> Sequence[WantedPosition | UntoldPlace]:
+    return [*wanted.positions, *wanted.untold]
+
+
+def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNote | None) -> list[Decision]:
+    found = decide_application(wanted.positions, stands, note, run.live)
+    if note is not None and note.source_group == wanted.source_group:
+        found += decide_untold(wanted.untold, stands, note, run.live, run.as_of_ms)
+    return sorted(found, key=lambda one: one.place)
+
+
+def _to_note(
+    decisions: Iterable[Decision], note: GroupNote | None, as_of_ms: int | None
+) -> Iterator[tuple[TopicPartition, NotedMove]]:
+    """Yield what is noted before positions are set: also where a group stands as wanted, or it would be put back when it has run on."""
+    for one in decisions:
+        noted = noted_move(note, one)
+        if one.outcome is Outcome.SET:
+            yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms)
+        elif one.outcome is Outcome.STOOD_THERE and noted is None:
+            yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms, applied=True)
+        elif one.outcome is Outcome.SET_EARLIER and noted is not None and not noted.applied:
+            yield one.place, replace(noted, applied=True)
+
+
+async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
+    """Note what was read back as wanted. Where that fails it is told, and the same command mends it: the positions are set."""
+    seen = (one for one in report.positions if one.outcome is Outcome.SET)
+    moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
+    try:
+        await run.note(note, report.group, report.source_group, moves, ids)
+    except ArchiverError as error:
+        return replace(report, error=report.error or error)
+    return report
 
 
 async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
     stands = await run.read(note.group)  # 1.
     decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live))  # 2.
+    topic_ids = {one.topic: one.topic_id for one in decisions}
+    await run.note(note, note.group, note.source_group, dict(_not_applied_any_more(decisions, note)), topic_ids)  # 3.
     if not _moves(run, decisions):
         return _looked(note.group, note.source_group, decisions, stands)
-    return await _move(run, note.group, note.source_group, decisions)  # 4., 5.: the note is there
+    return await _move(run, note.group, note.source_group, decisions)  # 4., 5.
+
+
+def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Iterator[tuple[TopicPartition, NotedMove]]:
+    """Yield the moves that a rollback takes back. A group that then goes on from where it stood before has not run on from `wanted`."""
+    for one in decisions:
+        noted = noted_move(note, one)
+        is_back = one.outcome in {Outcome.SET, Outcome.STOOD_THERE}
+        if is_back and noted is not None and noted.applied and not is_same(noted.stood, noted.goal):
+            yield one.place, replace(noted, applied=False)
 
 
 async def _move(run: _Run, group: str, source_group: str, decisions: Sequence[Decision]) -> GroupReport:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from archiver.groups.application_notes import GroupNote, NotedMove
-from archiver.groups.wanted_positions import WantedPosition
+from archiver.groups.wanted_positions import UntoldPlace, WantedPosition
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import GroupPosition, Positions
 
@@ -21,6 +21,7 @@ class Outcome(StrEnum):
     SET = "set"
     SET_EARLIER = "set by an earlier run"
     STOOD_THERE = "stood there already"
+    RAN_ON = "ran on"  # from where an earlier run has set it, which its note proves
     HAS_MEMBERS = "the group has members"
     MOVED = "stands elsewhere"  # neither where it was nor where it is to be: consumers may have run on
     OTHER_WANTED = "an earlier run has set it otherwise"
@@ -29,7 +30,8 @@ class Outcome(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        return self in {Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE}
+        """Whether nothing is left to be done."""
+        return self in {Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE, Outcome.RAN_ON}
 
 
 class Decision(NamedTuple):
@@ -58,10 +60,30 @@ def decide_application(
     wanted: Iterable[WantedPosition], stands: Positions, note: GroupNote | None, live: TopicIds
 ) -> list[Decision]:
     """Decide what an application does, in the order of topics and partitions."""
-    return [
-        _decide_one(one, stands.get(one.place), None if note is None else note.move(one.place, one.topic_id), live)
-        for one in sorted(wanted)
-    ]
+    return [_decide_one(one, stands.get(one.place), noted_move(note, one), live) for one in sorted(wanted)]
+
+
+def noted_move(note: GroupNote | None, one: WantedPosition | UntoldPlace | Decision) -> NotedMove | None:
+    """Return what was noted of a place, in this very topic."""
+    return None if note is None else note.move(one.place, one.topic_id)
+
+
+def decide_untold(
+    places: Iterable[UntoldPlace], stands: Positions, note: GroupNote | None, live: TopicIds, as_of_ms: int | None
+) -> list[Decision]:
+    """Decide which places an earlier run has settled, when it was asked for the same: by its note and where the group stands now.
+
+    None of them is moved: the archive does not say any more that the noted position is right.
+    """
+    found = []
+    for one in sorted(places):
+        noted = noted_move(note, one)
+        if noted is not None and noted.as_of_ms == as_of_ms:
+            wanted = WantedPosition(*one, noted.goal.offset, noted.goal.metadata)
+            decision = _decide_one(wanted, stands.get(wanted.place), noted, live)
+            if decision.outcome.is_done and decision.outcome is not Outcome.SET:
+                found.append(decision)
+    return found
 
 
 def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedMove | None, live: TopicIds) -> Decision:
@@ -74,12 +96,22 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
     if live.get(wanted.topic) != wanted.topic_id:
         return decided(Outcome.OTHER_TOPIC)
     if is_same(now, goal):
-        is_ours = noted is not None and is_same(noted.goal, goal)
+        is_ours = noted is not None and is_same(noted.goal, goal) and not is_same(noted.stood, goal)
         return decided(Outcome.SET_EARLIER if is_ours else Outcome.STOOD_THERE)
-    if is_same(now, before):
+    has_run_on = noted is not None and _has_run_on(now, noted)
+    if is_same(now, before) and not has_run_on:
         return decided(Outcome.SET)
-    is_set_otherwise = noted is not None and is_same(now, noted.goal)
-    return decided(Outcome.OTHER_WANTED if is_set_otherwise else Outcome.MOVED)
+    if noted is not None and is_same(now, noted.goal):
+        return decided(Outcome.OTHER_WANTED)
+    is_fine = has_run_on and noted is not None and is_same(noted.goal, goal)
+    return decided(Outcome.RAN_ON if is_fine else Outcome.MOVED)
+
+
+def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
+    """Tell whether a group is not below where it was set. It may have come to where it stood before, such as the end of the log."""
+    if not noted.applied or now is None or is_same(now, noted.goal):
+        return False
+    return now.offset >= noted.goal.offset
 
 
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:

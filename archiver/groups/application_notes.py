@@ -1,4 +1,4 @@
-"""What an application notes of each group before it sets positions: where the group stood, and where it is to stand (docs/format.md §8)."""
+"""What an application notes of each group: where the group stood and where it is to stand, and then that it was seen there (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
 from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_fact, read_history
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
@@ -54,17 +54,26 @@ class NotedWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedMove:
-    """`before` is None where the group had no position in the partition."""
+    """`before` is None where the group had no position in the partition.
+
+    `as_of_ms`: as of when the archive was asked for `wanted`; None: for the newest commit. `applied`: the group was seen at `wanted`
+    since this was noted, and was not set back since. Without it nobody knows.
+    """
 
     before: NotedBefore | None
     wanted: NotedWanted
+    as_of_ms: Number | None = None
+    applied: Annotated[bool, Strict()] = False
 
     @classmethod
-    def of(cls, stands: GroupPosition | None, goes_to: GroupPosition) -> "NotedMove":
+    def of(
+        cls, stands: GroupPosition | None, goes_to: GroupPosition, as_of_ms: int | None = None, *, applied: bool = False
+    ) -> "NotedMove":
         before = None
         if stands is not None:
             before = NotedBefore(offset=stands.offset, leader_epoch=stands.leader_epoch, metadata=stands.metadata)
-        return cls(before=before, wanted=NotedWanted(offset=goes_to.offset, metadata=goes_to.metadata))
+        goal = NotedWanted(offset=goes_to.offset, metadata=goes_to.metadata)
+        return cls(before=before, wanted=goal, as_of_ms=as_of_ms, applied=applied)
 
     @property
     def stood(self) -> GroupPosition | None:

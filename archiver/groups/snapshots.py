@@ -15,11 +15,13 @@ from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.json_values import spelled_number
+from archiver.process.workers import side_by_side
 
 STREAM: Final = "group-positions"
 _MOST_EPOCH: Final = 2**31 - 1
 # Snapshots that are read to find the groups that newer ones miss: each may have 64 MB.
 _MOST_READ: Final = 200
+_READ_TOGETHER: Final = 4
 ReportProblem = Callable[[str], None]
 
 
@@ -74,7 +76,7 @@ def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProble
 
     None when there is none. One that cannot be read is reported, and the one before it is read.
     """
-    found = islice(_newest_first(archive, until_ms, report_problem), _MOST_READ)
+    found = islice(newest_first(archive, until_ms, report_problem), _MOST_READ)
     newest = next(found, None)
     if newest is None:
         return None
@@ -97,8 +99,20 @@ def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
         yield group, GroupSnapshot(time_ms=snapshot.time_ms, duration_ms=snapshot.duration_ms, topics=topics)
 
 
-def _newest_first(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
+def newest_first(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
     """Yield snapshots from the newest on. Clocks of writers may differ: of a day the later time decides, among neighbours."""
+    for stream, number in _days(archive, until_ms, report_problem):
+        yield from _of_day(archive, stream, number, until_ms, report_problem)
+
+
+def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
+    """Yield the newest snapshot of each day, from the newest on."""
+    for stream, number in _days(archive, until_ms, report_problem):
+        yield from islice(_of_day(archive, stream, number, until_ms, report_problem), 1)
+
+
+def _days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[tuple[str, int]]:
+    """Yield the streams of days and the numbers of their newest snapshots, from the newest day on."""
     streams = newest_numbers(archive, STREAM)
     for stream in sorted(streams, reverse=True):
         try:
@@ -107,28 +121,39 @@ def _newest_first(archive: Archive, until_ms: int, report_problem: ReportProblem
             report_problem(str(error))
             continue
         if begin_ms <= until_ms:
-            yield from _of_day(archive, stream, streams[stream], until_ms, report_problem)
+            yield stream, streams[stream]
 
 
 def _of_day(
-    archive: Archive, stream: str, number: int, until_ms: int, report_problem: ReportProblem
+    archive: Archive, stream: str, newest: int, until_ms: int, report_problem: ReportProblem
 ) -> Iterator[Snapshot]:
     """Yield the snapshots of a day. Each is held against the one before it in number."""
     waiting: Snapshot | None = None
-    while number >= 0:
-        try:
-            snapshot = _SNAPSHOT.read(read_fact(archive, stream, number), partial(_refusal, stream, number))
-        except NotWholeError as error:
-            report_problem(str(error))
-        else:
-            if snapshot.time_ms <= until_ms and waiting is None:
-                waiting = snapshot
-            elif snapshot.time_ms <= until_ms and waiting is not None:
-                first, waiting = sorted([waiting, snapshot], key=lambda one: -one.time_ms)
-                yield first
-        number -= 1
+    for found in _read_backwards(archive, stream, newest):
+        if isinstance(found, NotWholeError):
+            report_problem(str(found))
+        elif found.time_ms <= until_ms and waiting is None:
+            waiting = found
+        elif found.time_ms <= until_ms and waiting is not None:
+            first, waiting = sorted([waiting, found], key=lambda one: -one.time_ms)
+            yield first
     if waiting is not None:
         yield waiting
+
+
+def _read_backwards(archive: Archive, stream: str, newest: int) -> Iterator[Snapshot | NotWholeError]:
+    """Read the snapshots of a day from the newest on: two, which most callers want, and then several at a time."""
+
+    def read(number: int) -> Snapshot | NotWholeError:
+        try:
+            return _SNAPSHOT.read(read_fact(archive, stream, number), partial(_refusal, stream, number))
+        except NotWholeError as error:
+            return error
+
+    yield from map(read, range(newest, max(newest - 2, -1), -1))
+    for start in range(newest - 2, -1, -_READ_TOGETHER):
+        numbers = range(start, max(start - _READ_TOGETHER, -1), -1)
+        yield from side_by_side(_READ_TOGETHER, read, numbers, "snapshot")
 
 
 def _refusal(stream: str, number: int, why: str) -> CorruptSegmentError:

@@ -55,10 +55,12 @@ class Reason(StrEnum):
     NOTHING_RESTORED = "nothing of its partition was restored"  # behind records that were there before
     REFUSED = "partition not restored whole"
     REPARTITIONED = "topic repartitioned"
+    SET_EARLIER = "set by an earlier run"  # when the archive could still tell
 
 
+UNTOLD: Final = frozenset({Reason.UNKNOWN, Reason.AMBIGUOUS})  # what the archive was to tell, and does not
 # What the archive or the restore was to tell, and does not: the others are decided.
-OPEN_REASONS: Final = frozenset({Reason.UNKNOWN, Reason.AMBIGUOUS, Reason.REFUSED, Reason.REPARTITIONED})
+OPEN_REASONS: Final = UNTOLD | frozenset({Reason.REFUSED, Reason.REPARTITIONED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,25 @@ class WantedPosition(NamedTuple):
         return self.topic, self.partition
 
 
+class UntoldPlace(NamedTuple):
+    """A partition of the target for which the archive cannot tell any more where a group is to stand. A note of an earlier run may."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedGroup:
-    """The positions of one group of the target, and the archived group that stood there."""
+    """The positions of one group of the target, and the archived group that stood there. Nothing is set in `untold` places."""
 
     source_group: str
     positions: Sequence[WantedPosition]
+    untold: Sequence[UntoldPlace] = ()
 
     def __post_init__(self) -> None:
         if any(one.offset < 0 or one.partition < 0 for one in self.positions):

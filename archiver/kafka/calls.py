@@ -223,12 +223,16 @@ class OffsetForLeaderEpochCall(Call[list[EpochEnd]]):
         self._epochs = epochs
 
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
-        out.int32(-1)  # replica_id: a consumer
-        out.count(len(self._epochs))
+        by_topic: dict[str, list[tuple[int, int]]] = {}
         for (topic, partition), epoch in self._epochs.items():
+            by_topic.setdefault(topic, []).append((partition, epoch))
+        out.int32(-1)  # replica_id: a consumer
+        out.count(len(by_topic))
+        for topic, wanted in by_topic.items():
             out.text(topic)
-            out.count(1)
-            out.raw(_EPOCH_WANTED.pack(partition, -1, epoch))
+            out.count(len(wanted))
+            for partition, epoch in wanted:
+                out.raw(_EPOCH_WANTED.pack(partition, UNKNOWN_EPOCH, epoch))
 
     def read(self, answer: AnswerReader, version: int) -> list[EpochEnd]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()

@@ -36,6 +36,7 @@
 - request: what a restore was asked for: which topics and records, into which, and under which id
 - restored_partitions: which partitions a restore has brought back, and the maps through which positions are translated. Changes nothing
 - sending: batches to a broker: how fast, how often again, and what an answer means
+- silent_lives: restored lives of topics in which nobody has a position: where they were deleted before the newest snapshot, an earlier one tells
 - source_lives: where the logs of restored topics were cut back, and where the archive of them ends: what tells whose a commit above a branch is
 - stranger_topics: whether a topic without a topic id is the target that an earlier run began to fill: decided before filling, by who wrote its first records
 - strangers: whether a target partition holds just what this restore wrote there: decided while its task fills it, and reads it back
@@ -50,4 +51,5 @@
 - task: what the task of one partition's restore is given, and what it reports
 - topic_reports: how the report of each topic is put together: from its plan, its tasks and its configs, with what is left to do by hand
 - topic_sizes: how many bytes a target holds already where records go behind its own: asked for only if `retention.bytes` limits that target
+- unmatched_groups: whether other groups have positions in the restored topics, where `--groups` matches none: an expression with a slip would lose them all
 """

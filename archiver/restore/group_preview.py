@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from archiver.archive.handle import Archive
 from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.own_group import archivers_groups
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
@@ -64,9 +65,10 @@ def count_positions(
     `roots`: of the restored topics, the life without a parent; `whole`: the source partitions that would be restored; `listed`: the
     target's groups.
     """
-    counts: dict[str, Counter[Reason | None]] = {}
+    by_group: dict[str, list[tuple[ArchivedPosition, Reason | None]]] = {}
     for one in positions:
-        counts.setdefault(one.group, Counter())[_reason(one, roots, whole)] += 1
+        by_group.setdefault(one.group, []).append((one, _reason(one, roots, whole)))
+    counts = {group: Counter(settle_ambiguous(found)) for group, found in by_group.items()}
     names = {source: renames.get(source, source) for source in counts}
     return [
         GroupPreview(

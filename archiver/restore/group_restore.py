@@ -7,36 +7,41 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.approximation import DealtPosition
-from archiver.groups.archived_position import ArchivedPosition, Source
+from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.later_words import settle_ambiguous
+from archiver.groups.lost_positions import groups_seen
 from archiver.groups.own_group import FORMER_GROUP, archivers_groups
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
     UNSET,
+    UNTOLD,
     Reason,
     TargetPartition,
     TranslatedPosition,
     translate_all,
     unset_reason,
 )
-from archiver.groups.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
+from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
 
-_NO_OFFSET: Final = -1
 _APPROXIMATE: Final = (
-    "records were dealt out by key, and no map tells where; give `restore --groups` and --groups-approximate"
+    "records were dealt out by key, and no map tells where; run the command of restore {} again, with its --repartition {}, and with"
+    " --groups and --groups-approximate: it restores nothing again, and sets the groups so that they miss nothing"
 )
 
 
@@ -48,6 +53,11 @@ class GroupRequest:
     wanted: PositionFilter
     renames: Mapping[str, str]
     is_approximate: bool = False
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """As of when positions are wanted; None: the newest."""
+        return None if self.wanted.as_of_ms == LAST_LONG else self.wanted.as_of_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +106,13 @@ class PlannedGroup:
             for number, one in enumerate(topic.positions)
         ]
         return [*translated, *dealt]
+
+    @property
+    def untold(self) -> list[UntoldPlace]:
+        """Where the archive cannot tell any more how the group stood. An earlier run may have known it."""
+        held = {one.place for one in self.wanted}
+        places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
+        return sorted(one for one in places if one.place not in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,19 +184,36 @@ def read_positions(
     """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
-    own = archivers_groups(asked.config, positions)
-    _target_names({one.group for one in positions if one.group not in own}, asked.renames, _backup_groups(asked))
+    groups = {one.group for one in positions} - archivers_groups(asked.config, positions)
+    # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
+    lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
+    renames = {old: new for old, new in asked.renames.items() if old not in lost}
+    _target_names(groups, renames, _backup_groups(asked))
     return positions
 
 
 async def read_group_plan(
-    archive: Archive, kafka: KafkaSettings, restore_id: str, asked: GroupRequest, positions: Sequence[ArchivedPosition]
+    archive: Archive,
+    kafka: KafkaSettings,
+    restore_id: str,
+    asked: GroupRequest,
+    positions: Sequence[ArchivedPosition],
+    report_problem: Callable[[str], None],
 ) -> GroupPlan:
     """Ask the target, and plan where groups are to stand there. Writes nothing."""
-    own = archivers_groups(asked.config, positions)
-    places = {(one.topic, one.partition) for one in positions if one.group not in own}
+    use = asked.config.storage.index
     async with KafkaClient(kafka) as client:
-        restored = await find_restored_topics(archive, client, restore_id, places, asked.config.storage.index)
+
+        async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
+            own = archivers_groups(asked.config, positions)
+            places = {(one.topic, one.partition) for one in positions if one.group not in own}
+            return own, await find_restored_topics(archive, client, restore_id, places, use)
+
+        own, restored = await find(positions)
+        told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
+        if len(told) > len(positions):
+            positions = told
+            own, restored = await find(positions)
     return plan_group_positions(
         positions, restored, renames=asked.renames, own_groups=own, backup_groups=_backup_groups(asked)
     )
@@ -191,18 +225,50 @@ async def apply_group_plan(
     plan: GroupPlan,
     report_progress: ReportProgress = report_no_progress,
     *,
+    as_of_ms: int | None,
     is_dry_run: bool = False,
-) -> ApplicationReport:
-    """Set the groups of a plan. A group that fails is in the report, and the others go on."""
+) -> tuple[GroupPlan, ApplicationReport]:
+    """Set the groups of a plan. A group that fails is in the report, and the others go on. In the plan, what an earlier run has set is told."""
     wanted = {
-        group.group: WantedGroup(source_group=group.source, positions=group.wanted)
+        group.group: WantedGroup(source_group=group.source, positions=group.wanted, untold=group.untold)
         for group in plan.groups
-        if group.wanted
+        if group.wanted or group.untold
     }
     async with KafkaClient(kafka) as client:
-        return await apply_positions(
-            client, archive, plan.restored.restore_id, wanted, report_progress, is_dry_run=is_dry_run
+        report = await apply_positions(
+            client,
+            archive,
+            plan.restored.restore_id,
+            wanted,
+            report_progress,
+            as_of_ms=as_of_ms,
+            is_dry_run=is_dry_run,
         )
+    return with_set_earlier(plan, report), report
+
+
+def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
+    """Say of what the archive cannot tell any more that an earlier run has set it: nothing is left to be done there."""
+    done = {group.group: {one.place for one in group.positions if one.outcome.is_done} for group in report.groups}
+
+    def settled(group: PlannedGroup) -> PlannedGroup:
+        places = {one for one in group.untold if one.place in done.get(group.group, ())}
+        unset = (
+            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and _untold_place(one) in places else one
+            for one in group.unset
+        )
+        return replace(group, unset=tuple(unset))
+
+    return replace(plan, groups=tuple(map(settled, plan.groups)))
+
+
+def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
+    target = one.target
+    return (
+        None
+        if target is None or target.partition == UNSET
+        else UntoldPlace(target.topic, target.topic_id, target.partition)
+    )
 
 
 def _backup_groups(asked: GroupRequest) -> Collection[str]:
@@ -246,9 +312,10 @@ def _by_group(positions: Iterable[TranslatedPosition]) -> Mapping[str, list[Tran
 def _planned_group(
     source: str, name: str, translated: Sequence[TranslatedPosition], restored: RestoredTopics
 ) -> PlannedGroup:
+    reasons = settle_ambiguous([(one.position, one.reason) for one in translated])
     positions = tuple(sorted((one for one in translated if one.is_set), key=_order))
-    known = {_source_place(one): _last_row(one) for one in translated if one.is_set or one.reason is Reason.REMOVED}
-    unset = tuple(sorted(_told_later((one for one in translated if not one.is_set), known), key=_order))
+    left = (one._replace(reason=why) for one, why in zip(translated, reasons, strict=True) if why is not None)
+    unset = tuple(sorted(left, key=_order))
     return PlannedGroup(
         group=name,
         source=source,
@@ -256,28 +323,6 @@ def _planned_group(
         unset=unset,
         without_commit=tuple(_without_commit(positions, unset, restored)),
     )
-
-
-def _source_place(one: TranslatedPosition) -> tuple[str, int]:
-    return one.position.topic, one.position.partition
-
-
-def _last_row(one: TranslatedPosition) -> int:
-    """Return where `__consumer_offsets` has the last word of a position; a snapshot has none there."""
-    return max(one.position.at_offset, one.position.removed_at)
-
-
-def _told_later(
-    unset: Iterable[TranslatedPosition], known: Mapping[tuple[str, int], int]
-) -> Iterator[TranslatedPosition]:
-    """Say of what is ambiguous that it is of another life, where a later word of the restored life is known: it is not that life's last."""
-    for one in unset:
-        is_older = (
-            one.reason is Reason.AMBIGUOUS
-            and one.position.source is not Source.SNAPSHOT
-            and _last_row(one) < known.get(_source_place(one), _NO_OFFSET)
-        )
-        yield one._replace(reason=Reason.ANOTHER_LIFE) if is_older else one
 
 
 def _order(one: TranslatedPosition) -> tuple[str, int, int, str]:
@@ -315,24 +360,26 @@ def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics)
         if not found:
             yield from (TranslatedPosition(one, None, reason=Reason.NOT_RESTORED) for one in some)
         for topic in of_life:
-            yield from _into(topic, number, some)
+            yield from _into(topic, number, some, restored.restore_id)
 
 
-def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
+def _into(
+    topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition], restore_id: str
+) -> Iterator[TranslatedPosition]:
     partition = topic.restored.get(number)
     if partition is not None:
         yield from translate_all(positions, partition)
         return
-    reason, told = _refusal(topic, number)
+    reason, told = _refusal(topic, number, restore_id)
     target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # what the archive tells comes first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
 
 
-def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:
+def _refusal(topic: RestoredTopic, number: int, restore_id: str) -> tuple[Reason, str]:
     if topic.problem:
         return Reason.REFUSED, topic.problem
     if topic.repartition is not None:
-        return Reason.REPARTITIONED, _APPROXIMATE
+        return Reason.REPARTITIONED, _APPROXIMATE.format(restore_id, topic.repartition)
     return Reason.REFUSED, topic.refused.get(number, f"{topic.target}-{number} was not asked for")

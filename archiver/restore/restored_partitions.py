@@ -46,12 +46,17 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTopics:
-    """Topics of one restore. `unreadable`: targets of which not even the source is known, and why."""
+    """Topics of one restore: of those that were asked about. `unreadable`: targets of which not even the source is known, and why."""
 
     restore_id: str
     cluster_id: str
     topics: tuple[RestoredTopic, ...]
     unreadable: Mapping[str, str]
+    lives: frozenset[tuple[str, int]] = frozenset()  # of all targets: the source topic, and the life of it
+
+    @property
+    def sources(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self.lives)
 
 
 async def find_restored_topics(
@@ -90,7 +95,13 @@ async def find_restored_topics(
             topics.append(reader.topic(one, numbers[one.topic], partitions.get(one.topic, ())))
         except NotWholeError as error:
             unreadable[one.topic] = str(error)
-    return RestoredTopics(restore_id=restore_id, cluster_id=cluster_id, topics=tuple(topics), unreadable=unreadable)
+    return RestoredTopics(
+        restore_id=restore_id,
+        cluster_id=cluster_id,
+        topics=tuple(topics),
+        unreadable=unreadable,
+        lives=frozenset((one.plan.source, one.plan.life) for one in noted.targets),
+    )
 
 
 def _wanted_of(targets: Iterable[NotedTarget], wanted: Collection[TopicPartition]) -> dict[str, list[int]]:

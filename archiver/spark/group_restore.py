@@ -1,6 +1,7 @@
 """The groups of a restore, when its topics are whole: planned, in topics that were dealt out by key found by Spark, and set."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,10 @@ from archiver.restore.group_restore import (
 )
 from archiver.restore.plan import TopicPlan
 from archiver.restore.report import RestoreOutcome
+from archiver.restore.unmatched_groups import unmatched_problem
 from archiver.spark.dealt_positions import approximate_positions
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -41,6 +45,10 @@ class GroupJob:
         """Read where the groups stood. Raises UsageError where nothing of groups is archived."""
         notice("reading where groups stood")
         self._positions = read_positions(self.archive, self.asked, self._problems.append)
+        if not self._positions:
+            log.warning(
+                "no group that --groups matches has an archived position: none is set when the topics are whole"
+            )
 
     def run_after(
         self,
@@ -66,14 +74,20 @@ class GroupJob:
     ) -> GroupRestore:
         """Set the groups. `plans` are those that were carried out, by target."""
         notice("finding where groups are to stand")
-        plan = asyncio.run(read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions))
+        plan = asyncio.run(
+            read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions, self._problems.append)
+        )
+        if not plan.groups and (problem := unmatched_problem(self.archive, self.asked, plan.restored.sources)):
+            self._problems.append(problem)
         found = self._dealt_positions(plan, plans, start_spark, notice) if self.asked.is_approximate else []
         plan = with_dealt(plan, found, plans)
 
         def report_progress(done: int, total: int) -> None:
             notice(f"{done:,} of {spell_count(total, 'group')}")
 
-        report = asyncio.run(apply_group_plan(self.archive, self.kafka, plan, report_progress))
+        plan, report = asyncio.run(
+            apply_group_plan(self.archive, self.kafka, plan, report_progress, as_of_ms=self.asked.as_of_ms)
+        )
         codes = tuple(one.exit_code for one in found)
         return GroupRestore(plan=plan, report=report, problems=tuple(self._problems), dealt_codes=codes)
 

@@ -70,6 +70,7 @@ _IN_STORE: Final = {
     Right.PUT: ("s3:PutObject", ""),
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
     Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
+    Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.TAG: ("s3:PutObjectTagging", ""),
 }
 
@@ -135,11 +136,15 @@ class RightsStage:
             self._commit(target_of(case))
         if case.command.kind in {Kind.TRANSLATION, Kind.APPLICATION}:
             renamed = ["--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", "--id", target_of(case)]
-            anybody = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
+            of_all = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
             prepared = str(self._site.folder / "prepared.yaml")
-            assert _run(["restore", "-c", prepared, "--target", anybody, *renamed]).exit_code == 0
+            assert _run(["restore", "-c", prepared, "--target", of_all, *renamed]).exit_code == 0
         if case.command.kind is Kind.ROLLBACK:
             self._set_group(case)
+        if case.command.kind is Kind.FOLD:
+            anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
+            own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
+            assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
 
     def _set_group(self, case: Case) -> None:
@@ -283,15 +288,24 @@ class RightsStage:
         elif command.typed[0] in {"ls", "verify"}:
             told = json.loads(done.out)
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
-        elif command.kind is Kind.TRANSLATION:
-            (group,) = json.loads(done.out)["groups"]
-            assert [(row["target_topic"], row["offset"]) for row in group["positions"]] == [(target_of(case), 1)]
         elif command.typed[0] == "groups":
-            assert [(row["group"], row["offset"]) for row in json.loads(done.out)["positions"]] == [(GROUP, 1)]
+            self._assert_groups_told(case, json.loads(done.out))
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
         else:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
+
+    def _assert_groups_told(self, case: Case, told: Mapping[str, Any]) -> None:
+        if case.command.kind is Kind.TRANSLATION:
+            (group,) = told["groups"]
+            assert [(row["target_topic"], row["offset"]) for row in group["positions"]] == [(target_of(case), 1)]
+        elif case.command.kind is Kind.FOLD:
+            made = {row["key"] for row in told["partitions"] if row["state"] == "folded"}
+            below = keys_below(self._site.bucket, f"{prefix_of(case)}/control/group-folds/")
+            assert made
+            assert {key for key in below if key.endswith(".avro")} == made
+        else:
+            assert [(row["group"], row["offset"]) for row in told["positions"]] == [(GROUP, 1)]
 
     def _assert_group_stands(self, case: Case, *, is_set: bool) -> None:
         stands = with_client(self._broker.bootstrap, lambda client: positions_of(client, group_of(case)))
@@ -331,13 +345,16 @@ class RightsStage:
                 return set()
 
     def assert_nothing_begun(self, case: Case, before: Picture) -> None:
-        """But for what a backup notes before it archives anything, and other topics."""
+        """But for what a backup notes before it archives anything, and other topics; and what a rollback notes before it sets a group back."""
         after = self.picture()
         assert after.topics == before.topics
         new = after.objects.keys() - before.objects.keys()
-        is_backup = case.command.kind in {Kind.BACKUP, Kind.SERVICE}
-        others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
-        assert not [key for key in new if not is_backup or not key.startswith(others)]
+        others: tuple[str, ...] = ()
+        if case.command.kind in {Kind.BACKUP, Kind.SERVICE}:
+            others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
+        elif case.command.kind is Kind.ROLLBACK:
+            others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
+        assert not [key for key in new if not key.startswith(others)]
         assert before.objects.items() <= after.objects.items()
 
 
@@ -361,7 +378,8 @@ def group_of(case: Case) -> str:
 
 
 def prefix_of(case: Case) -> str:
-    return f"fresh/{case.number}" if case.command.kind in {Kind.BACKUP, Kind.SERVICE} else PREFIX
+    has_own = case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.FOLD}
+    return f"fresh/{case.number}" if has_own else PREFIX
 
 
 def _run(arguments: Sequence[str]) -> Done:

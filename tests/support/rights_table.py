@@ -41,6 +41,7 @@ class Right(Enum):
     PUT = "PutObject"
     PUT_NOTES = "PutObject on `control/restores/`"
     PUT_INDEX = "PutObject on `control/index/`"
+    PUT_FOLDS = "PutObject on `control/group-folds/`"
     TAG = "PutObjectTagging"
 
     @property
@@ -48,7 +49,7 @@ class Right(Enum):
         return self in _OF_STORE
 
 
-_OF_STORE: Final = {Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.TAG}
+_OF_STORE: Final = {Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.TAG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Kind(Enum):
     """What a command is tried on, and how it is seen to have done its work."""
 
     READER = "reads the archive"
+    FOLD = "folds what an archive of its own has of positions"
     BACKUP = "fills an archive of its own"
     SERVICE = "fills one until it is stopped"
     RESTORE = "fills a topic of its own"
@@ -172,6 +174,7 @@ SETTING_BACK: Final = {
     Right.READ_GROUPS: Loss(r"could not be set: .*; grant this user Read on group \S+, and Read on topic {target}$", 1),
     Right.CLUSTER_CONFIGS: NO_EXPIRY,
     **READING,
+    Right.PUT_NOTES: NOTES[Right.PUT_NOTES],
 }
 UNTIL_END: Final = ("backup", "--until-end")
 
@@ -180,6 +183,13 @@ COMMANDS: Final = (
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
+    Command(
+        name="`groups fold`",
+        typed=("groups", "fold"),
+        kind=Kind.FOLD,
+        needs={**READING, Right.PUT_FOLDS: denied(r"/control/group-folds/\S+: PutObject", "s3:PutObject")},
+        is_brief=True,
+    ),
     Command(
         name="`groups translate`",
         typed=("groups", "translate"),

@@ -1,9 +1,11 @@
 """Where archive and log part: real brokers whose logs are cut by hand, and grow again with other records."""
 
+import logging
 import shutil
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -19,7 +21,9 @@ from archiver.codec.batch import decode_batches
 from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import KafkaError
+from archiver.kafka.calls import OffsetForLeaderEpochCall
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.epochs import ends_of_epochs
 from archiver.kafka.fetch import FetchTarget, fetch
 from archiver.process.workers import Workers
 from archiver.store.port import ObjectKind
@@ -33,6 +37,7 @@ from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.segments import facts_of
+from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -209,6 +214,85 @@ def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topi
         assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
     kept = read_records(store, find_topic(Archive(store, layout), topic, 0), partition=0, report_problem=pytest.fail)
     assert [row["value"]["utf8"][:7] for row in kept] == ["round 0"] * 60
+
+
+# What is left of a log of 100 records (None: it is lost); then it grows again to just where its archive ends.
+REGROWN = {0: 40, 1: None, 2: 90, 3: 100}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
+def test_a_log_that_has_grown_again_to_just_where_its_archive_ends(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is to be fetched, and yet the archive goes on where each log was cut; one request tells of all."""
+    broker = new_broker(version)
+    create_topic(broker.bootstrap, topic, len(REGROWN), KEEP_ALL)
+    ground = Ground(broker, topic, CountingStore())
+    for partition in REGROWN:
+        ground.send(partition, 100, b"old")
+    assert errors_of(site.back_up(broker.bootstrap, topic, records=35)) == {}
+    restart(broker, topic, REGROWN)
+    for partition, end in REGROWN.items():
+        ground.send(partition, 100 - (end or 0), b"new")
+    reports = site.back_up(broker.bootstrap, topic)
+    assert errors_of(reports) == {}
+    found = {number: (report.source.life, report.written.records) for (_, number), report in reports.items()}
+    assert found == {0: (1, 60), 1: (1, 100), 2: (1, 10), 3: (0, 0)}
+    archive = open_archive(ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage)
+    archived = list(read_records(archive.store, find_topic(archive, topic), report_problem=pytest.fail))
+    for partition in REGROWN:
+        log = values_in(ground, partition)
+        assert [(row["offset"], row["value"]["utf8"]) for row in archived if row["partition"] == partition] == log
+    asked = note_calls(monkeypatch)
+    again = site.back_up(broker.bootstrap, topic)
+    assert errors_of(again) == {}
+    assert {report.written.records for report in again.values()} == {0}
+    assert {number: report.source.life for (_, number), report in again.items()} == {0: 1, 1: 1, 2: 1, 3: 0}
+    assert asked.count(OffsetForLeaderEpochCall) == 1
+
+
+@pytest.mark.s3
+def test_an_old_broker_tells_where_epochs_end(
+    new_zookeeper_broker: StartZooKeeperBroker,
+    topic: str,
+    site: ArchiveSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With ZooKeeper, a broker that is alone keeps its epoch, whatever its logs lose: so nothing is cut here."""
+    broker = new_zookeeper_broker(KAFKA_28)
+    create_topic(broker.bootstrap, topic, 2, {"retention.ms": "-1"})
+    ground = Ground(broker, topic, CountingStore())
+    for partition in range(2):
+        ground.send(partition, 50, b"old")
+    assert errors_of(site.back_up(broker.bootstrap, topic)) == {}
+    asked = note_calls(monkeypatch)
+    again = site.back_up(broker.bootstrap, topic)
+    assert {report.source.life for report in again.values()} == {0}
+    assert asked.count(OffsetForLeaderEpochCall) == 1
+    assert not [one for one in caplog.records if one.name.startswith("archiver.backup") and one.levelno > logging.INFO]
+    keys = [(topic, number) for number in range(2)]
+    ends, refused = with_client(
+        broker.bootstrap, lambda client: ends_of_epochs(client, {keys[0]: 0, keys[1]: 99, ("none", 0): 0})
+    )
+    assert {key: (end.leader_epoch, end.end_offset) for key, end in ends.items()} == {
+        keys[0]: (0, 50),
+        keys[1]: (-1, -1),
+    }
+    assert list(refused) == [("none", 0)]
+
+
+def note_calls(monkeypatch: pytest.MonkeyPatch) -> list[type]:
+    """Return the types of the requests that are sent from now on."""
+    asked, real = list[type](), KafkaClient.send
+
+    async def send(client: KafkaClient, node_id: int, call: Any, **more: Any) -> Any:  # noqa: ANN401 - as they are
+        asked.append(type(call))
+        return await real(client, node_id, call, **more)
+
+    monkeypatch.setattr(KafkaClient, "send", send)
+    return asked
 
 
 def values_in(ground: Ground, partition: int) -> list[tuple[int, str]]:

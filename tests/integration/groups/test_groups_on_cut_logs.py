@@ -53,7 +53,6 @@ class Ground:
     draw: random.Random
     topics: Sequence[str]
     ends: dict[Place, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0]))  # of batches
-    archived: dict[Place, int] = field(default_factory=dict)  # where each log ended when it was backed up
     said: dict[tuple[str, str, int], Said] = field(default_factory=dict)  # by group, topic, partition
     values: int = 0
 
@@ -97,13 +96,7 @@ class Ground:
             )
         hands.commit(group, positions)
 
-    def back_up(self, hands: Hands) -> None:
-        """A backup that finds a log to end just where it had read to has nothing to fetch, and sees a cut the next time."""
-        for topic, number in self.places:
-            if self.ends[topic, number][-1] == self.archived.get((topic, number)):
-                self.ends[topic, number].append(self.ends[topic, number][-1] + 1)
-                hands.write(topic, [(number, self.record())])
-            self.archived[topic, number] = self.ends[topic, number][-1]
+    def back_up(self) -> None:
         for topic in self.topics:
             assert not errors_of(self.site.back_up_with(self.broker.bootstrap, topic, groups="topic"))
 
@@ -142,11 +135,11 @@ def test_groups_of_logs_that_were_cut_back(
         if log:
             ground.cut()
         ground.write(hands)
-        ground.back_up(hands)
+        ground.back_up()
         branches_by_log.append({place: ground.branches(*place) for place in ground.places})
         ground.write(hands)  # which is not archived before the next cut
         ground.commit(hands, log)
-    ground.back_up(hands)
+    ground.back_up()
     archived = {name: hands.read(name, PARTITIONS) for name in ground.topics}
     values = {place: [one.value for one in archived[place[0]][place[1]]] for place in ground.places}
     kinds = restore(ground)

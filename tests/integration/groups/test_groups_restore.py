@@ -153,21 +153,26 @@ def test_groups_are_set_once_and_run_on(stage: Stage) -> None:
     stands = stage.offsets(stage.early)
     assert stands == {0: 7}
     rerun = stage.restore()
-    assert (rerun.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (3, stands, WITHIN)
-    assert outcomes(rerun)[stage.early] == {"stands elsewhere"}
-    assert f"group {stage.early}, left as it is: {stage.target}-0 (at 7): stands elsewhere" in rerun.told
-    assert "restore mine is not done" not in rerun.told
+    assert (rerun.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, stands, WITHIN)
+    assert (outcomes(rerun)[stage.early], rerun.told) == ({"ran on"}, "")
 
 
 def test_a_topic_that_was_gone_when_the_newest_snapshot_was_taken(stage: Stage) -> None:
-    before_ms = int(time.time() * 1000)
+    """The last snapshot that has positions in it tells where the groups stood; what was committed meanwhile elsewhere does not matter."""
+    late = f"{stage.topic}.other"
+    stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
     delete_topic(stage.broker.bootstrap, stage.topic)
-    stage.site.back_up_with(stage.broker.bootstrap, f"{stage.topic}.other", groups="snapshot")
+    for at in range(2):
+        commit(stage.broker, stage.early, ClientPartition(late, 0, at))
+        stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
+    planned = stage.restore("--dry-run")
+    assert (planned.exit_code, stage.offsets(stage.early)) == (0, {})
+    counts = {one["group"]: one["positions"] for one in planned.result["groups"]}
+    assert counts == {stage.early: 1, stage.within: 3, stage.elsewhere: 0}
     done = stage.restore()
-    assert (done.exit_code, stage.offsets(stage.early)) == (0, {})
-    assert f"no group that was asked for has a position in {stage.topic}, as of then" in done.told
-    applied = stage.apply("--as-of", str(before_ms))
-    assert (applied.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, EARLY, WITHIN)
+    assert (done.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, EARLY, WITHIN)
+    again = stage.apply()
+    assert (again.exit_code, outcomes(again)[stage.within]) == (0, {"set by an earlier run"})
 
 
 def test_nobody_is_set_behind_what_was_restored_before(stage: Stage) -> None:
@@ -192,13 +197,29 @@ def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
         {},
         {},
     )
-    none = stage.restore("--groups", "no-such-group")
-    first, second = none.told.splitlines()
-    assert (none.exit_code, first) == (
-        0,
-        "archiver: no group that --groups matches has an archived position; none was set",
-    )
-    assert f"no group that was asked for has a position in {stage.topic}, as of then" in second
+
+
+def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(stage: Stage) -> None:
+    slip = ("--groups", "no-such-group")
+    there = f"2 groups have positions in the restored topics: {stage.early}, {stage.within}. Run the command again"
+    for none in (stage.restore(*slip, "--dry-run"), stage.restore(*slip), stage.apply(*slip), stage.apply(*slip)):
+        assert (none.exit_code, there in none.told) == (3, True), none.told
+        assert "no group that --groups matches has an archived position; none w" in none.told
+    assert stage.offsets(stage.early) == {}
+    other = stage.apply(*slip, "--topics", "no-such-topic")
+    assert (other.exit_code, there in other.told) == (3, True)
+    assert stage.restore().exit_code == 0
+
+
+def test_where_no_group_has_a_position_none_is_missed(stage: Stage) -> None:
+    create_topic(stage.broker.bootstrap, lonely := f"{stage.topic}.lonely")
+    produce_values(stage.broker.bootstrap, lonely, [b"x"])
+    stage.site.back_up_with(stage.broker.bootstrap, lonely, groups="snapshot")
+    restore = ("restore", *stage.files, "--topics", re.escape(lonely), "--rename", f"{lonely}={lonely}-back")
+    slip = ("--groups", "no-such-group", "--id", "lonely")
+    for more in (("--dry-run",), ()):
+        done = stage.run(*restore, *slip, *more)
+        assert (done.exit_code, "none w" in done.told) == (0, True), done.told
 
 
 def test_a_group_with_members_is_left_and_the_others_are_set(stage: Stage) -> None:
@@ -275,7 +296,7 @@ def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytes
     assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
     assert stage.restore("--dry-run").exit_code == 0
     none = stage.restore("--dry-run", "--groups", "no-such-group")
-    assert (none.exit_code, none.result["groups"]) == (0, [])
+    assert (none.exit_code, none.result["groups"]) == (3, [])
     assert "no group that --groups matches has an archived position; none would be set" in none.told
 
 
@@ -340,6 +361,25 @@ def test_what_is_unknown_is_named_with_the_command_that_sets_it(stage: Stage, mo
     applied = stage.apply("--groups", re.escape(stage.within))
     assert (applied.exit_code, outcomes(applied)) == (0, {stage.within: {"set", "set by an earlier run"}})
     assert stage.offsets(stage.within) == WITHIN
+
+
+def test_what_the_archive_cannot_tell_any_more_was_set_by_an_earlier_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stage.restore().exit_code == 0
+    keys = keys_in(stage.site.bucket)
+    with monkeypatch.context() as patch:
+        unknown_positions(patch, stage.within, 1_790_000_000_000)
+        for again in (stage.restore(), stage.apply("--groups", re.escape(stage.within))):
+            assert (again.exit_code, again.told) == (0, "")
+            assert outcomes(again)[stage.within] == {"set by an earlier run"}
+            plan = again.result.get("groups", again.result)["plan"]
+            (group,) = [one for one in plan["groups"] if one["group"] == stage.within]
+            assert [row["reason"] for row in group["not_set"]] == ["set by an earlier run"]
+        # It was not asked for this time before.
+        other = stage.apply("--groups", re.escape(stage.within), "--as-of", str(int(time.time() * 1000)))
+        assert (other.exit_code, "cannot be translated: unknown" in other.told) == (3, True)
+    assert (keys_in(stage.site.bucket), stage.offsets(stage.within)) == (keys, WITHIN)
 
 
 def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:

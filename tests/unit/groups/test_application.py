@@ -17,7 +17,7 @@ from archiver.groups.application import apply_positions, roll_back_positions
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_notes import ApplicationNotes
 from archiver.groups.application_report import ApplicationReport, GroupReport
-from archiver.groups.wanted_positions import WantedGroup, WantedGroups, WantedPosition
+from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.codes import Code
 from archiver.kafka.group_commits import OffsetCommitCall, OffsetDeleteCall
 from archiver.kafka.group_positions import GroupPosition, OffsetFetchCall
@@ -173,10 +173,81 @@ def test_positions_are_not_deleted_of_a_group_that_becomes_active(stage: Stage) 
 def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     stage.apply()
     stage.cluster.put("g", "orders", 0, 15)
-    for report in (stage.apply(), stage.apply(stage.wanted(offsets={("orders", 0): 12})), stage.roll_back()):
+    again = stage.apply()
+    assert (outcomes(again), again.exit_code) == ([Outcome.RAN_ON, Outcome.SET_EARLIER], 0)
+    for report in (stage.apply(stage.wanted(offsets={("orders", 0): 12})), stage.roll_back()):
         assert outcomes(report)[0] is Outcome.MOVED
         assert (report.exit_code, stage.offsets()["orders", 0]) == (3, 15)
     assert ("orders", 1) not in stage.offsets()  # that one was rolled back
+
+
+def test_consumers_that_ran_on_from_where_they_stood_are_not_put_back(stage: Stage) -> None:
+    """Nothing was set there, and nothing would show that the group has been where it is wanted."""
+    stage.cluster.put("g", "orders", 0, 10, "m")
+    assert outcomes(stage.apply()) == [Outcome.STOOD_THERE, Outcome.SET]
+    stage.cluster.put("g", "orders", 0, 15)
+    again = stage.apply()
+    assert (outcomes(again), again.exit_code, stage.offsets()["orders", 0]) == (
+        [Outcome.RAN_ON, Outcome.SET_EARLIER],
+        0,
+        15,
+    )
+    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.SET]
+    assert stage.offsets() == {("orders", 0): 15}
+
+
+def test_consumers_that_ran_on_to_where_they_stood_before_are_not_put_back(stage: Stage) -> None:
+    stage.cluster.put("g", "orders", 0, 50)
+    stage.apply()
+    stage.cluster.put("g", "orders", 0, 50)
+    assert (outcomes(stage.apply())[0], stage.offsets()["orders", 0]) == (Outcome.RAN_ON, 50)
+
+
+def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
+    """It stood behind the wanted position, and has not read what lies between."""
+    stage.cluster.put("g", "orders", 0, 50)
+    stage.apply()
+    stage.roll_back()
+    stage.cluster.put("g", "orders", 0, 55)
+    again = stage.apply()
+    assert (outcomes(again)[0], again.exit_code, stage.offsets()["orders", 0]) == (Outcome.MOVED, 3, 55)
+
+
+def untold(stage: Stage, group: str = "g", source: str = "g-source", partitions: int = 2) -> WantedGroups:
+    places = [UntoldPlace("orders", stage.cluster.topics["orders"], partition) for partition in range(partitions)]
+    return {group: WantedGroup(source_group=source, positions=(), untold=places)}
+
+
+def test_what_the_archive_cannot_tell_any_more_is_looked_up_and_never_set(stage: Stage) -> None:
+    stage.apply()
+    stage.cluster.put("g", "orders", 1, 25)
+    objects, positions = dict(stage.store.objects), dict(stage.cluster.positions["g"])
+    report = stage.apply(untold(stage, partitions=3))
+    assert (outcomes(report), report.exit_code) == ([Outcome.SET_EARLIER, Outcome.RAN_ON], 0)
+    stage.cluster.put("g", "orders", 1, 19)
+    assert outcomes(stage.apply(untold(stage))) == [Outcome.SET_EARLIER]
+    for nobodys in (untold(stage, "x"), untold(stage, source="another")):
+        assert [one.positions for one in stage.apply(nobodys).groups] in ([], [[]])
+    assert (stage.store.objects, stage.offsets()["orders", 0]) == (objects, positions["orders", 0].offset)
+
+
+def test_a_proof_that_cannot_be_noted_is_told_and_mended_by_the_next_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, puts = stage.store.put_if_absent, list[str]()
+
+    def refuse_second(key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        puts.append(key)
+        if len(puts) == 2:
+            raise StoreError("denied")
+        return put(key, body, metadata, kind=kind)
+
+    monkeypatch.setattr(stage.store, "put_if_absent", refuse_second)
+    report = stage.apply()
+    assert (outcomes(report), str(of(report).error), report.exit_code) == ([Outcome.SET] * 2, "denied", 1)
+    assert outcomes(stage.apply()) == [Outcome.SET_EARLIER] * 2
+    stage.cluster.put("g", "orders", 0, 15)
+    assert outcomes(stage.apply()) == [Outcome.RAN_ON, Outcome.SET_EARLIER]
 
 
 def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from archiver.groups.application_decisions import Decision, Outcome, decide_application, decide_rollback
+from archiver.groups.application_decisions import Decision, Outcome, decide_application, decide_rollback, decide_untold
 from archiver.groups.application_notes import GroupNote, NotedMove, NotedTopic
-from archiver.groups.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.group_positions import GroupPosition, Positions
 
 BEFORE = GroupPosition(offset=5, leader_epoch=3, metadata="b")
@@ -13,8 +13,15 @@ OTHER = GroupPosition(offset=12)
 ELSE = GroupPosition(offset=77)
 
 
-def note_of(before: GroupPosition | None, wanted: GroupPosition, topic_id: str = "id") -> GroupNote:
-    move = NotedMove.of(before, wanted)
+def note_of(
+    before: GroupPosition | None,
+    wanted: GroupPosition,
+    topic_id: str = "id",
+    *,
+    as_of_ms: int | None = None,
+    applied: bool = False,
+) -> GroupNote:
+    move = NotedMove.of(before, wanted, as_of_ms, applied=applied)
     topics = {"orders": NotedTopic(topic_id=topic_id, partitions={0: move})}
     return GroupNote(target_cluster_id="c", group="g", source_group="s", topics=topics)
 
@@ -76,6 +83,66 @@ def test_other_metadata_are_another_position() -> None:
 def test_an_epoch_alone_is_no_other_position() -> None:
     now = GroupPosition(offset=WANTED.offset, leader_epoch=4, metadata=WANTED.metadata)
     assert applied(now, note_of(BEFORE, WANTED), WANTED).outcome is Outcome.SET_EARLIER
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        (ELSE, Outcome.RAN_ON),
+        (GroupPosition(offset=WANTED.offset, metadata="of a consumer"), Outcome.RAN_ON),
+        (GroupPosition(offset=WANTED.offset - 1), Outcome.MOVED),
+        (None, Outcome.MOVED),  # expired: where it had come to, nobody knows
+        (WANTED, Outcome.SET_EARLIER),
+        (BEFORE, Outcome.SET),  # below: somebody has put it back
+    ],
+)
+def test_who_was_seen_where_it_was_set_has_run_on_from_there(now: GroupPosition | None, outcome: Outcome) -> None:
+    assert applied(now, note_of(BEFORE, WANTED, applied=True), WANTED).outcome is outcome
+    assert applied(now, note_of(BEFORE, WANTED), WANTED).outcome is (
+        Outcome.MOVED if outcome is Outcome.RAN_ON else outcome
+    )
+
+
+def test_who_has_run_on_is_not_where_another_position_is_wanted() -> None:
+    assert applied(ELSE, note_of(BEFORE, OTHER, applied=True), WANTED).outcome is Outcome.MOVED
+
+
+def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
+    """As to the end of the log, where a group stood that was set to read again."""
+    end = GroupPosition(offset=50)
+    assert applied(end, note_of(end, WANTED), WANTED).outcome is Outcome.SET
+    assert applied(end, note_of(end, WANTED, applied=True), WANTED).outcome is Outcome.RAN_ON
+    assert applied(end, note_of(end, OTHER, applied=True), WANTED).outcome is Outcome.MOVED
+
+
+def test_who_stood_there_from_the_beginning_stands_there_still() -> None:
+    note = note_of(WANTED, WANTED, applied=True)
+    assert applied(WANTED, note, WANTED).outcome is Outcome.STOOD_THERE
+    assert applied(ELSE, note, WANTED).outcome is Outcome.RAN_ON
+    assert applied(WANTED, note, OTHER).outcome is Outcome.SET
+
+
+def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | None = None) -> list[Decision]:
+    return decide_untold([UntoldPlace("orders", "id", 0)], held(now), note, {"orders": "id"}, as_of_ms)
+
+
+def test_what_the_archive_cannot_tell_any_more_is_told_by_the_note() -> None:
+    note = note_of(BEFORE, WANTED, as_of_ms=5, applied=True)
+    assert untold(WANTED, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, Outcome.SET_EARLIER)]
+    assert untold(ELSE, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, Outcome.RAN_ON)]
+    # Seen where it is to stand, it was set, though that was not noted any more.
+    assert [one.outcome for one in untold(WANTED, note_of(BEFORE, WANTED))] == [Outcome.SET_EARLIER]
+
+
+def test_a_note_that_does_not_prove_it_tells_nothing() -> None:
+    note = note_of(BEFORE, WANTED, as_of_ms=5, applied=True)
+    assert untold(WANTED, None) == []
+    assert untold(BEFORE, note, 5) == []  # nothing is set by a note alone
+    assert untold(GroupPosition(offset=WANTED.offset - 1), note, 5) == []
+    assert untold(ELSE, note_of(BEFORE, WANTED, as_of_ms=5), 5) == []
+    for as_of_ms in (6, None):  # that run was asked for another time
+        assert untold(WANTED, note, as_of_ms) == []
+    assert untold(WANTED, note_of(BEFORE, WANTED, "another", as_of_ms=5, applied=True), 5) == []
 
 
 @pytest.mark.parametrize("live", ["another", ""])

@@ -56,6 +56,7 @@ def test_the_fact_is_as_the_format_tells(archive: Archive) -> None:
     )
     (fact,) = read_history(archive, notes_of(archive).stream("g"))
     wanted = {"offset": 2**63 - 1, "metadata": "x\0y"}
+    told = {"wanted": wanted, "as_of_ms": None, "applied": False}
     assert fact == {
         "format": 1,
         "target_cluster_id": "cluster",
@@ -64,11 +65,19 @@ def test_the_fact_is_as_the_format_tells(archive: Archive) -> None:
         "topics": {
             "orders": {
                 "topic_id": "id",
-                "partitions": {"3": {"before": {**wanted, "leader_epoch": 2**31 - 1}, "wanted": wanted}},
+                "partitions": {"3": {"before": {**wanted, "leader_epoch": 2**31 - 1}, **told}},
             },
-            "payments": {"topic_id": "", "partitions": {"0": {"before": None, "wanted": wanted}}},
+            "payments": {"topic_id": "", "partitions": {"0": {"before": None, **told}}},
         },
     }
+
+
+def test_a_note_of_a_program_that_noted_no_more_says_nothing_of_what_was_applied(archive: Archive) -> None:
+    notes = notes_of(archive)
+    append_fact(archive, notes.stream("g"), lambda _: dict(GOOD))
+    found = notes.read(["g"])["g"].move(("orders", 0), "id")
+    assert found is not None
+    assert (found.as_of_ms, found.applied) == (None, False)
 
 
 def test_later_notes_have_the_earlier_ones_but_those_of_topics_that_went(archive: Archive) -> None:
@@ -142,6 +151,10 @@ def with_member(path: str, value: object) -> Mapping[str, Any]:
         ("topics.orders.partitions.0.wanted.metadata", "m" * 32_768),
         ("topics.orders.partitions.0.before", {**POSITION, "leader_epoch": 2**31}),
         ("topics.orders.partitions.0.before", {"offset": 1}),
+        ("topics.orders.partitions.0.applied", 1),
+        ("topics.orders.partitions.0.applied", None),
+        ("topics.orders.partitions.0.as_of_ms", -1),
+        ("topics.orders.partitions.0.as_of_ms", "5"),
     ],
 )
 def test_what_cannot_be_is_refused(archive: Archive, path: str, value: object) -> None:

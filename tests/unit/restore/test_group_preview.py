@@ -2,7 +2,8 @@
 
 import pytest
 
-from archiver.groups.archived_position import State
+from archiver.groups.archived_position import Source, State
+from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.translation import Reason
 from archiver.kafka.group_positions import ListedGroup
 from archiver.restore.group_preview import GroupPreview, count_positions
@@ -50,3 +51,18 @@ def test_a_group_of_a_kind_without_positions_would_not_be_set(kind: str) -> None
     assert (found.takes_positions, found.is_open) == (False, True)
     (other,) = count_positions([position("a", topic="other")], {"orders": 0}, WHOLE, {}, listed)
     assert not other.is_open
+
+
+@pytest.mark.parametrize(
+    ("at_offset", "source", "why"),
+    [(5, Source.LOG, Reason.ANOTHER_LIFE), (9, Source.LOG, Reason.AMBIGUOUS), (-1, Source.SNAPSHOT, Reason.AMBIGUOUS)],
+)
+def test_what_is_ambiguous_is_counted_as_the_restore_will_tell_it(at_offset: int, source: Source, why: Reason) -> None:
+    known = position("a", at_offset=7)
+    other = position("a", offset=1, state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=at_offset, source=source)
+    (found,) = count_positions([other, known], {"orders": 0}, WHOLE, {}, {})
+    assert (found.positions, found.unset, found.is_open) == (1, {why: 1}, why is Reason.AMBIGUOUS)
+    (of_another,) = count_positions([other, known._replace(partition=1)], {"orders": 0}, WHOLE, {}, {})
+    assert of_another.unset == {Reason.AMBIGUOUS: 1}
+    (not_whole,) = count_positions([other, known], {"orders": 0}, set(), {}, {})
+    assert not_whole.unset == {Reason.AMBIGUOUS: 1, Reason.REFUSED: 1}

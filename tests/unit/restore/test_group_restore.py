@@ -7,13 +7,16 @@ import pytest
 
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
+from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
 from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.own_group import archivers_groups
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import RestoredPartition, TargetPartition
 from archiver.groups.wanted_positions import WantedPosition
-from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions
+from archiver.kafka.group_positions import GroupPosition
+from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics
 from archiver.store.address import group_of
 from tests.support.offset_maps import map_of
@@ -124,7 +127,12 @@ def test_what_is_not_restored_whole_is_told_and_stops_no_other_partition() -> No
     ]
     assert plan.groups[0].without_commit == (("back", 2),)
     dealt = planned(positions[:1], topic_of(repartition=5))
-    assert [(why, "--groups-approximate" in told) for why, _, told in unset(dealt)] == [("topic repartitioned", True)]
+    ((why, _, told),) = unset(dealt)
+    assert why == "topic repartitioned"
+    assert (
+        "run the command of restore mine again, with its --repartition 5, and with --groups and --groups-approximate"
+        in told
+    )
     assert unset(planned(positions[:1], topic_of(problem="created again")))[0][2] == "created again"
     assert not planned([position("a")], topic_of(), unreadable={"x": "no plan"}).is_whole
 
@@ -188,3 +196,45 @@ def test_what_is_ambiguous_and_older_than_a_word_of_the_restored_life_is_not_its
     assert [one.position for one in plan.groups[0].positions] == [known]
     assert [str(one.reason) for one in plan.groups[0].unset] == [why]
     assert plan.is_whole is (why != "ambiguous")
+
+
+def applied(outcome: Outcome, group: str = "a", partition: int = 0) -> ApplicationReport:
+    one = PositionReport(
+        topic="back", partition=partition, before=None, wanted=None, after=GroupPosition(offset=1), outcome=outcome
+    )
+    groups = [GroupReport(group=group, source_group="a", positions=[one])]
+    return ApplicationReport(restore_id="mine", groups=groups, is_rollback=False, is_dry_run=False, expiry_ms=None)
+
+
+def test_what_an_earlier_run_has_set_is_not_open() -> None:
+    ambiguous = position("a", state=State.AMBIGUOUS, life=AMBIGUOUS)
+    plan = planned([ambiguous, position("a", partition=1, state=State.UNKNOWN), position("a", partition=2)], topic_of())
+    (group,) = plan.groups
+    assert [one.place for one in group.untold] == [("back", 0), ("back", 1)]
+    for outcome in (Outcome.SET_EARLIER, Outcome.RAN_ON):
+        told = with_set_earlier(plan, applied(outcome))
+        assert [(why, number) for why, number, _ in unset(told)] == [("set by an earlier run", 0), ("unknown", 1)]
+        assert not told.is_whole
+        assert with_set_earlier(told, applied(outcome, partition=1)).is_whole
+    for other in (applied(Outcome.MOVED), applied(Outcome.SET_EARLIER, group="b")):
+        assert with_set_earlier(plan, other) == plan
+
+
+def test_what_is_set_or_has_no_place_on_the_target_is_not_looked_up() -> None:
+    ambiguous = position("a", state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=9)
+    plan = planned([position("a"), ambiguous], topic_of())
+    assert plan.groups[0].untold == []
+    assert with_set_earlier(plan, applied(Outcome.SET)) == plan
+    assert planned([ambiguous], topic_of(refused={0: "gone"})).groups[0].untold == []
+    assert planned([ambiguous], topic_of(repartition=5)).groups[0].untold == []
+    removed = position("a", state=State.REMOVED)
+    assert planned([removed], topic_of()).groups[0].untold == []
+
+
+@pytest.mark.parametrize(("at_offset", "why"), [(4, "another life of its topic"), (8, "ambiguous")])
+def test_where_two_lives_were_restored_it_is_older_than_a_word_of_each(at_offset: int, why: str) -> None:
+    """It may be the last word of the one that ended first."""
+    known = [position("a", at_offset=5), position("a", life=1, at_offset=9)]
+    other = position("a", offset=1, state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=at_offset)
+    plan = planned([*known, other], topic_of("old", root=0), topic_of("new", root=1))
+    assert [str(one.reason) for one in plan.groups[0].unset] == [why]

@@ -1,0 +1,50 @@
+"""Whether logs of which a backup has nothing to fetch still are the logs that were archived.
+
+A log that was cut back may have grown again to just where its archive ends. A fetch would tell, since it names the epoch of
+the last batch before it; where nothing is fetched, the leader is asked where that epoch ends (decision 7).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from archiver.backup.feed import Feed
+from archiver.kafka.calls import EpochEnd
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicPartition
+from archiver.kafka.epochs import ends_of_epochs
+from archiver.process.text import spell_count
+
+log = logging.getLogger(__name__)
+
+
+async def find_parted(
+    client: KafkaClient, feeds: Sequence[Feed], offsets: Mapping[TopicPartition, PartitionOffsets]
+) -> Sequence[Feed]:
+    """Return the feeds whose logs were cut back below what is archived. Asks each leader at most once, and nothing that a fetch will tell."""
+    beyond = {feed.key: feed for feed in feeds if feed.fetch_offset > offsets[feed.key].high_watermark}
+    untold = [feed for feed in feeds if _is_untold(feed, offsets[feed.key])]
+    asked = {feed.key: feed for feed in untold if feed.key not in beyond}
+    ends, refused = await ends_of_epochs(client, {key: feed.fetched_epoch for key, feed in asked.items()})
+    if refused:
+        (topic, partition), error = min(refused.items())
+        log.warning(
+            "%s-%d: whether the log was cut back and has grown again to offset %d, where its archive ends, was not told: %s"
+            " (so for %s). It is left as it is; the next backup asks again",
+            topic,
+            partition,
+            asked[topic, partition].fetch_offset,
+            error,
+            spell_count(len(refused), "partition"),
+        )
+    return [*beyond.values(), *(asked[key] for key, end in ends.items() if _has_parted(asked[key], end, offsets[key]))]
+
+
+def _is_untold(feed: Feed, offsets: PartitionOffsets) -> bool:
+    """Tell whether nothing will be fetched, and the log has records below, of an epoch that is known."""
+    return feed.is_at_end and feed.fetched_epoch >= 0 and offsets.log_start < feed.fetch_offset
+
+
+def _has_parted(feed: Feed, end: EpochEnd, offsets: PartitionOffsets) -> bool:
+    if end.leader_epoch < 0:  # the log has no epoch as high, or keeps none at all
+        return 0 <= offsets.leader_epoch < feed.fetched_epoch
+    return end.leader_epoch < feed.fetched_epoch or end.end_offset < feed.fetch_offset

@@ -1,0 +1,144 @@
+"""Positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken.
+
+Brokers remove all positions in a topic that is deleted. As in the log (archiver.groups.endings), the last ones that anybody had in a
+life of a topic are taken for where the groups stood when it ended: those of the last snapshot that has any. Groups lose theirs one
+after the other, so what only the snapshot before it has counts as well, unless somebody committed between the two.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.groups.archived_position import ArchivedPosition, Cause, Source, State
+from archiver.groups.lives import AMBIGUOUS, Root, life_at
+from archiver.groups.position_rows import NO_ROW
+from archiver.groups.snapshots import ReportProblem, Snapshot, newest_first, newest_of_days
+
+# So many snapshots are read: at one a minute, those of a day and a half.
+_MOST_READ: Final = 2_000
+_MOST_DAYS: Final = 400
+_Place = tuple[str, int]  # group, partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostPositions:
+    """What was found. `out_of_reach`: topics in which positions stood at a time so early that not all snapshots since were read."""
+
+    positions: tuple[ArchivedPosition, ...]
+    out_of_reach: Mapping[str, int]
+
+
+def find_lost_positions(
+    archive: Archive,
+    lives: Collection[tuple[str, int]],
+    roots: Mapping[str, list[Root]],
+    until_ms: int,
+    report_problem: ReportProblem,
+) -> LostPositions:
+    """Find the last positions in lives of topics, each given by its topic and its root, in which the newest snapshot has none."""
+    searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
+    oldest_ms, count = until_ms, 0
+    for snapshot in islice(newest_first(archive, until_ms, report_problem), _MOST_READ):
+        oldest_ms, count = snapshot.time_ms, count + 1
+        for one in searches:
+            one.take(snapshot)
+        if all(one.is_done for one in searches):
+            break
+    without = [one for one in searches if not one.has_found]
+    out_of_reach: dict[str, int] = {}
+    if without and count == _MOST_READ:
+        for snapshot in islice(newest_of_days(archive, oldest_ms, report_problem), _MOST_DAYS):
+            for one in without:
+                if one.topic not in out_of_reach and one.positions_in(snapshot):
+                    out_of_reach[one.topic] = snapshot.time_ms
+    return LostPositions(
+        positions=tuple(position for one in searches for position in one.found()), out_of_reach=out_of_reach
+    )
+
+
+def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
+    """Return which groups some snapshot knows, of those that are looked through for lost positions."""
+    left = set(names)
+    for snapshot in islice(newest_first(archive, until_ms, lambda _: None), _MOST_READ if left else 0):
+        left -= snapshot.groups.keys()
+        if not left:
+            break
+    return {*names} - left
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """Looks for the last positions in a life of a topic, through snapshots from the newest on."""
+
+    topic: str
+    root: int
+    roots: list[Root]
+    is_done: bool = False
+    _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
+    _before: dict[_Place, ArchivedPosition] | None = None  # those of the snapshot before; None: it was not read yet
+    _untold: set[str] = field(default_factory=set)  # groups that these do not tell of
+    _unsure: dict[_Place, ArchivedPosition] = field(default_factory=dict)
+
+    @property
+    def has_found(self) -> bool:
+        return bool(self._last)
+
+    def take(self, snapshot: Snapshot) -> None:
+        if self.is_done:
+            return
+        here = self.positions_in(snapshot)
+        if not self._last:
+            self._last = here
+            self._untold = {*snapshot.missing} - snapshot.groups.keys() if here else set()
+            return
+        unsure = {place: one for place, one in here.items() if place[0] in self._untold}
+        self._unsure |= {place: one._replace(state=State.UNKNOWN) for place, one in unsure.items()}
+        if self._before is None:
+            self._before = {place: one for place, one in here.items() if place[0] not in self._untold}
+            self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self._last}
+        self._untold -= snapshot.groups.keys()
+        self._untold &= {*snapshot.missing}  # in neither: the group did not exist then
+        self.is_done = not self._untold
+
+    def positions_in(self, snapshot: Snapshot) -> dict[_Place, ArchivedPosition]:
+        """Return all positions that stood in the topic, if that may have been in this life of it."""
+        life = life_at(self.roots, snapshot.time_ms, snapshot.time_ms + snapshot.duration_ms)
+        if life not in {self.root, AMBIGUOUS}:
+            return {}
+        return {(one.group, one.partition): one for one in self._positions(snapshot, life)}
+
+    def _positions(self, snapshot: Snapshot, life: int) -> Iterator[ArchivedPosition]:
+        for group, topics in snapshot.groups.items():
+            for partition, held in topics.get(self.topic, {}).items():
+                yield ArchivedPosition(
+                    group=group,
+                    topic=self.topic,
+                    life=life,
+                    partition=partition,
+                    state=State.AMBIGUOUS if life == AMBIGUOUS else State.TOPIC_DELETED,
+                    offset=held.offset,
+                    leader_epoch=held.leader_epoch,
+                    metadata=held.metadata,
+                    commit_ms=-1,
+                    at_offset=NO_ROW,
+                    removed_ms=NO_ROW,
+                    at_ms=snapshot.time_ms,
+                    source=Source.SNAPSHOT,
+                    cause=Cause.UNKNOWN,
+                )
+
+    def found(self) -> list[ArchivedPosition]:
+        """Return the positions of the life, by group and partition."""
+        before = self._before or {}
+        stood = all(_is_same(before[place], one) for place, one in self._last.items() if place in before)
+        went = {place: one for place, one in before.items() if place not in self._last}
+        if not stood:
+            went = {place: one._replace(state=State.UNKNOWN) for place, one in went.items()}
+        found = {**self._unsure, **went, **self._last}
+        return [found[place] for place in sorted(found)]
+
+
+def _is_same(one: ArchivedPosition, other: ArchivedPosition) -> bool:
+    return one[:4] == other[:4] and one[5:8] == other[5:8]

@@ -1,0 +1,116 @@
+"""Which logs of which nothing is to be fetched are asked about, and what the answers mean."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from archiver.backup.feed import Feed
+from archiver.backup.log_agreement import find_parted
+from archiver.backup.partition_writer import PartitionWriter
+from archiver.errors import KafkaTemporaryError
+from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import PartitionOffsets, TopicPartition
+from tests.support.segments import SOURCE
+
+AT_END = PartitionOffsets(log_start=0, last_stable=100, high_watermark=100, leader_epoch=7)
+EPOCH = 5
+DENIED, NOT_LEADER = 29, 6
+
+
+@dataclass
+class Leader:
+    """Answers (error, epoch, end) for each partition; what has no answer is left out."""
+
+    answers: Mapping[int, tuple[int, int, int]]
+    asked: list[dict[TopicPartition, int]] = field(default_factory=list)
+
+    async def learn_leaders(self, _: object) -> dict[TopicPartition, Any]:
+        return {}
+
+    async def leader(self, *_: object) -> int:
+        return 1
+
+    def forget_leaders(self, _: str) -> None:
+        pass
+
+    async def persist(self, once: Callable[[], Any]) -> Any:  # noqa: ANN401 - as it is
+        try:
+            return await once()
+        except KafkaTemporaryError:
+            return await once()
+
+    async def send(self, _: int, call: OffsetForLeaderEpochCall) -> list[EpochEnd]:
+        self.asked.append(dict(cast("Any", call)._epochs))
+        return [
+            EpochEnd(topic=topic, partition=number, error_code=code, leader_epoch=epoch, end_offset=end)
+            for topic, number in self.asked[-1]
+            if number in self.answers
+            for code, epoch, end in [self.answers[number]]
+        ]
+
+
+def feed_at(number: int, position: int = 100, epoch: int = EPOCH, end: int = 100) -> Feed:
+    source = replace(SOURCE, partition=number)
+    writer = SimpleNamespace(
+        source=source, position=position, leader_epoch=epoch, newest_base=None, durable_position=position
+    )
+    return Feed(writer=cast("PartitionWriter", writer), end_offset=end)
+
+
+def parted(leader: Leader, feeds: Mapping[int, Feed], offsets: PartitionOffsets = AT_END) -> set[int]:
+    found = find_parted(cast("KafkaClient", leader), list(feeds.values()), {one.key: offsets for one in feeds.values()})
+    return {feed.key[1] for feed in asyncio.run(found)}
+
+
+def test_a_log_was_cut_where_the_epoch_is_missing_or_ends_below() -> None:
+    answers = {
+        0: (0, EPOCH, 100),  # just where the archive ends
+        1: (0, EPOCH, 130),
+        2: (0, EPOCH, 99),
+        3: (0, EPOCH - 1, 100),  # the log never had the epoch
+        4: (0, EPOCH, 0),  # it begins later: all was lost
+        5: (0, -1, -1),  # nothing is told, and its leader has a later epoch
+    }
+    leader = Leader(answers)
+    assert parted(leader, {number: feed_at(number) for number in answers}) == {2, 3, 4}
+    assert len(leader.asked) == 1
+
+
+@pytest.mark.parametrize(("leads_in", "is_cut"), [(EPOCH - 1, True), (EPOCH, False), (-1, False)])
+def test_an_epoch_that_is_not_known_tells_by_that_of_the_leader(leads_in: int, is_cut: bool) -> None:
+    found = parted(Leader({0: (0, -1, -1)}), {0: feed_at(0)}, replace(AT_END, leader_epoch=leads_in))
+    assert found == ({0} if is_cut else set())
+
+
+def test_nothing_is_asked_that_needs_no_answer() -> None:
+    leader = Leader({})
+    feeds = {
+        0: feed_at(0, position=90),  # a fetch will tell
+        1: feed_at(1, epoch=-1),
+        2: feed_at(2, position=101),  # above the end of the log
+    }
+    assert parted(leader, feeds) == {2}
+    emptied = replace(AT_END, log_start=100)  # whatever was below is not the log's any more
+    assert parted(leader, {0: feed_at(0)}, emptied) == set()
+    assert leader.asked == []
+
+
+def test_a_transaction_that_holds_the_end_back_hides_no_cut() -> None:
+    held = replace(AT_END, last_stable=60)
+    assert parted(Leader({0: (0, EPOCH, 60)}), {0: feed_at(0, end=60)}, held) == {0}
+
+
+@pytest.mark.parametrize("code", [DENIED, NOT_LEADER, None])
+def test_what_is_refused_is_told_and_proves_nothing(code: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    answers = {0: (code, -1, -1)} if code else {}
+    with caplog.at_level(logging.WARNING):
+        assert parted(Leader({**answers, 1: (0, EPOCH, 50)}), {0: feed_at(0), 1: feed_at(1)}) == {1}
+    (warned,) = caplog.records
+    assert "t-0: whether the log was cut back" in warned.getMessage().replace(SOURCE.topic, "t")
+    assert "offset 100" in warned.getMessage()
