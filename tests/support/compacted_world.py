@@ -7,8 +7,9 @@ Nothing of the machine that is tried decides here what is right: `problem` judge
 process ever sees, and by what lies in the store.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
@@ -198,18 +199,22 @@ def problem(world: World, script: tuple[Record, ...]) -> str:
     shown = dict(world.shown)
     now = _latest(script, offsets)
     for key in {record.key for record in script if record.key}:
-        before = [at for at, record in enumerate(script[:position]) if record.key == key]
+        before = [at for at in range(position) if script[at].key == key]
         last = max([*before, shown.get(key, -1)])
-        if last < 0:
-            continue
-        has = now.get(key, -1)
-        if not script[last].is_tombstone and has < last:
-            later = [at for at in range(last + 1, position) if script[at].key == key]
-            if not later:
-                return f"the record of {key} at {last} is gone; there is one at {has}"
-        if script[last].is_tombstone and has >= 0 and has < last and is_sure:
-            return f"{key} was deleted at {last}, and its value at {has} is back"
+        wrong = _wrong_of_key(script, key, last, now.get(key, -1), position, is_sure=is_sure) if last >= 0 else ""
+        if wrong:
+            return wrong
     return ""
+
+
+def _wrong_of_key(script: tuple[Record, ...], key: str, last: int, has: int, position: int, *, is_sure: bool) -> str:
+    """Say what is wrong with a key whose last record is at `last`, where readers are given the one at `has` (-1: none)."""
+    if has >= last:
+        return ""
+    if script[last].is_tombstone:
+        return f"{key} was deleted at {last}, and its value at {has} is back" if has >= 0 and is_sure else ""
+    is_replaced = any(script[at].key == key for at in range(last + 1, position))
+    return "" if is_replaced else f"the record of {key} at {last} is gone; there is one at {has}"
 
 
 def _latest(script: tuple[Record, ...], offsets: list[int]) -> dict[str, int]:
@@ -283,12 +288,9 @@ class Model:
         script = self.bounds.script
         last = {script[at].key: at for at in sorted(world.present)}
         left = {at for at in world.present if last[script[at].key] == at}
-        horizons = dict(world.horizons)
-        for at in sorted(left):
-            if script[at].is_tombstone:
-                if horizons.setdefault(at, world.clock + RETENTION) <= world.clock:
-                    left.discard(at)
-                    del horizons[at]
+        tombstones = [at for at in sorted(left) if script[at].is_tombstone]
+        horizons = {at: dict(world.horizons).get(at, world.clock + RETENTION) for at in tombstones}
+        left -= {at for at, due in horizons.items() if due <= world.clock}
         kept = tuple(sorted((at, due) for at, due in horizons.items() if at in left))
         return world._replace(present=frozenset(left), horizons=kept)
 
@@ -301,7 +303,9 @@ class Model:
                 if process != fresh_one:
                     others = (*world.processes[:number], fresh_one, *world.processes[number + 1 :])
                     yield f"crash {number}", world._replace(processes=others, crashes=world.crashes - 1)
-        if world.losses and not any(one.append for one in world.processes):  # what goes after it was listed, nobody sees
+        if world.losses and not any(
+            one.append for one in world.processes
+        ):  # what goes after it was listed, nobody sees
             found = newest(world)
             candidate = found[1].open_candidate if found else None
             for one in world.objects:
@@ -317,7 +321,7 @@ class Model:
             yield self._put_entry(world, process)
             return
         if process.answer is not None:
-            yield self._receive(world, process)
+            yield from self._received(world, process)
         else:
             yield from self._fetch(world, process)
         yield from self._put_objects(world, process)
@@ -339,7 +343,7 @@ class Model:
         may_begin = found is None or found[0] + 1 < self.bounds.entries
         readers = given(entry, world.objects)
         own = {one.generation[1] for one in world.objects if one.generation[0] == process.instance}
-        own |= {number for number in (0, *range(number + 1))}
+        own |= set(range(number + 1))
         ends = {g: self.rules.ends(_of(world.objects, (process.instance, g))) for g in own}
         sight = turns.Sight(
             number=number,
@@ -354,7 +358,10 @@ class Model:
         for allowed in (True, False) if may_begin else (False,):
             dues = sight.dues if allowed else turns.Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
             turn, effects = self.rules.react(process.turn, turns.Looked(replace(sight, dues=dues)))
-            if process.turn.sight is not None and (process.turn.sight.number, process.turn.sight.entry) == (number, entry):
+            if process.turn.sight is not None and (process.turn.sight.number, process.turn.sight.entry) == (
+                number,
+                entry,
+            ):
                 turn = replace(turn, sight=process.turn.sight)
             after = self._take(world, process._replace(turn=turn, looked=None), effects)
             yield f"see{'' if allowed else ' idle'}", after, world
@@ -372,6 +379,8 @@ class Model:
                     )
                 case turns.Open(generation):
                     process = self._open(world, process, generation)
+                case turns.Tell():  # the other looks now and then anyhow
+                    pass
         return process
 
     def _open(self, world: World, process: Process, generation: int) -> Process:
@@ -401,22 +410,25 @@ class Model:
                 if self.bounds.clock:
                     yield f"fetch {generation} {last_stable}", asked, world
                     continue
-                name, after, _ = self._receive(world, asked)  # time alone can come between
-                puts = [] if self.bounds.late_puts else list(self._put_objects(world, after))
-                if puts:
-                    yield from ((f"{name} {last_stable} and {put}", done, stored) for put, done, stored in puts)
-                elif after != process:
-                    yield f"{name} {last_stable}", after, world
+                for name, after, stored in self._received(world, asked):  # time alone can come between
+                    if stored != world or after != process:
+                        yield f"{name} {last_stable}", after, stored
+
+    def _received(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
+        name, after, _ = self._receive(world, process)
+        puts = [] if self.bounds.late_puts else list(self._put_objects(world, after))
+        yield from ((f"{name} and {put}", done, stored) for put, done, stored in puts)
+        if not puts:
+            yield name, after, world
 
     def _receive(self, world: World, process: Process) -> tuple[str, Process, World]:
         assert process.answer is not None
         generation, position, last_stable, offsets, asked, is_leader = process.answer
         process = process._replace(answer=None)
-        buffers = []
-        for one in process.buffers:
-            if one[0] == generation:
-                one = (generation, one[1], position, (*one[3], *offsets))
-            buffers.append(one)
+        buffers = (
+            (generation, one[1], position, (*one[3], *offsets)) if one[0] == generation else one
+            for one in process.buffers
+        )
         process = process._replace(buffers=tuple(buffers))
         believed = self.rules.believes_leader(is_of_leader=is_leader)
         event = self.rules.event(turns.Fetched(generation, position, last_stable, believed))
@@ -431,15 +443,13 @@ class Model:
             )
         return f"receive {generation}", process._replace(turn=turn), world
 
-    def _freshened(self, process: Process, turn: turns.Turn, generation: int, change: object) -> tuple[Process, turns.Turn]:
-        states = []
-        for number, state in process.freshness:
-            if number == generation:
-                state = change(state)  # type: ignore[operator]
-                if state.is_broken:
-                    turn, _ = self.rules.react(turn, turns.Broke(generation))
-            states.append((number, state))
-        return process._replace(freshness=tuple(states)), turn
+    def _freshened(
+        self, process: Process, turn: turns.Turn, generation: int, change: Callable[[fresh.Freshness], fresh.Freshness]
+    ) -> tuple[Process, turns.Turn]:
+        states = tuple((number, change(one) if number == generation else one) for number, one in process.freshness)
+        if any(number == generation and one.is_broken for number, one in states):
+            turn, _ = self.rules.react(turn, turns.Broke(generation))
+        return process._replace(freshness=states), turn
 
     def _put_objects(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
         for generation, base, position, offsets in process.buffers:
@@ -472,13 +482,15 @@ class Model:
                 turn, _ = self.rules.react(process.turn, turns.Put(generation, position, following))
             process_after = process._replace(turn=turn, buffers=buffers)
             process_after, turn = self._freshened(
-                process_after, turn, generation, lambda one, upto=durable: fresh.note_durable(one, upto)
+                process_after, turn, generation, partial(fresh.note_durable, durable=durable)
             )
             yield f"put {generation}", process_after._replace(turn=turn), world._replace(objects=objects)
 
     def _moved_back(self, turn: turns.Turn, generation: int, position: int) -> turns.Turn:
         reading = turn.readings[generation]
-        moved = replace(reading, position=position, durable=position, next=max(reading.next, position), complete_at=None)
+        moved = replace(
+            reading, position=position, durable=position, next=max(reading.next, position), complete_at=None
+        )
         return replace(turn, readings={**turn.readings, generation: moved})
 
     def _store_moments(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
@@ -497,7 +509,9 @@ class Model:
         is_won = all(taken != number for taken, _, _ in world.entries)
         after = world
         if is_won:
-            after = world._replace(entries=tuple(sorted((*world.entries, (number, world.clock, entry)), key=lambda one: one[0])))
+            after = world._replace(
+                entries=tuple(sorted((*world.entries, (number, world.clock, entry)), key=lambda one: one[0]))
+            )
         changed = self.rules.after_put(process._replace(append=None), process.append, is_won=is_won)
         return f"append {number} {entry.type}", changed._replace(looked=None), after
 

@@ -26,11 +26,11 @@ def explore(model: Model, start: World, most_states: int) -> Explored:
     switches = 0
     while queue and len(came_from) < most_states:
         world, key = queue.popleft()
-        for name, after in model.steps(world):
-            wrong = problem(after, script)
+        for name, changed in model.steps(world):
+            wrong = problem(changed, script)
             if wrong:
                 return Explored(len(came_from), wrong, _trail(came_from, key, name), switches, False)
-            after = remember(after, script)
+            after = remember(changed, script)
             after_key = key_of(after)
             if after_key not in came_from:
                 came_from[after_key] = (key, name)

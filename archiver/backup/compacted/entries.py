@@ -38,9 +38,7 @@ def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
 
 def unsure(before: RoleEntry, number: int, instance: str) -> RoleEntry:
     """The holder may have values whose tombstones it has missed."""
-    if not isinstance(before.holder, CompleteCopy):
-        raise ValueError(f"no copy holds: {before.holder!r}")
-    holder = replace(before.holder, is_sure=False)
+    holder = replace(before.holder, is_sure=False) if isinstance(before.holder, CompleteCopy) else before.holder
     return replace(before, type=EntryType.UNSURE, instance=instance, holder=holder, broke=number)
 
 

@@ -77,7 +77,7 @@ class Looked(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """This process goes on with a generation where its objects end."""
+    """A generation goes on in this process, where its objects end."""
 
     generation: int
     next: int

@@ -26,12 +26,20 @@ def run(bounds: Bounds, rules: Rules | None = None, most: int = MANY, history: S
 SMALL = {
     "a cycle over an idle log": Bounds(script=script("A"), written=1, entries=2, clock=0),
     "writes and cleaning": Bounds(script=script("AA"), written=1, entries=1, clock=0),
-    "a log that ends in a marker": Bounds(script=script("A-"), written=2, entries=2, clock=0, crashes=0, late_puts=False),
+    "a log that ends in a marker": Bounds(
+        script=script("A-"), written=2, entries=2, clock=0, crashes=0, late_puts=False
+    ),
     "a log without a record": Bounds(script=script("-"), written=0, entries=2, clock=0, crashes=0),
     "followers": Bounds(script=script("AA"), written=1, entries=1, clock=0, crashes=0, follower=True),
-    "tombstones that go": Bounds(script=script("Aa"), written=1, entries=1, clock=3, crashes=0, processes=("a",)),
-    "an object that somebody deletes": Bounds(script=script("AB"), written=2, entries=1, clock=0, chunk=1, losses=1, crashes=0),
-    "two processes of one name": Bounds(script=script("A"), written=1, entries=1, clock=0, crashes=0, processes=("a", "a", "b")),
+    "tombstones that go": Bounds(
+        script=script("Aa"), written=1, entries=1, clock=2, crashes=0, processes=("a",), late_puts=False
+    ),
+    "an object that somebody deletes": Bounds(
+        script=script("AB"), written=2, entries=1, clock=0, chunk=1, losses=1, crashes=0
+    ),
+    "two processes of one name": Bounds(
+        script=script("A"), written=1, entries=1, clock=0, crashes=0, processes=("a", "a", "b")
+    ),
     "numbers that are freed": Bounds(script=script("A"), written=1, entries=2, clock=0, crashes=0, frees_numbers=True),
 }
 
@@ -70,16 +78,19 @@ class BelievedNumber(Rules):
         sight = process.turn.sight
         if not is_won or sight is None:
             return process
-        return process._replace(turn=replace(process.turn, sight=replace(sight, number=append.number, entry=append.entry)))
+        return process._replace(
+            turn=replace(process.turn, sight=replace(sight, number=append.number, entry=append.entry))
+        )
 
     def to_clear(self, world: World, number: int, entry: RoleEntry, listed: list[Stored]) -> list[Stored]:
-        for process in world.processes:
-            sight = process.turn.sight
-            if sight is not None and sight.entry is not None:
-                going = super().to_clear(world, sight.number, sight.entry, listed)
-                if going:
-                    return going
-        return []
+        del number, entry
+        sights = [process.turn.sight for process in world.processes]
+        going = (
+            super(BelievedNumber, self).to_clear(world, one.number, one.entry, listed)
+            for one in sights
+            if one and one.entry
+        )
+        return next(filter(None, going), [])
 
 
 class BelievesWhatItSaw(BelievedNumber):
@@ -154,15 +165,6 @@ class ClearsBeyondHolder(Rules):
         return [one for one in listed if one.generation not in held and "life" not in one.generation[0]]
 
 
-class SwitchesBehindReaders(Rules):
-    """A candidate need not have all that readers have."""
-
-    def react(self, turn: turns.Turn, event: turns.Event) -> tuple[turns.Turn, tuple[turns.Effect, ...]]:
-        if isinstance(event, turns.Looked):
-            event = turns.Looked(replace(event.sight, readers_end=0))
-        return turns.react(turn, event)
-
-
 _CYCLES = Bounds(script=script("A"), written=1, entries=4, clock=0, crashes=0, late_puts=False)
 _FREED = Bounds(script=script("A"), written=1, entries=2, clock=0, crashes=0, frees_numbers=True)
 _TAIL = Bounds(script=script("AB"), written=1, entries=3, clock=0, crashes=0, late_puts=False, processes=("a", "b"))
@@ -175,10 +177,9 @@ MUTANTS = {
     "clearing by directory": (ClearsDirectory(), _CYCLES),
     "the newest object for coverage": (NewestObject(), _LOST),
     "a follower's end": (FollowersEnd(), SMALL["followers"]),
-    "the moment after the answer": (MomentAfterwards(), SMALL["tombstones that go"]),
+    "the moment after the answer": (MomentAfterwards(), replace(SMALL["tombstones that go"], clock=3)),
     "clearing an ended life": (ClearsEndedLife(), SMALL["a cycle over an idle log"]),
-    "clearing beyond the holder": (ClearsBeyondHolder(), _TAIL),
-    "switching behind readers": (SwitchesBehindReaders(), _TAIL),
+    "clearing beyond the holder": (ClearsBeyondHolder(), replace(_TAIL, processes=("a",))),
 }
 
 
@@ -205,6 +206,8 @@ LARGE = {
     "two cycles with pauses": replace(_CYCLES, late_puts=True),
     "a tail": _TAIL,
     "a tail, with pauses": replace(_TAIL, late_puts=True),
+    "tombstones that go, with pauses": replace(SMALL["tombstones that go"], clock=3, late_puts=True),
+    "tombstones that go, with a crash": replace(SMALL["tombstones that go"], clock=3, crashes=1),
 }
 
 
@@ -216,4 +219,3 @@ def test_a_complete_copy_stands_in_every_large_world(name: str) -> None:
     print(f"{name}: {explored.states:,} states, {explored.switches} switches")
     assert (explored.problem, explored.is_whole) == ("", True), "\n".join(explored.trail)
     assert explored.switches >= 2
-
