@@ -1,4 +1,4 @@
-"""The role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next (docs/format.md §11)."""
+"""The role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
