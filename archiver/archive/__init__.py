@@ -28,6 +28,7 @@
 - plain_records: reads records of the archive as plain values, for people (`cat`)
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
+- roles: the role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next
 - segment: reads one finished segment back into frames, and compares it with its facts
 - segment_facts: the facts of one segment, as values and as the text that metadata and Avro header carry
 - segment_writer: makes one segment: takes rows of a partition until it is full, and becomes one object

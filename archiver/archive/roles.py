@@ -1,0 +1,178 @@
+"""The role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field, Strict
+
+from archiver.archive.control import Fact, encode_fact, most_fact_bytes, read_fact
+from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_OFFSET, is_instance, is_topic_name
+from archiver.errors import ArchiverError, CorruptSegmentError
+from archiver.store.port import ObjectKind
+
+ROLES: Final = "roles"
+HISTORY: Final = "topics/"
+_MOST_STANDING = 1_000  # generations that nobody could clear
+
+_Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
+
+
+class EntryType(StrEnum):
+    BEGIN = "begin"
+    SWITCH = "switch"
+    UNSURE = "unsure"
+    HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One reading of a log from its beginning: by which instance, and the number of the entry that began it."""
+
+    instance: BoundedText
+    number: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteCopy:
+    """A generation that had all of the log. Its objects end at `next`; from there to `position` the log held no record."""
+
+    generation: Generation
+    next: _Offset
+    position: _Offset
+    is_sure: Annotated[bool, Strict()]  # no: it may hold values whose tombstones were gone before they were read
+
+    def __post_init__(self) -> None:
+        if self.position < self.next:
+            raise ValueError(f"a copy that was read to {self.position} has objects up to {self.next}")
+
+
+Holder = CompleteCopy | Literal["topics/"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A generation that is read no more: neither the holder's nor the newest candidate's since the entry `since`."""
+
+    generation: Generation
+    since: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleEntry:
+    """An entry of a role log. It says everything: the newest alone decides."""
+
+    type: EntryType
+    instance: BoundedText  # who wrote it
+    holder: Holder  # whose records are read: a copy's, those under `topics/`, or nobody's
+    switched: Number | None  # the entry that made it the holder
+    broke: Number | None  # the entry that said of this holder that it is unsure
+    replaced: Holder  # what the holder replaced: behind the holder's end, its records are read
+    candidate: Generation | None  # the newest generation that was begun
+    left: Annotated[tuple[Item[Left], ...], Field(max_length=_MOST_STANDING)]  # other generations that may still stand
+
+    @property
+    def open_candidate(self) -> Generation | None:
+        """The newest generation, unless it has become the holder."""
+        is_holder = isinstance(self.holder, CompleteCopy) and self.holder.generation == self.candidate
+        return None if is_holder else self.candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlace:
+    """The partition, in one life, that a role log is about."""
+
+    topic: str
+    life: int
+    partition: int
+
+    def __post_init__(self) -> None:
+        if not is_topic_name(self.topic) or min(self.life, self.partition) < 0:
+            raise ValueError(f"not a partition: {self}")
+
+    @property
+    def stream(self) -> str:
+        return f"{ROLES}/{self.topic}/{self.life}/{self.partition}"
+
+
+class NumberedEntry(NamedTuple):
+    """The newest entry of a role log."""
+
+    number: int
+    entry: RoleEntry
+    put_at: datetime  # by the store's clock
+
+
+_ENTRY: Final = FactModel(RoleEntry)
+
+
+def read_newest_entry(archive: Archive, place: RolePlace) -> NumberedEntry | None:
+    """Read the entry that decides; None where the log has none. Raises NotWholeError."""
+    newest = max(_listed(archive, place), default=None)
+    if newest is None:
+        return None
+    number, put_at = newest
+    return NumberedEntry(number, _entry_of(read_fact(archive, place.stream, number), archive, place, number), put_at)
+
+
+def list_entry_times(archive: Archive, place: RolePlace) -> dict[int, datetime]:
+    """List when each entry was put, by the store's clock."""
+    return dict(_listed(archive, place))
+
+
+def put_entry(archive: Archive, place: RolePlace, number: int, entry: RoleEntry) -> None:
+    """Put an entry, unless its number is taken. Only a listing afterwards tells whether it counts: see `read_newest_entry`."""
+    content = encode_fact(_fact_of(entry, place))
+    key = archive.layout.fact_key(place.stream, number)
+    if len(content) > most_fact_bytes(place.stream):
+        raise ArchiverError(f"{key}: would have {len(content):,} bytes, which nobody reads")
+    archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+
+
+def _listed(archive: Archive, place: RolePlace) -> Iterator[tuple[int, datetime]]:
+    for item in archive.store.list(archive.layout.control_prefix(place.stream)):
+        number = archive.layout.parse_fact(place.stream, item.key)
+        if number is not None:
+            yield number, item.last_modified
+
+
+def _fact_of(entry: RoleEntry, place: RolePlace) -> Fact:
+    return {**_ENTRY.write(entry), "topic": place.topic, "life": place.life, "partition": place.partition}
+
+
+def _entry_of(fact: Fact, archive: Archive, place: RolePlace, number: int) -> RoleEntry:
+    """Read an entry, if it speaks of the partition under whose key it was found, and of nothing that is still to come."""
+
+    def refusal(why: str) -> CorruptSegmentError:
+        key = archive.layout.fact_key(place.stream, number)
+        return CorruptSegmentError(f"{key}: does not tell which copy is read: {why}; bring its older version back")
+
+    if (fact.get("topic"), fact.get("life"), fact.get("partition")) != (place.topic, place.life, place.partition):
+        raise refusal("it speaks of another partition than its key")
+    entry = _ENTRY.read(fact, refusal)
+    problem = _contradiction(entry, number)
+    if problem:
+        raise refusal(problem)
+    return entry
+
+
+def _contradiction(entry: RoleEntry, number: int) -> str:
+    copies = [copy for copy in (entry.holder, entry.replaced) if isinstance(copy, CompleteCopy)]
+    generations = [copy.generation for copy in copies] + [one.generation for one in entry.left]
+    generations += [entry.candidate] if entry.candidate else []
+    numbers = [generation.number for generation in generations] + [one.since for one in entry.left]
+    numbers += [one for one in (entry.switched, entry.broke) if one is not None]
+    wrong = [generation.instance for generation in generations if not is_instance(generation.instance)]
+    if wrong:
+        return f"{wrong[0]!r} is not the name of an instance"
+    if max(numbers, default=0) > number:
+        return f"it names entry {max(numbers)}, and is itself entry {number}"
+    if (entry.holder is None) != (entry.switched is None):
+        return "it does not tell since when the holder holds"
+    if entry.type is EntryType.BEGIN and (entry.candidate is None or entry.candidate.number != number):
+        return "it begins another generation than its number"
+    return ""

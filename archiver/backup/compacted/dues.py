@@ -1,0 +1,77 @@
+"""What the clock says of a turn: whether it is over, and who may act. All times are of the store's clock, so that no two processes differ."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted.turn import Dues
+
+FIRST_TAKEOVER_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTimes:
+    """How long a turn takes, and how long an instance may be silent. `stagger_ms`: so much later this partition's turns end."""
+
+    length_ms: int
+    takeover_ms: int
+    stagger_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What storage tells besides the newest entry."""
+
+    now_ms: int
+    first_seen_ms: int  # when somebody first asked for a copy of this partition: before there is any entry
+    put_ms: Mapping[int, int]  # entry -> when it was put
+    heard_ms: Mapping[Generation, int]  # when a process last said that it works on a generation
+    damaged_since_ms: int | None = None  # since when the holder is known to be damaged
+
+
+def judge(
+    entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str], *, begins_first: bool
+) -> Dues:
+    """Say what the clock allows. `instances`: whoever is not among them is never heard of."""
+    due_ms = _due_ms(entry, told, times, instances)
+    patience_ms = times.takeover_ms
+    if entry is None:
+        patience_ms = min(patience_ms, FIRST_TAKEOVER_MS)
+    candidate = entry.open_candidate if entry else None
+    return Dues(
+        is_turn_due=due_ms is not None and told.now_ms >= due_ms,
+        is_overdue=due_ms is not None and told.now_ms >= due_ms + patience_ms,
+        is_candidate_heard=candidate is not None and _is_heard(candidate, told, times, instances),
+        begins_first=begins_first,
+    )
+
+
+def _due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:
+    """Return since when a next generation is due, or will be; None: not for any reason that a clock tells."""
+    if entry is None:
+        return told.first_seen_ms
+    switched_ms = told.put_ms.get(entry.switched or 0, told.first_seen_ms)
+    if not isinstance(entry.holder, CompleteCopy):
+        return switched_ms
+    dues_ms = [switched_ms + times.length_ms + times.stagger_ms]
+    heard_ms = _last_heard_ms(entry.holder.generation, told)
+    if entry.holder.generation.instance not in instances:
+        dues_ms.append(switched_ms)
+    elif told.now_ms - heard_ms > times.takeover_ms:
+        dues_ms.append(heard_ms + times.takeover_ms)
+    if told.damaged_since_ms is not None:
+        dues_ms.append(told.damaged_since_ms)
+    if entry.broke is not None and (entry.candidate is None or entry.candidate.number < entry.broke):
+        dues_ms.append(told.put_ms.get(entry.broke, told.now_ms))  # one try at once; another when the turn is over
+    return min(dues_ms)
+
+
+def _is_heard(generation: Generation, told: Told, times: TurnTimes, instances: Collection[str]) -> bool:
+    is_silent = told.now_ms - _last_heard_ms(generation, told) > times.takeover_ms
+    return generation.instance in instances and not is_silent
+
+
+def _last_heard_ms(generation: Generation, told: Told) -> int:
+    """Return when a generation was last heard of; that it was begun is the first word."""
+    return max(told.heard_ms.get(generation, 0), told.put_ms.get(generation.number, 0))

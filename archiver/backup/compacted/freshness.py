@@ -1,0 +1,75 @@
+"""Rule W: whether a generation has been read fast enough to have seen every tombstone, which Kafka keeps for `delete.retention.ms` only.
+
+A moment is (t, L): at t, or later, the leader told its last stable offset L. Whoever has read all below L by then lacks no
+tombstone of before t. Those of later can be gone at t + delete.retention.ms at the earliest: so long may it take to read what the
+next moment tells.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    at_ms: int  # taken before the leader was asked
+    last_stable: int
+
+
+class Answer(NamedTuple):
+    """A fetch that the leader answered."""
+
+    asked_ms: int
+    received_ms: int
+    last_stable: int
+    position: int  # everything below was read, with this answer
+    limit_ms: int  # delete.retention.ms, less the margin, as the topic has it now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """What is known of one generation."""
+
+    reached: Moment  # the newest of which all was read in time
+    durable: Moment  # the newest of these of which all is in storage
+    limit_ms: int | None = None  # the smallest since `reached`; None: none was seen yet
+    ahead: Moment | None = None  # the next to be reached
+    ahead_limit_ms: int | None = None  # the smallest since `ahead`
+    flushing: Moment | None = None  # reached, and not all in storage yet
+    is_broken: bool = False
+
+
+def begun(moment: Moment) -> Freshness:
+    """Begin, or go on after a restart, with the newest moment that was stored."""
+    return Freshness(reached=moment, durable=moment)
+
+
+def note_limit(fresh: Freshness, now_ms: int, limit_ms: int) -> Freshness:
+    """Note how long tombstones are kept now, and whether it has been too long."""
+    least_ms = limit_ms if fresh.limit_ms is None else min(limit_ms, fresh.limit_ms)
+    ahead_ms = limit_ms if fresh.ahead_limit_ms is None else min(limit_ms, fresh.ahead_limit_ms)
+    is_broken = fresh.is_broken or now_ms - fresh.reached.at_ms >= least_ms
+    return replace(fresh, limit_ms=least_ms, ahead_limit_ms=ahead_ms, is_broken=is_broken)
+
+
+def note_answer(fresh: Freshness, answer: Answer) -> Freshness:
+    """Take in what a fetch told and brought. Once broken, always broken."""
+    fresh = note_limit(fresh, answer.received_ms, answer.limit_ms)
+    if fresh.is_broken:
+        return fresh
+    if fresh.ahead is None:
+        fresh = replace(fresh, ahead=Moment(answer.asked_ms, answer.last_stable), ahead_limit_ms=answer.limit_ms)
+    if fresh.ahead is not None and answer.position >= fresh.ahead.last_stable:
+        fresh = replace(
+            fresh,
+            reached=fresh.ahead,
+            limit_ms=fresh.ahead_limit_ms,
+            flushing=fresh.flushing or fresh.ahead,
+            ahead=None,
+        )
+    return fresh
+
+
+def note_durable(fresh: Freshness, durable: int) -> Freshness:
+    """Note that all below an offset is in storage."""
+    if fresh.flushing is None or durable < fresh.flushing.last_stable:
+        return fresh
+    return replace(fresh, durable=fresh.flushing, flushing=None)

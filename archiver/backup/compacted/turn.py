@@ -1,0 +1,293 @@
+"""The turn of one partition, as one process sees it: state, event -> state, effects. Nothing here waits, asks or remembers by itself.
+
+All that is decided is decided on the newest entry of the role log, on what a listing showed after that entry was read, and
+on what this process has read itself. An entry that was put counts only when the next look shows it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted import entries
+
+
+class Role(Enum):
+    """What this instance is for a partition."""
+
+    UNKNOWN = "unknown"  # before the first look
+    PASSIVE = "passive"
+    CATCH_UP = "catch-up"
+    ACTIVE = "active"
+
+
+class CopyEnd(NamedTuple):
+    """What a listing shows of a generation that this instance fills: where it ends by the read rule, from offset 0 on."""
+
+    next: int
+    is_whole: bool  # no gap, and no damage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dues:
+    """What the clock says at a look. See `dues.judge`."""
+
+    is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
+    is_overdue: bool  # the turn has been due for so long that anybody may begin
+    is_candidate_heard: bool  # the candidate's instance works on it
+    begins_first: bool = False  # this instance is to begin where no copy holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What storage shows at one look: the newest entry, and what was listed after it had been read."""
+
+    number: int  # of the newest entry; -1: there is none
+    entry: RoleEntry | None
+    readers_end: int  # where that ends what readers are given now: the holder, with its tail
+    has_history: bool  # something lies under `topics/`
+    ends: Mapping[int, CopyEnd] = field(default_factory=lambda: MappingProxyType({}))  # of own generations
+    dues: Dues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A generation that this process fills."""
+
+    position: int  # everything below was read
+    durable: int  # everything below is in storage, or is nothing that is archived
+    next: int = 0  # where the objects end that this process has seen of it
+    complete_at: int | None = None  # the leader had nothing more to give at this position
+    is_sure: bool = True
+    is_given_up: bool = False  # it cannot become complete: a gap, or damage
+
+    @property
+    def is_complete(self) -> bool:
+        """All that the leader had is in storage, and nothing was read since."""
+        return self.complete_at == self.position == self.durable
+
+
+# --- events
+
+
+class Looked(NamedTuple):
+    sight: Sight
+
+
+class Opened(NamedTuple):
+    """A generation goes on in this process, where its objects end."""
+
+    generation: int
+    next: int
+    is_sure: bool
+
+
+class Fetched(NamedTuple):
+    """A broker answered a fetch. `last_stable` is what the same answer told."""
+
+    generation: int
+    position: int
+    last_stable: int
+    is_of_leader: bool
+
+
+class Put(NamedTuple):
+    """All below an offset is durable, and objects end at `next`."""
+
+    generation: int
+    durable: int
+    next: int
+
+
+class Broke(NamedTuple):
+    """So much time has passed that tombstones may have been missed (Rule W)."""
+
+    generation: int
+
+
+class GaveUp(NamedTuple):
+    """The generation has a gap, or damage."""
+
+    generation: int
+
+
+Event = Looked | Opened | Fetched | Put | Broke | GaveUp
+
+
+# --- effects
+
+
+class Append(NamedTuple):
+    """Put an entry if its number is free, and look again, whatever came of it."""
+
+    number: int
+    entry: RoleEntry
+
+
+class Open(NamedTuple):
+    """Fill a generation of this instance, from where its objects end."""
+
+    generation: int
+
+
+class Close(NamedTuple):
+    """Fill a generation no longer; drop what is not in storage yet."""
+
+    generation: int
+
+
+class Tell(NamedTuple):
+    """Publish a hint."""
+
+    kind: str  # ACTIVATE, PASSIVATE
+
+
+Effect = Append | Open | Close | Tell
+ACTIVATE, PASSIVATE = "ACTIVATE", "PASSIVATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a process knows of a partition. Two generations are read at once where the holder's instance makes the next, too."""
+
+    instance: str
+    sight: Sight | None = None
+    readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def role(self) -> Role:
+        if self.sight is None:
+            return Role.UNKNOWN
+        if self.holds is not None:
+            return Role.ACTIVE
+        return Role.PASSIVE if self.candidacy is None else Role.CATCH_UP
+
+    @property
+    def holds(self) -> int | None:
+        """The generation of this instance that holds."""
+        entry = self.sight.entry if self.sight else None
+        copy = entry.holder if entry else None
+        return self._own(copy.generation) if isinstance(copy, CompleteCopy) else None
+
+    @property
+    def candidacy(self) -> int | None:
+        """The generation of this instance that is to hold next."""
+        entry = self.sight.entry if self.sight else None
+        return self._own(entry.open_candidate) if entry else None
+
+    def _own(self, generation: Generation | None) -> int | None:
+        return generation.number if generation and generation.instance == self.instance else None
+
+    def may_put(self, generation: int) -> bool:
+        """Tell whether objects may be put now: a holder that missed tombstones says so first."""
+        reading = self.readings.get(generation)
+        return reading is not None and (reading.is_sure or generation != self.holds or not self._counts_as_sure())
+
+    def _counts_as_sure(self) -> bool:
+        entry = self.sight.entry if self.sight else None
+        return entry is not None and isinstance(entry.holder, CompleteCopy) and entry.holder.is_sure
+
+
+def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
+    """Take an event in; return the new state, and what is to be done."""
+    match event:
+        case Looked(sight):
+            return _look(turn, sight)
+        case Opened(generation, following, is_sure):
+            opened = Reading(position=following, durable=following, next=following, is_sure=is_sure)
+            return replace(turn, readings={**turn.readings, generation: opened}), ()
+        case _:
+            reading = turn.readings.get(event.generation)
+            if reading is None:  # closed meanwhile
+                return turn, ()
+            return replace(turn, readings={**turn.readings, event.generation: _moved(reading, event)}), ()
+
+
+def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
+    match event:
+        case Fetched(_, position, last_stable, is_of_leader):
+            complete_at = position if is_of_leader and position >= last_stable else reading.complete_at
+            return replace(reading, position=position, complete_at=complete_at)
+        case Put(_, durable, following):
+            return replace(reading, durable=durable, next=max(reading.next, following))
+        case Broke():
+            return replace(reading, is_sure=False)
+        case GaveUp():
+            return replace(reading, is_given_up=True)
+
+
+def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
+    before = turn
+    turn = replace(turn, sight=sight)
+    wanted = {number for number in (turn.holds, turn.candidacy) if number is not None}
+    closed = sorted(turn.readings.keys() - wanted)
+    opened = sorted(wanted - turn.readings.keys())
+    turn = replace(turn, readings={number: one for number, one in turn.readings.items() if number in wanted})
+    effects: list[Effect] = [Close(number) for number in closed]
+    effects += [Open(number) for number in opened]
+    effects += _hints(before, turn)
+    entry = _next_entry(turn, sight)
+    if entry is not None:
+        effects.append(Append(sight.number + 1, entry))
+    return turn, tuple(effects)
+
+
+def _hints(before: Turn, now: Turn) -> list[Effect]:
+    """Say what the other instance may want to know before it looks by itself."""
+    if now.holds is not None and now.holds != before.holds and before.candidacy == now.holds:
+        return [Tell(PASSIVATE)]
+    if now.holds is not None and now.sight and now.sight.dues.is_turn_due and now.sight.entry:
+        return [] if now.sight.entry.open_candidate else [Tell(ACTIVATE)]
+    return []
+
+
+def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
+    """The entry that this process may put now. At most one: the look after it decides anew."""
+    number, entry = sight.number + 1, sight.entry
+    holds, candidacy = turn.holds, turn.candidacy
+    if entry is not None and holds is not None and holds in turn.readings and not turn.may_put(holds):
+        return entries.unsure(entry, number, turn.instance)
+    if entry is not None and candidacy is not None:
+        copy = _complete_copy(turn, sight, candidacy)
+        if copy is not None and (copy.is_sure or not _is_sure(entry)):
+            return entries.switch(entry, number, copy)
+    if _may_begin(turn, sight):
+        return entries.begin(entry, number, turn.instance, has_history=sight.has_history)
+    return None
+
+
+def _complete_copy(turn: Turn, sight: Sight, generation: int) -> CompleteCopy | None:
+    """The candidate's copy, if it may hold now: complete, whole as it was listed, and no shorter than what readers are given."""
+    reading, end = turn.readings.get(generation), sight.ends.get(generation)
+    if reading is None or end is None or reading.is_given_up or not reading.is_complete:
+        return None
+    if not end.is_whole or end.next < reading.next or reading.position < max(end.next, sight.readers_end):
+        return None
+    return CompleteCopy(
+        generation=Generation(instance=turn.instance, number=generation),
+        next=end.next,
+        position=reading.position,
+        is_sure=reading.is_sure,
+    )
+
+
+def _is_sure(entry: RoleEntry) -> bool:
+    """Tell whether what holds has lost no deletion. What lies under `topics/` keeps each tombstone."""
+    return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
+
+
+def _may_begin(turn: Turn, sight: Sight) -> bool:
+    entry, dues = sight.entry, sight.dues
+    candidate = entry.open_candidate if entry else None
+    if candidate is not None and turn.candidacy is not None:
+        reading = turn.readings.get(candidate.number)
+        return reading is not None and reading.is_given_up
+    if candidate is not None and dues.is_candidate_heard:
+        return False
+    if not dues.is_turn_due:
+        return False
+    if entry is not None and isinstance(entry.holder, CompleteCopy):
+        return turn.holds is None or dues.is_overdue
+    return dues.begins_first or dues.is_overdue
