@@ -156,7 +156,9 @@ def _archived_text(log: "ArchivedLog | None") -> str:
         return "not archived"
     if log.last_ms is None:
         return f"archived up to offset {log.next}, and nothing of it can be read"
-    return f"archived up to offset {log.next}, of {moment(log.last_ms)}"
+    others = log.rows.others
+    skipped = f"; {spell_count(others, 'record')} of other kinds skipped" if others else ""
+    return f"archived up to offset {log.next}, of {moment(log.last_ms)}{skipped}"
 
 
 def _live_texts(log: "LiveLog | None") -> Iterator[str]:

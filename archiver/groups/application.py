@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from archiver.archive.fact_model import MOST_NAME_BYTES
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
-from archiver.errors import ArchiverError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.groups.application_decisions import (
     Decision,
     Outcome,
@@ -78,7 +78,7 @@ async def apply_positions(
         topics = {one.topic for group in asked.keys() & sendable for one in _places(wanted[group])}
         run = await _begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(
-            asked, lambda group: _apply_group(run, group, wanted[group], noted.get(group)), report_progress
+            asked, lambda group: _apply_noted(run, group, wanted[group], noted.get(group)), report_progress
         )
     return await _report(run, reports, is_rollback=False)
 
@@ -95,8 +95,9 @@ async def roll_back_positions(
     """Set groups back to where they stood before a restore's positions were applied. Raises UsageError where none was."""
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
-        noted = {group: note for group, note in (await pool.call(notes.read_all)).items() if groups.fullmatch(group)}
-        if not noted:
+        all_noted, unreadable = await pool.call(notes.read_all)
+        noted = {group: note for group, note in all_noted.items() if groups.fullmatch(group)}
+        if not noted and not unreadable:
             raise UsageError(
                 f"no note below control/{notes.parent}/ is of a group that matches {groups.pattern!r} on this cluster; check the"
                 " id of the restore, the target and --groups"
@@ -104,6 +105,8 @@ async def roll_back_positions(
         topics = {topic for note in noted.values() for topic in note.topics}
         run = await _begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
         reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
+        # Of which groups these are, their keys do not tell.
+        reports += [GroupReport(group=key, source_group="", error=error) for key, error in unreadable.items()]
     return await _report(run, reports, is_rollback=True)
 
 
@@ -158,6 +161,15 @@ async def _begin(
         as_of_ms=as_of_ms,
         is_dry_run=is_dry_run,
     )
+
+
+async def _apply_noted(
+    run: _Run, group: str, wanted: WantedGroup, note: GroupNote | NotWholeError | None
+) -> GroupReport:
+    """Set a group of which the note may be damaged: then where it is to stand, and where it stood, is not touched."""
+    if isinstance(note, NotWholeError):
+        return GroupReport(group=group, source_group=wanted.source_group, error=note)
+    return await _apply_group(run, group, wanted, note)
 
 
 async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> GroupReport:

@@ -12,7 +12,7 @@ from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION, is_topic_name
-from archiver.errors import CorruptSegmentError, TemporaryError
+from archiver.errors import CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import GroupPosition
 from archiver.process.json_values import spelled_number
@@ -140,24 +140,29 @@ class ApplicationNotes:
     def stream(self, group: str) -> str:
         return f"{self.parent}/{hashlib.sha256(group.encode()).hexdigest()}"
 
-    def read(self, groups: Collection[str]) -> dict[str, GroupNote]:
-        """Return the notes of these groups. Raises NotWholeError."""
-        streams = {self.stream(group) for group in groups}
-        return self._read(lambda stream: stream in streams) if groups else {}
+    def read(self, groups: Collection[str]) -> dict[str, GroupNote | NotWholeError]:
+        """Return the notes of these groups, or why they cannot be read."""
+        streams = {self.stream(group): group for group in groups}
+        return {streams[stream]: note for stream, note in self._read(streams.__contains__).items()} if groups else {}
 
-    def read_all(self) -> dict[str, GroupNote]:
-        """Return the notes of all groups. Raises NotWholeError."""
-        return self._read(lambda _: True)
+    def read_all(self) -> tuple[dict[str, GroupNote], dict[str, NotWholeError]]:
+        """Return the notes of all groups; and by their keys, why others cannot be read."""
+        found = self._read(lambda _: True)
+        unreadable = {f"control/{stream}/": one for stream, one in found.items() if isinstance(one, NotWholeError)}
+        return {note.group: note for note in found.values() if isinstance(note, GroupNote)}, unreadable
 
-    def _read(self, is_wanted: Callable[[str], bool]) -> dict[str, GroupNote]:
+    def _read(self, is_wanted: Callable[[str], bool]) -> dict[str, GroupNote | NotWholeError]:
         newest = {
             stream: number for stream, number in newest_numbers(self.archive, self.parent).items() if is_wanted(stream)
         }
         notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), newest.items(), "notes")
-        return {note.group: note for note in notes if note is not None}
+        return {stream: note for stream, note in zip(newest, notes, strict=True) if note is not None}
 
-    def _newest_note(self, stream: str, number: int) -> GroupNote | None:
-        return self._ours(stream, read_fact(self.archive, stream, number))
+    def _newest_note(self, stream: str, number: int) -> GroupNote | NotWholeError | None:
+        try:
+            return self._ours(stream, read_fact(self.archive, stream, number))
+        except NotWholeError as error:
+            return error
 
     def put(
         self,

@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.control import append_fact, decode_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.groups.application_notes import ApplicationNotes, NotedMove
+from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
 from archiver.kafka.group_positions import GroupPosition
 from tests.support.memory_store import MemoryStore
 
@@ -61,6 +61,7 @@ def test_notes_say_what_was_noted(archive: Archive) -> None:
         fact = decode_fact(content.encode(), name)
         append_fact(archive, BELOW, lambda _, fact=fact: fact)  # type: ignore[misc]
         note = notes_of(archive).read([GROUP])[GROUP]
+        assert isinstance(note, GroupNote)
         assert (note.group, note.source_group, note.target_cluster_id) == (GROUP, "billing", "c")
         for place, move in ({**MOVES, **APPLIED} if number else MOVES).items():
             assert note.move(place, IDS[place[0]]) == move

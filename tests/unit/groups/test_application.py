@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.archive.control import append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.errors import KafkaTemporaryError, StoreError, UsageError
+from archiver.errors import CorruptSegmentError, KafkaTemporaryError, StoreError, UsageError
 from archiver.groups.application import apply_positions, roll_back_positions
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_notes import ApplicationNotes
@@ -111,6 +112,25 @@ def test_two_archived_groups_do_not_share_a_name(stage: Stage) -> None:
     report = stage.apply(other)
     assert "positions of group g-source: give that of other another name (--rename-group)" in of(report).refusal
     assert (report.exit_code, stage.offsets()) == (3, {("orders", 0): 10, ("orders", 1): 20})
+
+
+def test_a_note_that_cannot_be_read_keeps_only_its_group(stage: Stage) -> None:
+    stage.apply({**stage.wanted("a"), **stage.wanted("b")})
+    stream = ApplicationNotes(stage.archive, "r1", "cluster").stream("a")
+    append_fact(stage.archive, stream, lambda _: {"format": 1})
+    stage.cluster.put("b", "orders", 0, 30)
+    report = stage.apply({**stage.wanted("a"), **stage.wanted("b"), **stage.wanted("c")})
+    assert (type(of(report, "a").error), outcomes(report, "c"), report.exit_code) == (
+        CorruptSegmentError,
+        [Outcome.SET] * 2,
+        3,
+    )
+    back = stage.roll_back(re.compile("c"))
+    assert (outcomes(back, "c"), [one.group for one in back.groups if one.error]) == (
+        [Outcome.SET] * 2,
+        [f"control/{stream}/"],
+    )
+    assert back.exit_code == 3
 
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(stage: Stage) -> None:
@@ -283,7 +303,7 @@ def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
     stage.roll_back()
     assert stage.offsets() == {("orders", 0): 3}
     stage.apply(stage.wanted(offsets={("orders", 0): 11}))
-    (note,) = ApplicationNotes(stage.archive, "r1", "cluster").read_all().values()
+    (note,) = ApplicationNotes(stage.archive, "r1", "cluster").read_all()[0].values()
     assert {name: sorted(topic.partitions) for name, topic in note.topics.items()} == {
         "orders": [0, 1],
         "payments": [0],
@@ -530,7 +550,7 @@ def test_whatever_comes_between_nobody_is_put_back(seed: int) -> None:
             stage.apply(stage.wanted(offsets=offsets))
         else:
             stage.roll_back()
-        note = ApplicationNotes(stage.archive, "r1", "cluster").read_all().get("g")
+        note = ApplicationNotes(stage.archive, "r1", "cluster").read_all()[0].get("g")
         for place, offset in consumer.reached.items():
             move = None if note is None else note.move(place, "id-1")
             if move is not None and move.stood == GroupPosition(offset=offset):
