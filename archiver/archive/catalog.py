@@ -14,8 +14,7 @@ from archiver.archive.topics import (
     Stretch,
     TopicFact,
     list_known_topics,
-    list_newest_topic_facts,
-    read_topic_facts,
+    read_newest_topic_facts,
     read_topic_history,
     shape_in,
 )
@@ -37,7 +36,7 @@ class KnownTopics:
 def read_known_topics(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
     """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
     newest: dict[str, TopicFact | None] = {}
-    for name, fact in _newest_facts(archive, wanted).items():
+    for name, fact in read_newest_topic_facts(archive, wanted).items():
         if isinstance(fact, NotWholeError):
             raise fact
         newest[name] = fact
@@ -62,7 +61,7 @@ def read_archive(
     were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
-        reading = background.submit(_newest_facts, archive, wanted) if known is None else None
+        reading = background.submit(read_newest_topic_facts, archive, wanted) if known is None else None
         inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
@@ -85,13 +84,6 @@ def _among(
 ) -> dict[str, TopicFact | NotWholeError | None]:
     newest = {} if known is None else known.newest
     return {name: fact for name, fact in newest.items() if wanted is None or wanted(name)}
-
-
-def _newest_facts(
-    archive: Archive, wanted: Callable[[str], bool] | None
-) -> dict[str, TopicFact | NotWholeError | None]:
-    known = list_newest_topic_facts(archive)
-    return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
 def topic_names(archive: Archive) -> set[str]:

@@ -1,6 +1,6 @@
 """What control facts say of topics: their shape, their lives, where their logs were cut back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final, NamedTuple
@@ -262,6 +262,14 @@ def read_topic_facts(
             return error
 
     return dict(zip(numbers, side_by_side(READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
+
+
+def read_newest_topic_facts(
+    archive: Archive, wanted: Callable[[str], bool] | None = None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    """Read the newest fact of each known topic, or of the wanted ones, as `read_topic_facts` does."""
+    known = list_newest_topic_facts(archive)
+    return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
 def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:

@@ -15,7 +15,7 @@ from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Caus
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots, life_at
 from archiver.groups.offsets_partition import ArchivedEnds
 from archiver.groups.position_rows import NO_ROW
-from archiver.groups.snapshots import GroupSnapshot, Snapshots
+from archiver.groups.snapshots import GroupSnapshot, Snapshots, archived_position
 
 Place = tuple[str, str, int]  # group, topic, partition
 
@@ -75,21 +75,7 @@ class _Joint:
         if held is None:
             return None
         life = life_at(self.roots.get(topic, ()), told.time_ms, told.time_ms + told.duration_ms)
-        return ArchivedPosition(
-            group=group,
-            topic=topic,
-            life=life,
-            partition=partition,
-            state=State.AMBIGUOUS if life == AMBIGUOUS else State.SET,
-            offset=held.offset,
-            leader_epoch=held.leader_epoch,
-            metadata=held.metadata,
-            commit_ms=-1,
-            at_offset=NO_ROW,
-            removed_ms=NO_ROW,
-            at_ms=told.time_ms,
-            source=Source.SNAPSHOT,
-        )
+        return archived_position(group, topic, partition, life, held, told.time_ms, State.SET)
 
 
 def _stands(one: ArchivedPosition) -> bool:

@@ -13,10 +13,9 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_position import ArchivedPosition, Cause, Source, State
+from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Root, life_at
-from archiver.groups.position_rows import NO_ROW
-from archiver.groups.snapshots import ReportProblem, Snapshot, newest_first, newest_of_days
+from archiver.groups.snapshots import ReportProblem, Snapshot, archived_position, newest_first, newest_of_days
 
 # So many snapshots are read: at one a minute, those of a day and a half.
 _MOST_READ: Final = 2_000
@@ -136,22 +135,10 @@ class _Search:
     def _positions(self, snapshot: Snapshot, life: int) -> Iterator[ArchivedPosition]:
         for group, topics in snapshot.groups.items():
             for partition, held in topics.get(self.topic, {}).items():
-                yield ArchivedPosition(
-                    group=group,
-                    topic=self.topic,
-                    life=life,
-                    partition=partition,
-                    state=State.AMBIGUOUS if life == AMBIGUOUS else State.TOPIC_DELETED,
-                    offset=held.offset,
-                    leader_epoch=held.leader_epoch,
-                    metadata=held.metadata,
-                    commit_ms=-1,
-                    at_offset=NO_ROW,
-                    removed_ms=NO_ROW,
-                    at_ms=snapshot.time_ms,
-                    source=Source.SNAPSHOT,
-                    cause=Cause.UNKNOWN,
+                found = archived_position(
+                    group, self.topic, partition, life, held, snapshot.time_ms, State.TOPIC_DELETED
                 )
+                yield found._replace(cause=Cause.UNKNOWN)
 
     def found(self) -> list[ArchivedPosition]:
         """Return the positions of the life, by group and partition."""

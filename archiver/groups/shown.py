@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic
@@ -15,7 +15,7 @@ from archiver.archive.catalog import find_topic, join_lives
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_topic_facts
+from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_newest_topic_facts
 from archiver.codec.selection import NO_TIMESTAMP
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
@@ -34,6 +34,7 @@ from archiver.process.workers import side_by_side
 _READS_AT_ONCE: Final = 2
 # Records are put into the archive so long after they came, at most; and clocks of producers and of stores differ.
 _ARCHIVED_WITHIN_MS: Final = 3_600_000
+_ANY: Final = re.compile(".*", re.DOTALL)
 ReportProblem = Callable[[str], None]
 
 
@@ -106,6 +107,15 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     )
 
 
+def read_all_groups(
+    archive: Archive, wanted: PositionFilter, topics: Iterable[str], use: IndexUse
+) -> list[ArchivedPosition]:
+    """Read positions of all groups in some topics. What cannot be read was told when those of the wanted groups were read."""
+    named = re.compile("|".join(map(re.escape, sorted(topics))))
+    asked = replace(wanted, groups=_ANY, topics=named)
+    return [one.position for one in show_groups(archive, asked, use, lambda _: None).positions]
+
+
 def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
     """Refuse a time before the oldest record: that nothing is archived of then does not show that no group stood anywhere."""
     oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
@@ -135,7 +145,7 @@ def _read_logs(
 
 def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, TopicFact]:
     found = {}
-    for name, fact in read_topic_facts(archive, list_newest_topic_facts(archive)).items():
+    for name, fact in read_newest_topic_facts(archive).items():
         if isinstance(fact, NotWholeError):
             report_problem(str(fact))
         elif fact is not None:

@@ -16,6 +16,9 @@ from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText,
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.lives import AMBIGUOUS
+from archiver.groups.position_rows import NO_ROW
 from archiver.process.json_values import parse_json, spelled_number
 from archiver.process.workers import side_by_side
 
@@ -51,6 +54,32 @@ class Snapshot:
 
 
 _SNAPSHOT: Final = FactModel(Snapshot)
+
+
+def archived_position(
+    group: str, topic: str, partition: int, life: int, held: SnapshotPosition, at_ms: int, state: State
+) -> ArchivedPosition:
+    """Return what a snapshot of a time tells of a position, in a life of its topic. `state`: what is known if the life is."""
+    return ArchivedPosition(
+        group=group,
+        topic=topic,
+        life=life,
+        partition=partition,
+        state=State.AMBIGUOUS if life == AMBIGUOUS else state,
+        offset=held.offset,
+        leader_epoch=held.leader_epoch,
+        metadata=held.metadata,
+        commit_ms=-1,
+        at_offset=NO_ROW,
+        removed_ms=NO_ROW,
+        at_ms=at_ms,
+        source=Source.SNAPSHOT,
+    )
+
+
+def has_snapshots(archive: Archive) -> bool:
+    """Tell whether there is any snapshot. Asks for the first page of a listing."""
+    return next(iter(archive.store.list(archive.layout.control_prefix(STREAM))), None) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

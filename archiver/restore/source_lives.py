@@ -7,7 +7,7 @@ from typing import NamedTuple
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.topics import Life, TopicFact, list_newest_topic_facts, read_topic_facts
+from archiver.archive.topics import Life, TopicFact, read_newest_topic_facts
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
@@ -27,8 +27,7 @@ class SourceLives:
 
     def __init__(self, archive: Archive, topics: Collection[str], use: IndexUse) -> None:
         self._inventory = read_inventory(archive, topics.__contains__, use=use)
-        known = list_newest_topic_facts(archive)
-        self._facts = read_topic_facts(archive, {name: known[name] for name in known if name in topics})
+        self._facts = read_newest_topic_facts(archive, topics.__contains__)
 
     def root_of(self, topic: str, life: int) -> int:
         """Return the life without a parent that a life goes back to. Raises NotWholeError when the archive has no such life."""

@@ -1,13 +1,11 @@
 """Whether other groups have positions in the restored topics, where `--groups` matches none: an expression with a slip would lose them all."""
 
-import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.groups.own_group import archivers_groups
-from archiver.groups.shown import show_groups
+from archiver.groups.shown import read_all_groups
 from archiver.process.text import spell_count
 from archiver.restore.group_restore import GroupRequest
 
@@ -43,9 +41,6 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _groups_in(archive: Archive, asked: GroupRequest, topics: Collection[str]) -> Sequence[str]:
-    """Name the groups, but the archiver's own. What cannot be read was told when the wanted positions were read."""
-    named = re.compile("|".join(map(re.escape, sorted(topics))))
-    wanted = replace(asked.wanted, groups=re.compile(".*", re.DOTALL), topics=named)
-    found = show_groups(archive, wanted, asked.config.storage.index, lambda _: None)
-    positions = [one.position for one in found.positions]
+    """Name the groups, but the archiver's own."""
+    positions = read_all_groups(archive, asked.wanted, topics, asked.config.storage.index)
     return sorted({one.group for one in positions} - archivers_groups(asked.config, positions))

@@ -9,9 +9,9 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
+from archiver.groups import shown
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.shown import PositionFilter, ShownGroups, ShownPosition
-from archiver.restore import unmatched_groups
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.unmatched_groups import unmatched_problem
 from tests.support.memory_store import MemoryStore
@@ -29,7 +29,7 @@ def problem(
         found = [ShownPosition(position=one, source="log", lag=None) for one in positions if wanted.wants(one)]
         return ShownGroups(positions=found, logs=(), snapshot_ms=None)
 
-    patch.setattr(unmatched_groups, "show_groups", show)
+    patch.setattr(shown, "show_groups", show)
     wanted = PositionFilter(as_of_ms=LAST_LONG, groups=re.compile("biling"), topics=re.compile(topics))
     asked = GroupRequest(config=CONFIG, wanted=wanted, renames={})
     return unmatched_problem(Archive(MemoryStore(), Layout()), asked, sources)
