@@ -9,12 +9,20 @@ from archiver.errors import ArchiverError
 from archiver.spark.class_cache import options_of_spark
 from tests.support.parts import SPARK_AVRO, fetch_part
 
+UNCLOSED = "ignore:unclosed <socket:ResourceWarning"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves the socket of every collect() to the garbage collector: no error here, but everywhere else."""
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings(UNCLOSED))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Some are collected long afterwards: no error in any later test of this process, either."""
+    if UNCLOSED not in item.config.getini("filterwarnings"):
+        item.config.addinivalue_line("filterwarnings", UNCLOSED)
 
 
 @pytest.fixture(scope="session")

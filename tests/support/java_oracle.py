@@ -149,6 +149,7 @@ class JavaOracle:
         """
         _refuse_broken_keys([record for some in records.values() for record in some])
         settings = {"bootstrap.servers": bootstrap, "max.request.size": str(32 * 1024 * 1024)}
+        settings |= {"delivery.timeout.ms": "200000"}  # a machine may stand still for as long as Java's own two minutes
         settings |= {name.replace("_", "."): value for name, value in properties.items()}
         request = struct.pack(">i", len(settings)) + b"".join(_text(k) + _text(v) for k, v in settings.items())
         request += _text(topic) + struct.pack(">i", sum(map(len, records.values())))
