@@ -199,7 +199,7 @@ class Layout:
 
     def base_of(self, key: str) -> int:
         """Return the base that a segment's key names."""
-        parsed = self.parse_segment(key)
+        parsed = self.parse_segment_name(key.rpartition("/")[2])
         if parsed is None:
             raise ValueError(f"not a segment's key: {key}")
         return parsed.base
@@ -218,6 +218,9 @@ class Layout:
     def copy_prefix(self, copy: CopyKey) -> str:
         directory = f"{_directory(copy.topic, copy.life)}/partition={copy.partition}"
         return f"{self.copies_root}{copy.instance}/topics/{directory}/generation={copy.generation}/"
+
+    def copied_segment_key(self, copy: CopyKey, base: int) -> str:
+        return f"{self.copy_prefix(copy)}{copy.topic}+{copy.partition}-{offsets_name(base, None)}"
 
     def parse_copied_segment(self, copy: CopyKey, key: str) -> SegmentKey | None:
         """Parse the key of a segment of a copy; None for anything else."""
