@@ -124,6 +124,11 @@ class PartitionWriter:
         return self._base if self.holds_records else self.position
 
     @property
+    def objects_end(self) -> int:
+        """Where the newest object ends that this writer knows of; 0: it knows of none."""
+        return 0 if self.newest_base is None else self._base
+
+    @property
     def holds_records(self) -> bool:
         return self._open is not None or self._closed is not None
 
