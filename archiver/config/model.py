@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from archiver.config.quantities import MEBIBYTE, parse_duration_ms, parse_size_bytes, parse_start
+from archiver.config.quantities import MEBIBYTE, parse_duration_ms, parse_size_bytes, parse_start, spell_exact_duration
 from archiver.process.endpoint import port_of, split_url
 
 
@@ -344,6 +344,89 @@ class BackupConfig(Section):
         raise ValueError(f"codec.level is not in {levels[0]}..{levels[-1]}, the levels of {self.codec}")
 
 
+_INSTANCE: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # archive.layout.is_instance takes the same: it stands in keys
+_DAY_MS: Final = 86_400_000
+_NOTES_IN_TAKEOVER: Final = 10  # some may be late, or be lost, before an instance counts as unheard of
+
+
+class CompactedConfig(Section):
+    """How two instances back up compacted topics by turns."""
+
+    enabled: bool = Field(
+        default=False,
+        description="whether two instances keep the included topics whose cleanup.policy contains compact, by turns",
+    )
+    instances: tuple[Text, ...] = Field(
+        default=(), description="the names of both instances, such as [a, b]; required when compacted.enabled is true"
+    )
+    log_backup_length_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
+        default=7.0,
+        validation_alias="log.backup.length.days",
+        description="days, also fractions of one, after which the other instance makes the next copy of a partition",
+    )
+    takeover_ms: Annotated[Duration, Field(ge=1000)] = Field(
+        default=3_600_000,
+        validation_alias="takeover",
+        description="an instance of which nothing was heard for this long is replaced",
+    )
+    interval_ms: Annotated[Duration, Field(ge=100)] = Field(
+        default=60_000,
+        validation_alias="interval",
+        description="how often an instance notes what it has read; at most a tenth of compacted.takeover",
+    )
+    margin_ms: Duration | None = Field(
+        default=None,
+        validation_alias="margin",
+        description="a reading must be faster than a topic's delete.retention.ms by this much: more than the longest pass of the"
+        " brokers' log cleaner and file.delete.delay.ms together; absent: a tenth of delete.retention.ms",
+    )
+    clear_delay_ms: Duration = Field(
+        default=24 * 3_600_000,
+        validation_alias="clear.delay",
+        description="how long a copy stays after another has taken its place",
+    )
+    keep_generations: NonNegativeInt = Field(
+        default=0,
+        validation_alias="keep.generations",
+        description="so many complete copies that others have replaced stay as well, for restores as of earlier times",
+    )
+
+    @property
+    def length_ms(self) -> int:
+        """How long a turn is."""
+        return max(1, round(self.log_backup_length_days * _DAY_MS))
+
+    @field_validator("instances")
+    @classmethod
+    def _are_two(cls, instances: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(_INSTANCE, name, re.ASCII) for name in instances):
+            raise ValueError("an instance's name is 1 to 64 of A-Z a-z 0-9 . _ -, and begins with a letter or a digit")
+        if instances and (len(instances) != 2 or len(set(instances)) != 2):
+            raise ValueError("must be two different names, such as [a, b]")
+        return instances
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.enabled and not self.instances:
+            raise ValueError("compacted.enabled goes with compacted.instances: give two names, such as [a, b]")
+        if self.interval_ms * _NOTES_IN_TAKEOVER > self.takeover_ms:
+            raise ValueError(
+                f"compacted.interval ({spell_exact_duration(self.interval_ms)}) must be at most a tenth of compacted.takeover"
+                f" ({spell_exact_duration(self.takeover_ms)}), or an instance that works counts as unheard of"
+            )
+        return self
+
+
+class RestoresConfig(Section):
+    """What an archive keeps for restores that run."""
+
+    pin_ms: Duration = Field(
+        default=7 * _DAY_MS,
+        validation_alias="pin",
+        description="the copies that an unfinished restore reads are not deleted until this long after its beginning",
+    )
+
+
 class MetricsConfig(Section):
     """The HTTP endpoint of a running backup: /metrics, /healthz, /readyz."""
 
@@ -377,6 +460,8 @@ class ArchiverConfig(WithKafka):
     storage: StorageConfig
     topics: TopicsConfig = TopicsConfig()
     backup: BackupConfig = BackupConfig()
+    compacted: CompactedConfig = CompactedConfig()
+    restores: RestoresConfig = RestoresConfig()
     metrics: MetricsConfig = MetricsConfig()
 
     def place_of_include(self, number: int) -> str:

@@ -57,7 +57,8 @@ def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[Ke
 
 
 def _parsers(info: FieldInfo) -> set[object]:
-    return {getattr(item, "func", None) for item in info.metadata}
+    optional = [item for one in get_args(info.annotation) for item in getattr(one, "__metadata__", ())]
+    return {getattr(item, "func", None) for item in (*info.metadata, *optional)}
 
 
 def _kind(info: FieldInfo) -> str:
@@ -83,7 +84,7 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
         return _kind_of(get_args(annotation)[0])
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return ", ".join(annotation)
-    names: dict[object, str] = {int: "number", str: "text", Path: "path", bool: "true or false"}
+    names: dict[object, str] = {int: "number", float: "number", str: "text", Path: "path", bool: "true or false"}
     return names.get(annotation, "text")
 
 
@@ -91,6 +92,8 @@ def spell(info: FieldInfo, value: object) -> str:
     """Write a value as it could stand in the file."""
     if value is None:
         return ""
+    if isinstance(value, bool | float):
+        return str(value).lower().removesuffix(".0")
     if isinstance(value, int):
         parsers = _parsers(info)
         return next((write for parse, write in _SPELLED.items() if parse in parsers), str)(value)

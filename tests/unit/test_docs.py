@@ -119,6 +119,8 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
             ("storage", config.storage),
             ("topics", config.topics),
             ("backup", config.backup),
+            ("compacted", config.compacted),
+            ("restores", config.restores),
             ("metrics", config.metrics),
             ("segment", config.backup.segment),
             ("spool", config.backup.spool),

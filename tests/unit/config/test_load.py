@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.archive.layout import is_instance
 from archiver.config.load import config_from_url, config_of_bucket, load_config, load_target
-from archiver.config.model import ArchiverConfig, BackupConfig, Sse, StorageConfig, TopicsConfig
+from archiver.config.model import ArchiverConfig, BackupConfig, CompactedConfig, Sse, StorageConfig, TopicsConfig
 from archiver.config.quantities import parse_duration_ms, parse_size_bytes
 from archiver.errors import UsageError
 from archiver.store.address import archive_mark, group_of
@@ -86,6 +87,52 @@ def test_dotted_and_nested_spelling_are_the_same(tmp_path: Path, text: str) -> N
     assert found.kafka == {"client.id": "x"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "compacted: {enabled: true, instances: [a, b-2], log.backup.length.days: 0.25, clear.delay: 36h, takeover: 30min}\n"
+            "compacted: {margin: 2h, interval: 3min, keep.generations: 2}\nrestores.pin: 14d\n"
+        ),
+        (
+            "compacted.enabled: true\ncompacted.instances: [a, b-2]\ncompacted.log.backup.length.days: 0.25\ncompacted.margin: 2h\n"
+            "compacted.clear.delay: 36h\ncompacted.takeover: 30min\ncompacted.interval: 3min\ncompacted.keep.generations: 2\n"
+            "restores: {pin: 14d}\n"
+        ),
+        (
+            "compacted:\n  enabled: true\n  instances: [a, b-2]\n  log:\n    backup: {length: {days: '0.25'}}\n  clear: {delay: 36h}\n"
+            "  takeover: 30min\n  interval: 3min\n  margin: 2h\n  keep: {generations: 2}\nrestores:\n  pin: 14d\n"
+        ),
+    ],
+)
+def test_instances_of_compacted_topics(tmp_path: Path, text: str) -> None:
+    found = load(tmp_path, f"storage.url: s3://bucket\n{text}")
+    compacted = found.compacted
+    assert (compacted.enabled, compacted.instances, compacted.length_ms) == (True, ("a", "b-2"), 6 * 3_600_000)
+    assert (compacted.takeover_ms, compacted.interval_ms, compacted.margin_ms) == (1_800_000, 180_000, 7_200_000)
+    assert (compacted.clear_delay_ms, compacted.keep_generations) == (36 * 3_600_000, 2)
+    assert found.restores.pin_ms == 14 * 86_400_000
+
+
+def test_without_a_word_of_compacted_topics_no_instance_takes_them(tmp_path: Path) -> None:
+    found = load(tmp_path, "storage.url: s3://bucket")
+    compacted = found.compacted
+    assert (compacted.enabled, compacted.instances, compacted.length_ms) == (False, (), 7 * 86_400_000)
+    assert (compacted.takeover_ms, compacted.interval_ms, compacted.margin_ms) == (3_600_000, 60_000, None)
+    assert (compacted.clear_delay_ms, compacted.keep_generations) == (86_400_000, 0)
+    assert found.restores.pin_ms == 7 * 86_400_000
+
+
+@pytest.mark.parametrize("name", ["a", "A-1.b_c", "x" * 64, "x" * 65, "-a", "_a", "a/b", "\u00e9", "a\n", "a b", ".."])
+def test_a_name_of_an_instance_is_one_that_keys_take(name: str) -> None:
+    section = {"instances": (name, "other")}
+    if is_instance(name):
+        assert CompactedConfig.model_validate(section).instances == (name, "other")
+    else:
+        with pytest.raises(ValueError, match="an instance's name is 1 to 64 of"):
+            CompactedConfig.model_validate(section)
+
+
 def test_empty_sections_are_no_error(tmp_path: Path) -> None:
     assert load(tmp_path, "storage.url: s3://bucket\nkafka:\nbackup: {spool: {}}\n").kafka == {}
 
@@ -108,7 +155,30 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("bakup.codec: x", "archive.yaml:2: unknown key; did you mean backup.codec?"),
         ("backup: {segment: {size: 1}}", "archive.yaml:2: unknown key below backup.segment"),
         ("storage.kms_key_id: k", "archive.yaml:2: unknown key below storage; did you mean storage.kms-key-id?"),
-        ("compacted.enabled: true", "archive.yaml:2: unknown key"),
+        (
+            "compacted.enabled: true",
+            "archive.yaml: compacted: compacted.enabled goes with compacted.instances: give two",
+        ),
+        ("compacted.instances: [a, a]", "archive.yaml:2: compacted.instances: must be two different names"),
+        ("compacted.instances: [a]", "archive.yaml:2: compacted.instances: must be two different names"),
+        ("compacted.instances: [a, b, c]", "archive.yaml:2: compacted.instances: must be two different names"),
+        ("compacted.instances: [a, .b]", "archive.yaml:2: compacted.instances: an instance's name is 1 to 64 of"),
+        (
+            "compacted.log.backup.length.days: 0",
+            "archive.yaml:2: compacted.log.backup.length.days: Input should be greater",
+        ),
+        ("compacted.log.backup.length.days: inf", "archive.yaml:2: compacted.log.backup.length.days: Input should be"),
+        ("compacted.log.backup.length.days: 7d", "archive.yaml:2: compacted.log.backup.length.days: Input should be"),
+        ("compacted.log.backup: 7", "archive.yaml:2: unknown key below compacted.log.backup"),
+        ("compacted.keep.generations: -1", "archive.yaml:2: compacted.keep.generations: Input should be greater"),
+        ("compacted.clear.delay: 24", "archive.yaml:2: compacted.clear.delay: is not like 5min"),
+        ("compacted.takeover: 0", "archive.yaml:2: compacted.takeover: Input should be greater than or equal to 1000"),
+        (
+            "compacted.takeover: 9min",
+            "archive.yaml: compacted: compacted.interval (1min) must be at most a tenth of compacted.takeover (9min)",
+        ),
+        ("compacted.interval: 361s", "compacted.interval (361s) must be at most a tenth of compacted.takeover (1h)"),
+        ("restores.pin: 7", "archive.yaml:2: restores.pin: is not like 5min"),
         ("nonsense: {}", "archive.yaml:2: unknown key"),
         ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
         ("kafka: localhost", "archive.yaml:2: kafka holds keys, not a value"),
