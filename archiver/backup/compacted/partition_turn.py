@@ -8,7 +8,7 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of_copy
-from archiver.archive.moments import HeardMoment
+from archiver.archive.moments import HeardMoment, Moment
 from archiver.archive.roles import (
     CompleteCopy,
     Generation,
@@ -18,10 +18,10 @@ from archiver.archive.roles import (
     read_role_log,
 )
 from archiver.archive.segment_facts import HoleCause
+from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, TurnTimes, judge
-from archiver.backup.compacted.freshness import Moment
 from archiver.backup.compacted.reading import Clock, OpenReading
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
@@ -85,7 +85,7 @@ class Parts:
     sink: SegmentSink
     pool: Workers
     clock: Clock
-    heard: Callable[[str], Mapping[tuple[RolePlace, int], HeardMoment]]  # of an instance
+    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
     publish: Callable[[str, RolePlace, int], None]
 
     @property
@@ -107,7 +107,7 @@ class PartitionTurn:
         report_end: Callable[["PartitionTurn", ArchiverError], None],
     ) -> None:
         self.source = source
-        self.place = RolePlace(source.topic, source.life, source.partition)
+        self.place = RolePlace(topic=source.topic, life=source.life, partition=source.partition)
         self.turn = Turn(instance=parts.instance)
         self.readings: dict[int, OpenReading] = {}
         self.error: ArchiverError | None = None  # of the last look
@@ -153,7 +153,9 @@ class PartitionTurn:
             seen = await self._look()
             if not await self._carry_out(self._tell(Looked(seen))):
                 return
-        raise ArchiverError(f"{self.source}: the role log got {_MOST_LOOKS} entries one after the other; look who writes it")
+        raise ArchiverError(
+            f"{self.source}: the role log got {_MOST_LOOKS} entries one after the other; look who writes it"
+        )
 
     async def _look(self) -> Sight:
         parts, place = self._parts, self.place
@@ -198,13 +200,8 @@ class PartitionTurn:
         told = Told(
             now_ms=parts.clock.earliest_ms(parts.sink.clock()),
             first_seen_ms=self._first_seen_ms or 0,
-            put_ms={number: _ms(at.timestamp()) for number, at in role_log.put_at.items()},
-            heard_ms={
-                Generation(instance=name, number=number): _ms(heard.heard_at.timestamp())
-                for name in parts.instances
-                for (place, number), heard in parts.heard(name).items()
-                if place == self.place
-            },
+            put_ms={number: epoch_ms(at) for number, at in role_log.put_at.items()},
+            heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
         )
         entry = None if role_log.newest is None else role_log.newest.entry
         return judge(entry, told, self._times, parts.instances, begins_first=parts.begins_first)
@@ -298,11 +295,11 @@ class PartitionTurn:
         copy = entry.holder if entry is not None else None
         if isinstance(copy, CompleteCopy) and copy.generation == self._own(generation) and not copy.is_sure:
             return None
-        heard = self._parts.heard(self._parts.instance).get((self.place, generation))
+        heard = self._parts.heard(self.place).get(self._own(generation))
         if heard is None:
             put_at = self._log.put_at.get(generation)  # before that, nothing of it was read
-            return None if put_at is None else Moment(_ms(put_at.timestamp()), 0)
-        return None if heard.moment is None else Moment(*heard.moment)
+            return None if put_at is None else Moment(epoch_ms(put_at), 0)
+        return heard.moment
 
     def _own(self, generation: int) -> Generation:
         return Generation(instance=self._parts.instance, number=generation)
@@ -395,7 +392,3 @@ class PartitionTurn:
 def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(work)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from archiver.archive.moments import Moment
 from archiver.archive.segment_writer import FinishedSegment
-from archiver.backup.compacted.freshness import Answer, Freshness, Moment, note_answer, note_durable, note_limit
+from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit
 from archiver.backup.compacted.turn import Event, Fetched, Put
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.errors import StoreTemporaryError
@@ -34,7 +35,7 @@ class OpenReading:
     clock: Clock
     now_s: Callable[[], float]
     limit_ms: Callable[[], int]  # how long tombstones are kept now, less the margin
-    tell: Callable[[Event], None]
+    tell: Callable[[Event], object]
     wake: Callable[[], None]  # have the partition looked at soon
     wants_end: Callable[[], bool]  # whether it is to stand still as soon as it is complete
     may_put: Callable[[], bool]

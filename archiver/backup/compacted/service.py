@@ -6,14 +6,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import find_cluster_topics
-from archiver.archive.moments import HeardMoment, PartitionMoment, clear_old_moments, put_moments, read_moments
-from archiver.archive.roles import RolePlace
-from archiver.archive.store_clock import StoreClock
-from archiver.archive.topics import PartitionSource, TopicFact, effective_policy, is_compacted, list_known_topics
-from archiver.backup.compacted.coordination import COORDINATION_TOPIC, Coordination
+from archiver.archive.moments import (
+    HeardMoment,
+    MomentNote,
+    clear_old_moments,
+    moment_stream,
+    put_moments,
+    read_moments,
+)
+from archiver.archive.roles import Generation, RolePlace
+from archiver.archive.store_clock import StoreClock, since_boot_s
+from archiver.archive.topics import PartitionSource, TopicFact, list_known_topics
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
 from archiver.backup.opener import OPENERS
@@ -32,8 +38,11 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
+
 _RELEASE_S: Final = 20.0
 _LEAVE_S: Final = 3.0
+COORDINATION_TOPIC = "_compacted_log_backup_coordination"
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
@@ -53,7 +62,9 @@ class InstanceService:
     def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers, process: str) -> None:
         self._request = request
         self._config = request.config
-        self._sink = request.backup.sink
+        self._sink = (
+            request.backup.sink
+        )  # its clock is `since_boot_s`: also of what a machine sleeps through, the store knows
         self._group = group
         self._pool = pool
         self._process = process  # a name of its own, under which it notes its moments
@@ -61,7 +72,7 @@ class InstanceService:
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
         self._number = 0  # of the next moments
-        self._heard: Mapping[str, Mapping[tuple[RolePlace, int], HeardMoment]] = {}
+        self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, _OnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
         self._facts: dict[str, TopicFact] = {}
@@ -82,8 +93,6 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._client)
-            await unless_stopped(stop, self._coordination.start())
             half = replace(
                 self._request.backup,
                 memory_bytes=self._request.backup.memory_bytes // 2,
@@ -100,7 +109,6 @@ class InstanceService:
             loops = [
                 self._keep_topics_fresh(),
                 self._keep_noting(),
-                self._follow_hints(),
                 *(self._face_ends(pump) for pump in pumps),
                 *watch(),
             ]
@@ -122,7 +130,7 @@ class InstanceService:
             sink=self._sink,
             pool=self._openers,
             clock=self._clock,
-            heard=lambda name: self._heard.get(name, {}),
+            heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
         )
 
@@ -131,7 +139,7 @@ class InstanceService:
         settings = replace(self._request.backup.kafka, client_rack="")
         return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(settings)))
 
-    async def _persist[Value](self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
+    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
         return await persist(what, work, self._sink.ledger)
 
     async def _leave(self) -> None:
@@ -309,7 +317,7 @@ class InstanceService:
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
         moments = [
-            PartitionMoment(
+            MomentNote(
                 topic=turn.place.topic,
                 life=turn.place.life,
                 partition=turn.place.partition,
@@ -323,23 +331,25 @@ class InstanceService:
         archive, name, number = self._sink.archive, self._request.name, self._number
         self._number += 1
         await self._notes.call(self._put_moments, number, moments)
-        heard = {one: await self._notes.call(read_moments, archive, one) for one in self._config.instances}
+        heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
+        for one in self._config.instances:
+            for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
+                heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
-        await self._notes.call(clear_old_moments, archive, name, self._process)
+        now_ms = self._clock.earliest_now_ms()
+        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
 
-    def _put_moments(self, number: int, moments: Sequence[PartitionMoment]) -> None:
-        begun_s = self._sink.clock()
-        put_at = put_moments(self._sink.archive, self._request.name, self._process, number, moments)
-        self._clock.note(begun_s, self._sink.clock(), put_at)
+    def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
+        """Put moments, and learn from them what the store's clock says."""
+        archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
+        if not put_moments(archive, name, self._process, number, moments):
+            return
+        ended_s, stream = since_boot_s(), moment_stream(name, self._process)
+        for item in archive.store.list(archive.layout.fact_key(stream, number)):
+            self._clock.note(begun_s, ended_s, item.last_modified)
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
-        self._spawn(self._coordination.tell(kind, place, generation, self._request.name))
-
-    async def _follow_hints(self) -> None:
-        async for place in self._coordination.hints():
-            turn = self.turns.get((place.topic, place.partition))
-            if turn is not None:
-                turn.wake()
+        pass
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:
