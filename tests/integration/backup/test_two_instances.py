@@ -36,7 +36,9 @@ def compacted_config(
 
 
 @contextlib.contextmanager
-def instance(site: ArchiveSite, config: Mapping[str, Any], name: str, *arguments: str, **environment: str) -> Iterator[Instance]:
+def instance(
+    site: ArchiveSite, config: Mapping[str, Any], name: str, *arguments: str, **environment: str
+) -> Iterator[Instance]:
     found = Instance(
         site, config, name, environment, command=("compacted", "run"), arguments=("--instance", name, *arguments)
     )
