@@ -1,0 +1,131 @@
+"""Events by which instances tell each other to look at a role log: how each is spelled as a record of the coordination topic (docs/format.md §13)."""
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, cast
+
+import fastavro
+import numpy as np
+from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+
+from archiver.archive.layout import MOST_OFFSET, MOST_PARTITION, is_instance, is_partition_number
+from archiver.archive.roles import RolePlace
+from archiver.backup.compacted.turn import ACTIVATE, PASSIVATE
+from archiver.codec.frame import Column, Frame
+from archiver.codec.rows import PlainRecord
+from archiver.codec.schemas import COORDINATION, load_schema
+
+NOT_TOLD: Final = -1  # in place of an offset
+_MARK: Final = b"\xc3\x01"  # of Avro's single-object encoding; the schema's fingerprint follows
+_MOST_BYTES: Final = 1024  # of a value: a topic's name has at most 249
+_GENERATION: Final = b"generation"
+_NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinationEvent:
+    """An instance says: look at the role log of this partition. Nothing else follows from it.
+
+    `offset`: how far its copy reaches, for people; -1: not told.
+    """
+
+    kind: str
+    instance: str
+    place: RolePlace
+    generation: int
+    offset: int = NOT_TOLD
+    timestamp_ms: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in {ACTIVATE, PASSIVATE} or not is_instance(self.instance):
+            raise ValueError(f"not an event of an instance: {self.kind!r} of {self.instance!r}")
+        if max(self.place.life, self.place.partition) > MOST_PARTITION or self.offset < NOT_TOLD:
+            raise ValueError(f"not a place in a log: {self.place}, offset {self.offset}")
+        if not 0 <= self.generation <= MOST_OFFSET or min(self.timestamp_ms, MOST_OFFSET - self.timestamp_ms) < 0:
+            raise ValueError(f"not a generation, or not a time: {self.generation}, {self.timestamp_ms}")
+
+
+def encode_key(place: RolePlace) -> bytes:
+    return f"{place.topic}/{place.life}/{place.partition}".encode()
+
+
+def encode_value(event: CoordinationEvent) -> bytes:
+    """Encode what an event says, by Avro's single-object encoding."""
+    out = io.BytesIO()
+    out.write(_lead())
+    fields = {
+        "event": event.kind,
+        "connectorInstanceName": event.instance,
+        "topic": event.place.topic,
+        "partition": event.place.partition,
+        "offset": event.offset,
+        "timestamp": event.timestamp_ms,
+    }
+    fastavro.schemaless_writer(out, _schema(), fields)
+    return out.getvalue()
+
+
+def encode_events(events: Sequence[CoordinationEvent]) -> Frame:
+    """Make records of events."""
+    body, header_body = bytearray(), bytearray()
+    table = np.zeros((len(Column), len(events)), np.int64)
+    for row, event in enumerate(events):
+        key, value = encode_key(event.place), encode_value(event)
+        number = str(event.generation).encode()
+        header = b"".join((bytes([2 * len(one)]) + one) for one in (_GENERATION, number))  # lengths as zigzag varints
+        places = (len(body), len(key), len(body) + len(key), len(value), len(header_body), len(header), 1)
+        table[:, row] = (row, event.timestamp_ms, 0, *places)
+        body += key + value
+        header_body += header
+    return Frame(
+        body=np.frombuffer(bytes(body), np.uint8), header_body=np.frombuffer(bytes(header_body), np.uint8), table=table
+    )
+
+
+def decode_event(record: PlainRecord) -> CoordinationEvent | None:
+    """Decode an event; None for anything else: everybody who may write to the topic may write anything."""
+    key, value = record.key or b"", record.value or b""
+    lead = _lead()
+    if not value.startswith(lead) or len(value) > _MOST_BYTES or len(key) > _MOST_BYTES:
+        return None
+    source = io.BytesIO(value[len(lead) :])
+    try:
+        fields = cast("dict[str, Any]", fastavro.schemaless_reader(source, _schema(), None))
+        return None if source.read(1) else _event_of(fields, key.decode(), record.headers)
+    except Exception:  # noqa: BLE001 - fastavro promises nothing about what it raises for garbage
+        return None
+
+
+def _event_of(
+    fields: dict[str, Any], key: str, headers: Sequence[tuple[bytes, bytes | None]]
+) -> CoordinationEvent | None:
+    """Raises ValueError for a place, an instance or a number that cannot be."""
+    life = key.split("/")[1]
+    ((name, number),) = headers
+    if not is_partition_number(life) or name != _GENERATION or not _NUMBER.fullmatch(number or b""):
+        return None
+    event = CoordinationEvent(
+        kind=fields["event"],
+        instance=fields["connectorInstanceName"],
+        place=RolePlace(topic=fields["topic"], life=int(life), partition=fields["partition"]),
+        generation=int(number or b""),
+        offset=fields["offset"],
+        timestamp_ms=fields["timestamp"],
+    )
+    return event if encode_key(event.place).decode() == key else None
+
+
+@cache
+def _schema() -> Any:  # noqa: ANN401 - as fastavro has it
+    return parse_schema(json.loads(load_schema(COORDINATION)))
+
+
+@cache
+def _lead() -> bytes:
+    """What each value begins with: the mark, and the CRC-64 of the schema's canonical form, little-endian."""
+    digits = fingerprint(to_parsing_canonical_form(json.loads(load_schema(COORDINATION))), "CRC-64-AVRO")
+    return _MARK + bytes.fromhex(digits)
