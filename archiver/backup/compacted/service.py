@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import find_cluster_topics
+from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
@@ -20,7 +20,9 @@ from archiver.archive.moments import (
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
 from archiver.archive.topics import PartitionSource, TopicFact, list_known_topics
+from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
+from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
 from archiver.backup.opener import OPENERS
 from archiver.backup.pump import Pump
@@ -42,7 +44,6 @@ Value = TypeVar("Value")
 
 _RELEASE_S: Final = 20.0
 _LEAVE_S: Final = 3.0
-COORDINATION_TOPIC = "_compacted_log_backup_coordination"
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
@@ -93,6 +94,9 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
+            self._coordination = Coordination(self._request.backup.kafka)
+            stack.push_async_callback(self._coordination.close)
+            await unless_stopped(stop, self._coordination.start())
             half = replace(
                 self._request.backup,
                 memory_bytes=self._request.backup.memory_bytes // 2,
@@ -109,6 +113,7 @@ class InstanceService:
             loops = [
                 self._keep_topics_fresh(),
                 self._keep_noting(),
+                self._follow_hints(),
                 *(self._face_ends(pump) for pump in pumps),
                 *watch(),
             ]
@@ -349,7 +354,22 @@ class InstanceService:
             self._clock.note(begun_s, ended_s, item.last_modified)
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
-        pass
+        """Have the other instance's processes look at a role log now."""
+        event = CoordinationEvent(
+            kind=kind,
+            instance=self._request.name,
+            place=place,
+            generation=generation,
+            timestamp_ms=self._clock.earliest_now_ms(),
+        )
+        self._spawn(self._coordination.tell([event]))
+
+    async def _follow_hints(self) -> None:
+        while True:
+            for place in await self._coordination.hints():
+                turn = self.turns.get((place.topic, place.partition))
+                if turn is not None:
+                    turn.wake()
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:
