@@ -207,6 +207,7 @@ async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: W
         rate_bytes=backup.rate_bytes,
         start=backup.start,
         unproven=config.topics.unproven,
+        leaves_copied=config.compacted.enabled,
     )
 
 
