@@ -23,6 +23,7 @@
 - listing: lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's
 - lookup: finds the facts of listed segments: in the index, or by asking the objects themselves
 - message_format: tells topics in a message format of before Kafka 0.11
+- moments: what each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are
 - offset_map: an offset map: where a restore has put the records of a partition
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
@@ -34,6 +35,7 @@
 - segment_writer: makes one segment: takes rows of a partition until it is full, and becomes one object
 - segments: all segments of a partition, as columns; and the readings: which offsets of which segment a reader takes
 - spool: local files that hold the blocks of open segments
+- store_clock: the store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself
 - topics: what control facts say of topics: their shape, their lives, where their logs were cut back
 - v1_bounds: the bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much
 """

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from archiver.archive.control import CLUSTER, RESTORES, TOPICS, Fact, read_fact
+from archiver.archive.control import CLUSTER, MOMENTS, RESTORES, TOPICS, Fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
@@ -44,7 +44,7 @@ def _belongs_to(layout: Layout, key: str) -> str:
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER} else ""
+    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS} else ""
 
 
 def _root_of(stream: str) -> str:
@@ -145,9 +145,12 @@ class _ControlListing:
 
 
 def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
-    """Yield the facts that are missing before the newest of each stream. Topics are left to the index, which knows more."""
+    """Yield the facts that are missing before the newest of each stream.
+
+    Topics are left to the index, which knows more. Of moments only the newest matter: processes delete the others.
+    """
     for stream, numbers in sorted(there.numbers.items()):
-        if not stream.startswith(f"{TOPICS}/"):
+        if not stream.startswith((f"{TOPICS}/", f"{MOMENTS}/")):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 

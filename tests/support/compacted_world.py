@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from archiver.archive.moments import Moment
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted import freshness as fresh
 from archiver.backup.compacted import turn as turns
@@ -55,7 +56,7 @@ class World(NamedTuple):
     clock: int
     entries: tuple[tuple[int, int, RoleEntry], ...]  # number, when it was put
     objects: frozenset[Stored]
-    moments: tuple[tuple[tuple[str, int], fresh.Moment], ...]
+    moments: tuple[tuple[tuple[str, int], Moment], ...]
     processes: tuple[Process, ...]
     clearing: tuple[Stored, ...]  # what a clearer has decided to delete: some process, at some time
     crashes: int  # still to come
@@ -387,7 +388,7 @@ class Model:
         end = coverage(_of(world.objects, (process.instance, generation)))
         stored = dict(world.moments).get((process.instance, generation))
         begun = next((at for number, at, _ in world.entries if number == generation), 0)
-        state = fresh.begun(stored or fresh.Moment(begun, 0))
+        state = fresh.begun(stored or Moment(begun, 0))
         turn, _ = self.rules.react(process.turn, turns.Opened(generation, end.next, True))
         if not end.is_whole:
             turn, _ = self.rules.react(turn, turns.GaveUp(generation))

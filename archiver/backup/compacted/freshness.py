@@ -8,10 +8,7 @@ next moment tells.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-
-class Moment(NamedTuple):
-    at_ms: int  # taken before the leader was asked
-    last_stable: int
+from archiver.archive.moments import Moment
 
 
 class Answer(NamedTuple):

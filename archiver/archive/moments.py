@@ -1,0 +1,243 @@
+"""What each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are.
+
+Each process has a stream of its own, `moments/<instance>/<process>` (docs/format.md §8). A fact of it says all that the process
+works on; what an earlier one says counts no more, so the process deletes it. It puts a fact every `compacted.interval`.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, Strict
+
+from archiver.archive.control import MOMENTS, decode_fact, encode_fact, most_fact_bytes
+from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_OFFSET, MOST_PARTITION, is_instance
+from archiver.archive.roles import RolePlace
+from archiver.archive.store_clock import epoch_ms
+from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
+from archiver.process.workers import side_by_side
+from archiver.store.port import ObjectKind
+
+MOST_MOMENTS: Final = 100_000  # of one process: so many partitions it can work on
+FORGOTTEN_AFTER_MS: Final = 7 * 86_400_000
+_PROCESS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_MOST_PROCESSES: Final = 256  # of an instance, that are read: anybody who may put objects there may put many
+_READS_AT_ONCE: Final = 4  # a fact may have 64 MiB
+_LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are read
+# A moment lies before its note, but a store of several machines has several clocks.
+_MOST_AHEAD_MS: Final = 60_000
+_ONE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds
+
+_Small = Annotated[int, Strict(), Field(ge=0, le=MOST_PARTITION)]
+ReportProblem = Callable[[str], None]
+GenerationPlace = tuple[RolePlace, int]  # a generation, by its number, of a partition
+
+
+class Moment(NamedTuple):
+    """At `at_ms`, or later, the leader told this last stable offset. All below it is in storage, and was read in time."""
+
+    at_ms: int  # by the store's clock
+    last_stable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentNote:
+    """What a process tells of a generation that it works on.
+
+    `at_ms` None: no moment was reached in time. A process that goes on where another one stopped tells the other's moment,
+    until it has reached one itself.
+    """
+
+    topic: BoundedText
+    life: _Small
+    partition: _Small
+    generation: Number
+    at_ms: Number | None
+    last_stable: Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)] = 0
+
+    def __post_init__(self) -> None:
+        RolePlace(topic=self.topic, life=self.life, partition=self.partition)  # refuses what is no partition
+
+    @property
+    def place(self) -> GenerationPlace:
+        return RolePlace(topic=self.topic, life=self.life, partition=self.partition), self.generation
+
+    @property
+    def moment(self) -> Moment | None:
+        return None if self.at_ms is None else Moment(self.at_ms, self.last_stable)
+
+
+class HeardMoment(NamedTuple):
+    """What was heard of a generation: its newest moment, and when a process last told of it, by the store's clock."""
+
+    moment: Moment | None
+    heard_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A fact of a process."""
+
+    instance: BoundedText
+    process: BoundedText
+    moments: Annotated[tuple[Item[MomentNote], ...], Field(max_length=MOST_MOMENTS)]
+
+    def __post_init__(self) -> None:
+        if len({note.place for note in self.moments}) < len(self.moments):
+            raise ValueError("it tells of one generation twice")
+
+
+class _ListedNote(NamedTuple):
+    """A fact of a process, as a listing shows it. The greatest of them is the newest, whatever number others have put there."""
+
+    last_modified: datetime
+    number: int
+
+
+_TOLD: Final = FactModel(_Told)
+
+
+def moment_stream(instance: str, process: str) -> str:
+    if not is_instance(instance) or not _PROCESS.fullmatch(process):
+        raise ValueError(f"not an instance and a process of it: {instance!r}, {process!r}")
+    return f"{MOMENTS}/{instance}/{process}"
+
+
+def put_moments(archive: Archive, instance: str, process: str, number: int, moments: Collection[MomentNote]) -> bool:
+    """Put all that a process tells now. False: others have put something there, so that nothing was told; take another number.
+
+    Raises ArchiverError for what nobody would read. After the last number (999,999) a process takes a new name.
+    """
+    stream = moment_stream(instance, process)
+    key = archive.layout.fact_key(stream, number)
+    notes = tuple(sorted(moments, key=lambda note: (note.topic, note.life, note.partition, note.generation)))
+    content = encode_fact(_TOLD.write(_Told(instance=instance, process=process, moments=notes)))
+    if len(notes) > MOST_MOMENTS or len(content) > most_fact_bytes(stream):
+        raise ArchiverError(
+            f"{key}: would tell of {len(notes):,} partitions in {len(content):,} bytes, which nobody reads; run more processes"
+            f" of instance {instance}"
+        )
+    if archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is not None:
+        return True
+    try:
+        found = archive.store.get(key, most_fact_bytes(stream))  # of an earlier try, whose answer was lost?
+    except CorruptSegmentError:
+        return False
+    return found is not None and found[0] == content
+
+
+def read_moments(
+    archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None
+) -> dict[GenerationPlace, HeardMoment]:
+    """Read what the processes of an instance told last. What cannot be read is reported, and counts as not told."""
+    listed = {process: max(notes) for process, notes in _listed(archive, instance).items()}
+    chosen = sorted(listed, key=lambda process: listed[process], reverse=True)
+    if len(chosen) > _MOST_PROCESSES:
+        report_problem(
+            f"{archive.layout.control_prefix(f'{MOMENTS}/{instance}')}: has notes of {len(chosen):,} processes; only the"
+            f" {_MOST_PROCESSES} that told last are read. Find out who puts them"
+        )
+
+    def read(process: str) -> tuple[datetime, Sequence[MomentNote]]:
+        try:
+            return _read_newest(archive, instance, process, listed[process])
+        except NotWholeError as error:
+            report_problem(str(error))
+            return listed[process].last_modified, ()
+
+    return _merge(side_by_side(_READS_AT_ONCE, read, chosen[:_MOST_PROCESSES], "moments"))
+
+
+def clear_old_moments(archive: Archive, instance: str, process: str, number: int, now_ms: int) -> None:
+    """Delete what a process told before its fact of this number, but the fact just before it, and what processes told that are forgotten.
+
+    `now_ms`: by the store's clock. Raises StoreError where the store refuses: nothing is lost by that but room.
+    """
+    own = moment_stream(instance, process)
+    forgotten_before_ms = now_ms - FORGOTTEN_AFTER_MS
+    keys: list[str] = []
+    for other, notes in _listed(archive, instance).items():
+        stream = moment_stream(instance, other)
+        if stream == own:
+            keys += [archive.layout.fact_key(stream, note.number) for note in notes if note.number < number - 1]
+        elif epoch_ms(max(notes).last_modified) < forgotten_before_ms:
+            keys += [archive.layout.fact_key(stream, note.number) for note in notes]
+    archive.store.delete(sorted(keys))
+
+
+def _listed(archive: Archive, instance: str, process: str = "") -> dict[str, list[_ListedNote]]:
+    """List the facts of all processes of an instance, or of one of them."""
+    if not is_instance(instance):
+        raise ValueError(f"not the name of an instance: {instance!r}")
+    prefix = archive.layout.control_prefix(f"{MOMENTS}/{instance}")
+    found: dict[str, list[_ListedNote]] = {}
+    for item in archive.store.list(f"{prefix}{process}"):
+        name = item.key.removeprefix(prefix).partition("/")[0]
+        is_process = _PROCESS.fullmatch(name) is not None
+        number = archive.layout.parse_fact(moment_stream(instance, name), item.key) if is_process else None
+        if number is not None:
+            found.setdefault(name, []).append(_ListedNote(item.last_modified, number))
+    return found
+
+
+def _read_newest(
+    archive: Archive, instance: str, process: str, newest: _ListedNote
+) -> tuple[datetime, Sequence[MomentNote]]:
+    """Read the newest fact of a process, which may meanwhile be an old one, and gone."""
+    stream = moment_stream(instance, process)
+    for _ in range(_LOOKS):
+        key = archive.layout.fact_key(stream, newest.number)
+        found = archive.store.get(key, most_fact_bytes(stream))
+        if found is not None:
+            return newest.last_modified, _notes_in(found[0], key, instance, process, newest.last_modified)
+        notes = _listed(archive, instance, f"{process}/").get(process, [])
+        if not notes:
+            return newest.last_modified, ()
+        newest = max(notes)
+    raise CorruptSegmentError(f"{archive.layout.control_prefix(stream)}: its facts are gone as soon as they are listed")
+
+
+def _notes_in(content: bytes, key: str, instance: str, process: str, last_modified: datetime) -> Sequence[MomentNote]:
+    """Read a fact, if it speaks of the process under whose key it was found, and of nothing that is still to come."""
+
+    def refusal(why: str) -> CorruptSegmentError:
+        return CorruptSegmentError(
+            f"{key}: does not tell what a process has read: {why}; find out who put it, and delete it"
+        )
+
+    told = _TOLD.read(decode_fact(content, key), refusal)
+    if (told.instance, told.process) != (instance, process):
+        raise refusal("it speaks of another process than its key")
+    latest_ms = epoch_ms(last_modified) + _MOST_AHEAD_MS
+    if any(note.at_ms is not None and note.at_ms > latest_ms for note in told.moments):
+        raise refusal("it tells of a moment after it was put")
+    return told.moments
+
+
+def _merge(told: Iterator[tuple[datetime, Sequence[MomentNote]]]) -> dict[GenerationPlace, HeardMoment]:
+    """Put together what several processes tell of a generation, as after a rebalance.
+
+    Each moment is true by itself, so the newest counts, also if it was told before an older one: by a process that slept. Who
+    tells of none says that the reading was too slow until then, or has not begun: what lies before that counts no more.
+    """
+    heard: dict[GenerationPlace, HeardMoment] = {}
+    none_until_ms: dict[GenerationPlace, int] = {}
+    for at, notes in told:
+        for note in notes:
+            place, moment = note.place, note.moment
+            before = heard.get(place, HeardMoment(None, at))
+            heard[place] = HeardMoment(
+                max(filter(None, (before.moment, moment)), default=None), max(before.heard_at, at)
+            )
+            if moment is None:
+                until_ms = epoch_ms(at) + _ONE_SECOND_MS
+                none_until_ms[place] = max(none_until_ms.get(place, 0), until_ms)
+    for place, until_ms in none_until_ms.items():
+        moment = heard[place].moment
+        if moment is not None and moment.at_ms < until_ms:
+            heard[place] = heard[place]._replace(moment=None)
+    return heard

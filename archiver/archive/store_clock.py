@@ -1,0 +1,85 @@
+"""The store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself.
+
+No two processes need to agree on the time of their machines: what one has noted, another judges by the same clock.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+_WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
+_DRIFT: Final = 0.001  # a clock that is set right gradually goes up to half as wrong as that
+
+
+def since_boot_s() -> float:
+    """A clock that never goes back, and that also counts while the machine sleeps, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def epoch_ms(moment: datetime) -> int:
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+
+
+class _Bound(NamedTuple):
+    """The store's clock at an instant of ours, at least or at most."""
+
+    at_s: float
+    ms: float
+
+    def reached(self, at_s: float, drift: float) -> float:
+        return self.ms + 1000 * (at_s - self.at_s) * (1 + drift)
+
+
+class StoreClock:
+    """Bounds of the store's clock. `mono_s`: a clock of this machine that never goes back."""
+
+    def __init__(self, mono_s: Callable[[], float] = since_boot_s) -> None:
+        self._mono_s = mono_s
+        self._earliest: _Bound | None = None
+        self._latest: _Bound | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether an object was put yet: before that, nothing is known of the store's clock."""
+        return self._earliest is not None
+
+    def note(self, put_started_mono_s: float, put_ended_mono_s: float, last_modified: datetime) -> None:
+        """Note when an object was put, by both clocks. Only of an object that this very put has made."""
+        told_ms = epoch_ms(last_modified)
+        earliest = _Bound(put_ended_mono_s, told_ms)
+        latest = _Bound(put_started_mono_s, told_ms + _WHOLE_SECOND_MS)
+        if self._contradicts(earliest, latest, put_ended_mono_s):  # the store's clock was set, or ours stood still
+            self._earliest, self._latest = earliest, latest
+            return
+        self._earliest = _closer(max, -_DRIFT, put_ended_mono_s, self._earliest, earliest)
+        self._latest = _closer(min, _DRIFT, put_ended_mono_s, self._latest, latest)
+
+    def earliest_now_ms(self) -> int:
+        """Return a time that the store's clock has surely reached. Raises LookupError before the first put."""
+        return int(_known(self._earliest).reached(self._mono_s(), -_DRIFT))
+
+    def latest_now_ms(self) -> int:
+        """Return a time that the store's clock has surely not passed. Raises LookupError before the first put."""
+        return int(_known(self._latest).reached(self._mono_s(), _DRIFT)) + 1
+
+    def _contradicts(self, earliest: _Bound, latest: _Bound, at_s: float) -> bool:
+        if self._earliest is None or self._latest is None:
+            return True
+        is_later = earliest.reached(at_s, -_DRIFT) > self._latest.reached(at_s, _DRIFT)
+        return is_later or latest.reached(at_s, _DRIFT) < self._earliest.reached(at_s, -_DRIFT)
+
+
+def _closer(
+    choose: Callable[[float, float], float], drift: float, at_s: float, known: _Bound | None, told: _Bound
+) -> _Bound:
+    """Return what bounds the store's clock more closely."""
+    if known is None:
+        return told
+    return _Bound(at_s, choose(known.reached(at_s, drift), told.reached(at_s, drift)))
+
+
+def _known(bound: _Bound | None) -> _Bound:
+    if bound is None:
+        raise LookupError("nothing is known of the store's clock before an object was put")
+    return bound
