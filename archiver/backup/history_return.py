@@ -48,9 +48,7 @@ class Outcome(Enum):
     NOT_OURS = "not ours"  # no copy is read, or the topic may be compacted
 
 
-def may_take_back(
-    entry: RoleEntry | None, *, is_compacted: bool | None, history: History, readers_end: int
-) -> Outcome:
+def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history: History, readers_end: int) -> Outcome:
     """Decide by the newest entry, and by what was listed after that was read. An unknown policy changes nothing.
 
     Offsets that compaction or retention removed before `topics/` got there are part of its coverage: it is as whole as the log.

@@ -46,7 +46,9 @@ class RoleWatch:
         self.is_enabled = is_enabled
         self._archive = archive
         self._pool = pool
-        self._entries: dict[str, tuple[int, RoleEntry]] = {}  # stream -> the newest entry, as it was read: it never changes
+        self._entries: dict[
+            str, tuple[int, RoleEntry]
+        ] = {}  # stream -> the newest entry, as it was read: it never changes
         self._returning: dict[RolePlace, int] = {}  # and up to where `topics/` must reach at least
         self._blocked: set[RolePlace] = set()  # `topics/` is not whole: another try would find the same
         self._told: set[str] = set()
