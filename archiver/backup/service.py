@@ -242,8 +242,11 @@ class Service:
         copied = await roles.list_topics()
         left = {topic for (topic, _), hold in self.held.items() if hold.is_left}
         looked_at = held.keys() & self.topics.keys() & (held.keys() if copied is None else copied | left)
-        await asyncio.gather(*(self._divide(self.topics[name], held[name]) for name in sorted(looked_at)))
+        dividing = [self._divide(self.topics[name], held[name]) for name in sorted(looked_at)]
+        outcomes = await asyncio.gather(*dividing, return_exceptions=True)
         await roles.take_back({place_of(feed.source): feed.writer.durable_position for feed in self.feeds.values()})
+        for error in filter(None, outcomes):  # no topic waits for another
+            raise error
 
     async def _divide(self, topic: TopicDescription, numbers: Sequence[int]) -> None:
         fact = await self._openers.call(read_topic, self._sink.archive, topic.name)
