@@ -130,8 +130,12 @@ def read_role_log(archive: Archive, place: RolePlace, known: NumberedEntry | Non
         return RoleLog(None, put_at)
     if known is not None and known.number == number and known.put_at == put_at[number]:
         return RoleLog(known, put_at)
-    entry = _entry_of(read_fact(archive, place.stream, number), archive, place, number)
-    return RoleLog(NumberedEntry(number, entry, put_at[number]), put_at)
+    return RoleLog(NumberedEntry(number, read_entry(archive, place, number), put_at[number]), put_at)
+
+
+def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
+    """Read an entry that was listed. Raises NotWholeError."""
+    return _entry_of(read_fact(archive, place.stream, number), archive, place, number)
 
 
 def list_entry_times(archive: Archive, place: RolePlace) -> dict[int, datetime]:

@@ -8,6 +8,7 @@
 - feed: the state of one partition between fetch and put: how far it was fetched, what waits, what failed
 - fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
+- history_return: when what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy
 - hold: a partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile
 - identity: whether a name still stands for the topic that was archived: where topic ids do not show that, records do
 - indexer: adds what a backup has put to the index of segment facts, and merges the index's files
@@ -22,6 +23,7 @@
 - put_turns: decides which partition puts next: topics take turns
 - request: what a backup is asked to do; makes the parts that do it
 - retry: does work again, until stopped, while its errors are temporary
+- role_watch: which partitions are left to the instances that keep copies of compacted topics, as their role logs say
 - run: runs a backup of either kind, from a configuration to its end: opens the parts, and closes what it opened
 - run_endpoint: the HTTP endpoint of a backup that ends, `--until-end`: for as long as it runs
 - segment_home: where the segments of a partition stand: its history under `topics/`, or a generation of copies

@@ -16,6 +16,7 @@ class Hold:
 
     since_s: float  # since when there is no feed
     archived_to: int = 0  # up to where it is known to be archived while there is no feed; first, what was committed
+    is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
     failing_since_s: float | None = None  # since when Kafka may have something that is not durable
     open_again_at_s: float = math.inf
@@ -33,9 +34,17 @@ class Hold:
         """Note why the partition stands still. Returns after how long it is opened again."""
         pause_s = self.pause_s(now_s)
         self.open_again_at_s = now_s + pause_s
-        self.is_gone = isinstance(error, TopicGoneError)
+        self.is_gone, self.is_left = isinstance(error, TopicGoneError), False
         self.failing_since_s = None if self.is_gone else pending_since_s or self.failing_since_s or now_s
         return pause_s
+
+    def leave(self) -> None:
+        """Note that the partition is left to the instances that keep copies."""
+        self.is_left, self.is_gone, self.failing_since_s = True, False, None
+
+    def come_back(self, now_s: float) -> None:
+        """Note that the partition is to be opened again, as it is left to nobody any longer."""
+        self.is_left, self.since_s = False, now_s
 
     def note_durable(self) -> None:
         """Note that a segment became durable: the next failure pauses shortly again."""

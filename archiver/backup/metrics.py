@@ -110,6 +110,12 @@ PARTITIONS_FAILING: Final = Declared(
     "Partitions of these that are stuck with an error: all of a topic that may not be described; and, while the group"
     " cannot be asked, all that this instance does not have.",
 )
+PARTITIONS_LEFT: Final = Declared(
+    "archiver_partitions_left",
+    "gauge",
+    "Partitions of these that are left to the instances that keep copies of compacted topics: a copy is read, and nothing is"
+    " archived here. They count in no lag and no age.",
+)
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
     "gauge",
@@ -136,6 +142,7 @@ class PartitionState:
     pending_since_s: float | None  # for how long something without a known timestamp is pending; None: nothing is
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
+    is_left: bool = False  # to the instances that keep copies
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
 
     @property
@@ -270,10 +277,13 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
         if lags:  # where no lag is known, there is no series, rather than a lag of 0
             values[LAG][topic,] = sum(lags)
             values[LAG_MAX][topic,] = max(lags)
-        values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in held)
-        values[RETENTION_LEFT][topic,] = min(state.retention_left_s(now_ms) for state in held)
+        own = [state for state in held if not state.is_left]
+        if own:
+            values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in own)
+            values[RETENTION_LEFT][topic,] = min(state.retention_left_s(now_ms) for state in own)
         values[PARTITIONS][topic,] = len(held)
         values[PARTITIONS_FAILING][topic,] = sum(state.is_failing for state in held)
+        values[PARTITIONS_LEFT][topic,] = len(held) - len(own)
     return values
 
 

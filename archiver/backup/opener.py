@@ -26,6 +26,7 @@ from archiver.backup.cut_back import find_branch
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
+from archiver.backup.role_watch import RoleWatch
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
@@ -67,6 +68,7 @@ class _Learned:
     refused: Mapping[str, Refusal]
     configs: LearnedConfigs
     ends: ArchivedEnds | None
+    copied: Collection[str] | None  # topics that have a role log; None: not known
 
 
 class Opener:
@@ -81,6 +83,7 @@ class Opener:
         cluster_id: str,
         start: StartPoint = START_EARLIEST,
         unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
+        leaves_copied: bool = False,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._client = client
@@ -89,6 +92,7 @@ class Opener:
         self.topics = TopicRecorder(
             client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity, clock_ms=clock_ms
         )
+        self.roles = RoleWatch(sink.archive, pool, is_enabled=leaves_copied)
         self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
         self._pool = pool
@@ -105,14 +109,15 @@ class Opener:
         wanted: Collection[TopicPartition],
         take: Callable[[Feed], None],
         refuse: Callable[[Collection[TopicPartition], ArchiverError], None],
+        leave: Callable[[Collection[TopicPartition]], None],
         *,
         described: Mapping[str, TopicDescription] | None = None,
         hints: Mapping[TopicPartition, Hint] = MappingProxyType({}),
     ) -> None:
         """Open partitions. What they have in common is asked at once; then no topic waits for another.
 
-        Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `described`:
-        their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
+        Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `leave` is
+        given those that are left to the instances that keep copies. `described`: their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
         Raises what keeps all of them: StrangerError, or that nobody answers.
         """
         learned = await self._learn(wanted, hints, described)
@@ -120,7 +125,7 @@ class Opener:
         for key in wanted:
             by_topic.setdefault(key[0], []).append(key)
         await asyncio.gather(
-            *(self._open_topic(topic, keys, learned, take, refuse) for topic, keys in by_topic.items())
+            *(self._open_topic(topic, keys, learned, take, refuse, leave) for topic, keys in by_topic.items())
         )
 
     async def _learn(
@@ -138,6 +143,7 @@ class Opener:
             refused=refused,
             configs=await self.topics.learn_configs(described.values()),
             ends=await self.find_archived_ends(wanted, hints),
+            copied=await self.roles.list_topics(),
         )
 
     async def _open_topic(
@@ -147,6 +153,7 @@ class Opener:
         learned: _Learned,
         take: Callable[[Feed], None],
         refuse: Callable[[Collection[TopicPartition], ArchiverError], None],
+        leave: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         async def open_one(key: TopicPartition) -> None:
             try:
@@ -160,12 +167,23 @@ class Opener:
             return
         try:
             fact = await self.topics.record(learned.found[topic], learned.configs)
+            left = await self._find_left(fact, keys, learned)
         except StrangerError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
             refuse(keys, as_ours(error, topic))
             return
-        await asyncio.gather(*map(open_one, keys))
+        leave(left)
+        await asyncio.gather(*(open_one(key) for key in keys if key not in left))
+
+    async def _find_left(
+        self, fact: TopicFact, keys: Collection[TopicPartition], learned: _Learned
+    ) -> frozenset[TopicPartition]:
+        if learned.copied is not None and fact.topic not in learned.copied:
+            return frozenset()
+        topic_id = learned.found[fact.topic].topic_id
+        left = await self.roles.find_left(fact, topic_id, [number for _, number in keys])
+        return frozenset((fact.topic, number) for number in left)
 
     async def _open_learned(self, key: TopicPartition, fact: TopicFact, learned: _Learned) -> Feed:
         hint = learned.hints.get(key)

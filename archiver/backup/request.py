@@ -34,6 +34,7 @@ class BackupRequest:
     rate_bytes: int = 0
     start: StartPoint = START_EARLIEST
     unproven: UnprovenPolicy = UnprovenPolicy.REFUSE
+    leaves_copied: bool = False  # partitions of which a copy is read are left to the instances that keep copies
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
@@ -45,6 +46,7 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         cluster_id=cluster_id,
         start=request.start,
         unproven=request.unproven,
+        leaves_copied=request.leaves_copied,
     )
 
 

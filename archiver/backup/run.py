@@ -207,6 +207,7 @@ async def request_of(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool:
         rate_bytes=backup.rate_bytes,
         start=backup.start,
         unproven=config.topics.unproven,
+        leaves_copied=config.compacted.enabled,
     )
 
 

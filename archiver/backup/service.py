@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
-from archiver.archive.topics import list_known_topics
+from archiver.archive.topics import list_known_topics, read_topic
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.opener import OPENERS
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
+from archiver.backup.role_watch import place_of
 from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
@@ -196,6 +197,7 @@ class Service:
                 self.membership.subscribe(sorted(self.topics))
                 await self._record_changes()
                 await self._replace_recreated()
+                await self._follow_role_logs()
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
@@ -229,6 +231,37 @@ class Service:
                 await self._close([feed])
                 self._begin([feed.key])
 
+    async def _follow_role_logs(self) -> None:
+        """Leave partitions to the instances of which a copy is read now, and open those that are left to nobody any longer."""
+        roles = self._opener.roles
+        if not roles.is_enabled:
+            return
+        held: dict[str, list[int]] = {}
+        for topic, number in self.held:
+            held.setdefault(topic, []).append(number)
+        copied = await roles.list_topics()
+        left = {topic for (topic, _), hold in self.held.items() if hold.is_left}
+        looked_at = held.keys() & self.topics.keys() & (held.keys() if copied is None else copied | left)
+        dividing = [self._divide(self.topics[name], held[name]) for name in sorted(looked_at)]
+        outcomes = await asyncio.gather(*dividing, return_exceptions=True)
+        await roles.take_back({place_of(feed.source): feed.writer.durable_position for feed in self.feeds.values()})
+        for error in filter(None, outcomes):  # no topic waits for another
+            raise error
+
+    async def _divide(self, topic: TopicDescription, numbers: Sequence[int]) -> None:
+        fact = await self._openers.call(read_topic, self._sink.archive, topic.name)
+        left = await self._opener.roles.find_left(fact, topic.topic_id, numbers) if fact is not None else frozenset()
+        closing = [feed for number in left if (feed := self.feeds.get((topic.name, number))) is not None]
+        await self._close(closing)
+        for hold in [self.held[feed.key] for feed in closing if feed.key in self.held]:
+            hold.leave()
+        back = [(topic.name, number) for number in numbers if number not in left]
+        back = [key for key in back if key in self.held and self.held[key].is_left]
+        for key in back:
+            self.held[key].come_back(self._sink.clock())
+        if back:
+            self._begin(back)
+
     # --- partitions come
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
@@ -253,11 +286,15 @@ class Service:
         def refuse(keys: Collection[TopicPartition], error: ArchiverError) -> None:
             self._fail({key: wanted[key] for key in keys}, error)
 
+        def leave(keys: Collection[TopicPartition]) -> None:
+            for key in keys:
+                wanted[key].leave()
+
         try:
             hints = await self._hints(wanted) if with_hints else {}
             for key, hint in hints.items():
                 wanted[key].archived_to = hint.offset
-            await self._opener.open_all(wanted.keys(), take, refuse, hints=hints)
+            await self._opener.open_all(wanted.keys(), take, refuse, leave, hints=hints)
         except StrangerError as error:
             if not self._doom.done():
                 self._doom.set_exception(error)
@@ -266,7 +303,7 @@ class Service:
 
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
-            hold.is_gone = False
+            hold.is_gone = hold.is_left = False
             feed.inherit_pending(hold.failing_since_s)
             hold.failing_since_s = None
             self._pump.add(feed)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
+from archiver.archive.roles import RolePlace
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.feed import Feed, PartitionReport
 from archiver.backup.log_agreement import find_parted
@@ -14,6 +15,7 @@ from archiver.backup.opener import OPENERS, Opener
 from archiver.backup.partition_writer import Written
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
+from archiver.backup.role_watch import place_of
 from archiver.errors import (
     ArchiverError,
     CutBackError,
@@ -42,6 +44,7 @@ class BackupReport:
 
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
+    left: Sequence[TopicPartition] = ()  # to the instances that keep copies
 
     @property
     def errors(self) -> Sequence[ArchiverError]:
@@ -86,9 +89,10 @@ async def back_up_until_end(
             try:
                 async with indexer_of(request).attend(stop):
                     await run.until_end(stop, notice, attend)
+                    await unless_stopped(stop, opener.roles.take_back(run.durable()))
             except StoppedError as error:
                 problems.append(error)
-            return BackupReport(partitions=run.reports(), problems=problems)
+            return BackupReport(partitions=run.reports(), problems=problems, left=sorted(run.left))
 
 
 async def _selected(
@@ -122,6 +126,7 @@ class _Run:
         self._opened: list[Feed] = []
         self._running: dict[TopicPartition, Feed] = {}
         self._reports: dict[TopicPartition, PartitionReport] = {}
+        self.left: list[TopicPartition] = []
 
     # --- begin
 
@@ -139,7 +144,7 @@ class _Run:
         )
         for key, error in refused.items():
             refuse([key], error)
-        await self._opener.open_all(list(offsets), feeds.append, refuse, described=described)
+        await self._opener.open_all(list(offsets), feeds.append, refuse, self.left.extend, described=described)
         for feed in feeds:
             feed.end_offset = offsets[feed.key].last_stable
         parted = await find_parted(self._client, feeds, offsets)
@@ -188,6 +193,11 @@ class _Run:
 
     def reports(self) -> list[PartitionReport]:
         return [self._reports[key] for key in sorted(self._reports)]
+
+    def durable(self) -> dict[RolePlace, int]:
+        """Return how far the partitions are archived that have ended without an error."""
+        whole = [report for report in self._reports.values() if report.error is None]
+        return {place_of(report.source): report.position for report in whole}
 
     async def until_end(self, stop: asyncio.Event, notice: Notice, attend: Attend) -> None:
         """Work until all partitions have ended. Raises StoppedError when `stop` comes first; then, too, each has a report."""

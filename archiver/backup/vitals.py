@@ -67,7 +67,9 @@ class Vitals:
             hold = held[which]
             failing_since_s = hold.failing_since_s
             since_s = hold.since_s if failing_since_s is None else failing_since_s
-            if hold.is_gone:
+            if hold.is_left:
+                yield _state_of_left(which, hold.archived_to)
+            if hold.is_gone or hold.is_left:
                 continue
             if failing_since_s is not None or now_s - since_s >= LASTING_FAILURE_S:  # otherwise it is being opened
                 yield self._state_without_feed(which, now_s - since_s)
@@ -197,3 +199,18 @@ class Vitals:
                 self._backlogs = await find_backlogs(client, closed) if closed else {}
             except (KafkaError, KafkaTemporaryError) as error:
                 log.info("what waits in partitions that are not open is not known: %s", error)
+
+
+def _state_of_left(which: TopicPartition, position: int) -> PartitionState:
+    """Return the state of a partition that is left to the instances: what they have not read yet is not this backup's to tell."""
+    return PartitionState(
+        topic=which[0],
+        partition=which[1],
+        position=position,
+        high_watermark=None,
+        oldest_pending_ms=None,
+        pending_since_s=None,
+        retention_ms=None,
+        is_failing=False,
+        is_left=True,
+    )

@@ -116,6 +116,7 @@ def backup_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "summary": _summary(report),
         "partitions": [_partition_row(one) for one in report.partitions],
+        "left_to_instances": [{"topic": topic, "partition": number} for topic, number in report.left],
     }
 
 
@@ -138,6 +139,10 @@ def backup_lines(report: "BackupReport", seconds: float, *, by_partition: bool) 
     idle = len(topics) - len(changed)
     rest = f"; {spell_count(idle, 'topic')} had nothing new" if idle else ""
     yield f"{spell_count(records, 'record')} archived in {seconds:.1f} s{rate}{rest}"
+    for topic, left in groupby(report.left, lambda one: one[0]):
+        numbers = [str(number) for _, number in left]
+        what = f"partition{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}"
+        yield f"{topic}: {what} left to the instances that keep copies of compacted topics"
 
 
 def _by_topic(reports: "Reports") -> Mapping[str, "Reports"]:
@@ -190,6 +195,7 @@ def _summary(report: "BackupReport") -> dict[str, Any]:
         "topics_changed": len(_by_topic(changed)),
         "partitions": len(reports),
         "partitions_changed": len(changed),
+        "partitions_left": len(report.left),
         "partitions_failed": sum(one.error is not None for one in reports),
         "records": sum(one.records for one in written),
         "bytes": sum(one.payload_bytes for one in written),

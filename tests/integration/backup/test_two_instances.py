@@ -127,7 +127,7 @@ def disturb(fleet: Fleet, dice: random.Random) -> None:
         case "place":
             one.kill()
             fleet.start(name, f"{dice.choice(PLACES)}:{dice.randint(1, 3)}")
-        case "still":
+        case _:
             with standing_still(one.process.pid):
                 time.sleep(dice.uniform(1, 8))
 

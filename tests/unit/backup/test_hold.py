@@ -18,3 +18,15 @@ def test_a_hold_of_a_deleted_topic_does_not_count_as_failing() -> None:
     assert (hold.is_gone, hold.failing_since_s) == (False, 5.0)
     hold.fail(TopicGoneError("deleted"), 20.0, None)
     assert (hold.is_gone, hold.failing_since_s) == (True, None)
+
+
+def test_a_hold_of_a_partition_that_is_left_does_not_fail_until_it_is_opened_again() -> None:
+    hold = Hold(since_s=0.0)
+    hold.fail(KafkaTemporaryError("no leader"), 10.0, 5.0)
+    hold.leave()
+    assert (hold.is_left, hold.failing_since_s) == (True, None)
+    hold.come_back(50.0)
+    assert (hold.is_left, hold.since_s) == (False, 50.0)
+    hold.leave()
+    hold.fail(KafkaTemporaryError("no leader"), 60.0, None)
+    assert (hold.is_left, hold.failing_since_s) == (False, 60.0)

@@ -245,3 +245,16 @@ def test_the_command_line_does_not_pay_for_it() -> None:
     code = "import sys, archiver.cli.main, archiver.cli.commands; archiver.cli.commands.build_parser().format_help(); print('prometheus_client' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "False\n"
+
+
+def test_partitions_that_are_left_count_as_such_alone() -> None:
+    left = partition(nr=1, high_watermark=None, is_left=True)
+    series = scrape(metrics_of([partition(pending_since_s=7.0, retention_ms=10_000), left]))
+    assert series[at("archiver_partitions", topic="orders")] == 2
+    assert series[at("archiver_partitions_left", topic="orders")] == 1
+    assert series[at("archiver_partitions_failing", topic="orders")] == 0
+    assert series[at("archiver_rpo_seconds", topic="orders")] == 7
+    assert series[at("archiver_retention_left_seconds", topic="orders")] == 3
+    alone = scrape(metrics_of([left]))
+    assert alone[at("archiver_partitions_left", topic="orders")] == 1
+    assert not {"archiver_rpo_seconds", "archiver_lag_offsets", "archiver_retention_left_seconds"} & names(alone)

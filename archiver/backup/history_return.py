@@ -1,0 +1,145 @@
+"""When what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy."""
+
+import logging
+from enum import Enum
+from typing import Final, NamedTuple
+
+from archiver.archive.handle import Archive
+from archiver.archive.index import Index
+from archiver.archive.inventory import Inventory, arrange_all, end_at
+from archiver.archive.layout import CopyKey
+from archiver.archive.listing import ListedSegments, Newest, list_directory
+from archiver.archive.lookup import find_facts
+from archiver.archive.roles import (
+    HISTORY,
+    CompleteCopy,
+    Generation,
+    Holder,
+    NumberedEntry,
+    RoleEntry,
+    RolePlace,
+    put_entry,
+    read_newest_entry,
+)
+from archiver.archive.topics import TopicFact, is_compacted, read_topic
+from archiver.backup.compacted import entries
+from archiver.config.model import IndexUse
+from archiver.process.failpoints import reach
+
+log = logging.getLogger(__name__)
+
+# What a plain backup writes as the instance of its entries: no instance can have this name.
+PLAIN: Final = HISTORY
+
+
+class History(NamedTuple):
+    """What `topics/` has of a partition: up to which offset without a gap, and whether anything is missing or damaged."""
+
+    position: int
+    is_whole: bool
+
+
+class Outcome(Enum):
+    """What became of a try to have `topics/` read again."""
+
+    DONE = "done"  # it is read
+    BEHIND = "behind"  # not yet
+    GAP = "gap"  # objects of it are missing or damaged: the copy goes on being read
+    NOT_OURS = "not ours"  # no copy is read, or the topic may be compacted
+
+
+def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history: History, readers_end: int) -> Outcome:
+    """Decide by the newest entry, and by what was listed after that was read. An unknown policy changes nothing.
+
+    Offsets that compaction or retention removed before `topics/` got there are part of its coverage: it is as whole as the log.
+    """
+    if entry is None or not isinstance(entry.holder, CompleteCopy) or is_compacted is not False:
+        return Outcome.NOT_OURS
+    if history.position >= readers_end:
+        return Outcome.DONE
+    return Outcome.BEHIND if history.is_whole else Outcome.GAP
+
+
+def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
+    """Have `topics/` read again, if it may. `durable`: up to where this backup knows that it reaches."""
+    fact = read_topic(archive, place.topic)
+    newest = read_newest_entry(archive, place)
+    if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
+        return Outcome.NOT_OURS
+    readers_end = _readers_end(archive, place, newest.entry.holder, newest.entry.replaced)
+    if durable < readers_end:  # it need not be looked at object by object
+        return Outcome.BEHIND
+    history = _read_history(archive, fact, place)
+    outcome = may_take_back(newest.entry, is_compacted=is_compacted(fact), history=history, readers_end=readers_end)
+    if outcome is Outcome.GAP:
+        log.warning(
+            "%s: topics/ cannot be read again, because from offset %d on objects of it are missing or damaged; the copy of"
+            " instance %s is read. Bring them back from the bucket's versions, and start the backup again",
+            place.stream,
+            history.position,
+            newest.entry.holder.generation.instance,
+        )
+    return _put(archive, place, newest, newest.entry.holder) if outcome is Outcome.DONE else outcome
+
+
+def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
+    """Put the entry. Only a look afterwards tells whether it counts; where it does not, the next try decides anew."""
+    number = before.number + 1
+    reach("history.decided")
+    put_entry(archive, place, number, entries.history(before.entry, number, PLAIN))
+    reach("history.put")
+    now = read_newest_entry(archive, place)
+    if now is None or now.entry.holder != HISTORY:
+        log.info("%s: somebody else was faster; whether topics/ may be read again is decided anew", place.stream)
+        return Outcome.BEHIND
+    log.warning(
+        "%s: topics/ is read again, by entry %d, since the topic is compacted no longer. What Kafka had removed of the log"
+        " before that was archived there is only in the copy that was read until now, which stays: %s. A key that was deleted"
+        " meanwhile may have an older value under topics/",
+        place.stream,
+        now.number,
+        archive.layout.copy_prefix(_copy_of(place, copy.generation)),
+    )
+    return Outcome.DONE
+
+
+def _readers_end(archive: Archive, place: RolePlace, holder: CompleteCopy, replaced: Holder) -> int:
+    """Return an offset up to which readers are given records at most: by the holder, and by what it replaced, as its tail.
+
+    A generation's last object counts, also behind a gap: too much is waited for rather than too little.
+    """
+    generations = [copy.generation for copy in (holder, replaced) if isinstance(copy, CompleteCopy)]
+    return max(holder.position, *(_end_of_copy(archive, _copy_of(place, one)) for one in generations))
+
+
+def _copy_of(place: RolePlace, generation: Generation) -> CopyKey:
+    return CopyKey(
+        instance=generation.instance,
+        topic=place.topic,
+        life=place.life,
+        partition=place.partition,
+        generation=generation.number,
+    )
+
+
+def _end_of_copy(archive: Archive, copy: CopyKey) -> int:
+    newest = Newest()
+    for item in archive.store.list(archive.layout.copy_prefix(copy)):
+        key = archive.layout.parse_copied_segment(copy, item.key)
+        if key is not None:
+            newest.see(key, item.key)
+    return end_at(archive.store, newest).next
+
+
+def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:
+    """Read what `topics/` has of a partition, in its life and in those that it goes on from. Each object is asked for its facts."""
+    lineage = fact.lineage(place.life, place.partition)
+    listed = {
+        where: found
+        for stretch in lineage
+        for where, found in list_directory(archive, place.topic, stretch.life, place.partition).partitions.items()
+    }
+    found = find_facts(archive.store, ListedSegments(listed, ()), Index(), use=IndexUse.IGNORE)
+    inventory = Inventory(partitions=arrange_all(found.segments), strangers=(), damaged=found.damaged)
+    joined, damaged = inventory.join(place.topic, place.partition, lineage)
+    return History(position=joined.position, is_whole=not joined.gaps and not damaged)
