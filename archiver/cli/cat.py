@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_life,
     add_run,
     add_times,
     archive_config,
+    copy_choice,
     natural,
     topic_name,
 )
@@ -34,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out records above this offset")
     add_times(parser)
     add_life(parser)
+    add_copies(parser)
     parser.add_argument("--limit", type=natural, metavar="N", help="stop after N records")
     parser.add_argument(
         "--follow", action="store_true", help="go on with records that are archived later, until Ctrl-C"
@@ -65,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
+            choice=copy_choice(options),
             use=storage.index,
             share=share_learned,
         )
@@ -74,11 +78,14 @@ def run(options: argparse.Namespace) -> int:
             archive,
             options.topic,
             options.life,
+            choice=copy_choice(options),
             use=storage.index,
             reads=reads,
             report_problem=report_problem,
             share=share_learned,
         )
+        for note in topic.notes:
+            complain(note)
         if topic.other_lives and options.life is None:
             others = ", ".join(map(str, topic.other_lives))
             complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
