@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, last_base
 from archiver.archive.layout import CopyKey
-from archiver.archive.listing import ListedPartition, ListedSegments
+from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
 from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry
 from archiver.process.workers import side_by_side
@@ -41,20 +39,26 @@ class ReadPartition(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """The objects of a generation that reach above an offset, arranged."""
+    """The objects of a generation, arranged; or what of that lies at or above an offset."""
 
     inventory: PartitionInventory
     damaged: Sequence[str]
 
 
+class _Arranged(NamedTuple):
+    """The objects of a generation as they were listed and asked."""
+
+    inventory: PartitionInventory
+    damaged: Sequence[DamagedSegment]
+
+    def above(self, offset: int) -> _Loaded:
+        """Return what lies at or above an offset. A damaged object counts unless a later one begins below that."""
+        least = last_base(self.inventory, offset) if offset else 0
+        damaged = [damage.message for damage in self.damaged if damage.key.base >= least]
+        return _Loaded(self.inventory.from_offset(offset), damaged)
+
+
 _NOTHING: Final = _Loaded(EMPTY_PARTITION, ())
-
-
-class _Wanted(NamedTuple):
-    """What is to be read of a generation: what lies at or above an offset."""
-
-    key: CopyKey
-    from_offset: int
 
 
 class CopyReader:
@@ -64,39 +68,29 @@ class CopyReader:
         self._archive = archive
         self._topic = topic
         self._history = history
-        self._listed: dict[CopyKey, ListedPartition | None] = {}
-        self._loaded: dict[_Wanted, _Loaded] = {}
+        self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
         """Read partitions as entries say: the holder, and behind its end what it replaced."""
-        self._load(self._wanted(number, life, entry.holder, 0) for number, (life, entry) in entries.items())
-        holders = {
-            number: self._of(number, life, entry.holder, 0, is_promised=True)
+        wanted = (
+            (number, life, whose)
             for number, (life, entry) in entries.items()
-        }
-        ends = {number: _end_of(entries[number].entry.holder, one.inventory) for number, one in holders.items()}
-        self._load(
-            self._wanted(number, life, entry.replaced, ends[number]) for number, (life, entry) in entries.items()
+            for whose in (entry.holder, entry.replaced)
         )
-        return {
-            number: self._joined(number, life, entry, holders[number], ends[number])
-            for number, (life, entry) in entries.items()
-        }
+        self._load(wanted)
+        return {number: self._joined(number, life, entry) for number, (life, entry) in entries.items()}
 
     def read_alone(self, partition: int, life: int, copy: CompleteCopy) -> ReadPartition:
         """Read a copy without a tail."""
-        self._load([self._wanted(partition, life, copy, 0)])
-        found = self._of(partition, life, copy, 0, is_promised=True)
-        stretch = CopyStretch(copy.generation, life, 0)
-        reading = CopyReading(stretches=(stretch,), is_sure=copy.is_sure)
+        self._load([(partition, life, copy)])
+        found = self._promised(partition, life, copy)
+        reading = CopyReading(stretches=(CopyStretch(copy.generation, life, 0),), is_sure=copy.is_sure)
         return ReadPartition(found.inventory, found.damaged, reading, _end_of(copy, found.inventory))
 
     def read_stretches(self, readings: Mapping[int, CopyReading]) -> dict[int, ReadPartition]:
         """Read partitions again as they were read before, whoever holds by now. What has come behind a stretch since is left out."""
         self._load(
-            self._wanted(number, one.life, one.generation, one.from_offset)
-            for number, reading in readings.items()
-            for one in reading.stretches
+            (number, one.life, one.generation) for number, reading in readings.items() for one in reading.stretches
         )
         return {number: self._again(number, reading) for number, reading in readings.items()}
 
@@ -105,12 +99,13 @@ class CopyReader:
         bounds = [one.from_offset for one in reading.stretches[1:]]
         for one, until in zip(reading.stretches, [*bounds, None], strict=True):
             found = self._of(number, one.life, one.generation, one.from_offset)
-            inventory = found.inventory.from_offset(one.from_offset)
-            joined = joined.then(inventory if until is None else inventory.below(until))
+            joined = joined.then(found.inventory if until is None else found.inventory.below(until))
             damaged += found.damaged
         return ReadPartition(joined, damaged, reading, max(joined.end, *bounds, 0))
 
-    def _joined(self, number: int, life: int, entry: RoleEntry, held: _Loaded, end: int) -> ReadPartition:
+    def _joined(self, number: int, life: int, entry: RoleEntry) -> ReadPartition:
+        held = self._promised(number, life, entry.holder)
+        end = _end_of(entry.holder, held.inventory)
         begins = CopyStretch(_generation(entry.holder), life, 0)
         is_sure = not isinstance(entry.holder, CompleteCopy) or entry.holder.is_sure
         tail = _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, end)
@@ -126,40 +121,41 @@ class CopyReader:
 
     # --- objects of generations, and under `topics/`
 
-    def _wanted(self, partition: int, life: int, whose: Holder | Generation, from_offset: int) -> _Wanted | None:
+    def _promised(self, partition: int, life: int, holder: Holder) -> _Loaded:
+        """Return what there is of a holder. Where its end is missing, that is a gap; where a damaged copy ends is not known."""
+        found = self._of(partition, life, holder, 0)
+        if isinstance(holder, CompleteCopy) and not found.damaged:
+            return found._replace(inventory=found.inventory.reaching(holder.next))
+        return found
+
+    def _of(self, partition: int, life: int, whose: Holder | Generation, from_offset: int) -> _Loaded:
+        key = self._key(partition, life, whose)
+        if key is None:
+            return _Loaded(*self._history(life, partition, from_offset))
+        return self._arranged[key].above(from_offset)
+
+    def _key(self, partition: int, life: int, whose: Holder | Generation) -> CopyKey | None:
         generation = _generation(whose)
         if generation is None:
             return None
-        key = CopyKey(
+        return CopyKey(
             instance=generation.instance,
             topic=self._topic,
             life=life,
             partition=partition,
             generation=generation.number,
         )
-        return _Wanted(key, from_offset)
 
-    def _of(
-        self, partition: int, life: int, whose: Holder | Generation, from_offset: int, *, is_promised: bool = False
-    ) -> _Loaded:
-        """Return what is read at or above an offset of what was loaded, or of what lies under `topics/`."""
-        wanted = self._wanted(partition, life, whose, from_offset)
-        if wanted is None:
-            return _Loaded(*self._history(life, partition, from_offset))
-        found = self._loaded.get(wanted, _NOTHING)
-        if isinstance(whose, CompleteCopy) and is_promised and not found.damaged:
-            return found._replace(inventory=found.inventory.reaching(whose.next))
-        return found
-
-    def _load(self, wanted: Iterable[_Wanted | None]) -> None:
-        """List generations, and ask their objects for their facts: of several generations at once, of each partition one."""
-        asked = [one for one in dict.fromkeys(wanted) if one is not None and one not in self._loaded]
-        keys = [one for one in dict.fromkeys(one.key for one in asked) if one not in self._listed]
-        self._listed |= zip(keys, side_by_side(_LISTINGS_AT_ONCE, self._list, keys, "copy"), strict=True)
-        while asked:
-            some = {(one.key.life, one.key.partition): one for one in reversed(asked)}
-            self._ask(list(some.values()))
-            asked = [one for one in asked if one not in self._loaded]
+    def _load(self, wanted: Iterable[tuple[int, int, Holder | Generation]]) -> None:
+        """List generations, and ask their objects for their facts: of several partitions at once, of each one generation."""
+        keys = dict.fromkeys(
+            key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
+        )
+        found = side_by_side(_LISTINGS_AT_ONCE, self._list, keys, "copy")
+        listed = dict(zip(keys, found, strict=True))
+        while listed:
+            some = {(key.life, key.partition): key for key in listed}
+            self._arranged |= self._ask({key: listed.pop(key) for key in some.values()})
 
     def _list(self, copy: CopyKey) -> ListedPartition | None:
         layout = self._archive.layout
@@ -168,41 +164,17 @@ class CopyReader:
         rows: list[tuple[int, int, ListedObject]] = [(key.base, key.next or 0, item) for key, item in parsed if key]
         return ListedPartition.of((copy.topic, copy.life, copy.partition), rows) if rows else None
 
-    def _ask(self, some: Sequence[_Wanted]) -> None:
-        """Ask what can reach above the wanted offsets; where that leaves a gap, everything, for an older object may reach further."""
-        first = {one: _places_above(self._listed[one.key], one.from_offset) for one in some}
-        self._loaded |= self._arranged(first)
-        again = {one: 0 for one, place in first.items() if place and self._loaded[one].inventory.gaps}
-        self._loaded |= self._arranged(again)
-
-    def _arranged(self, places: Mapping[_Wanted, int]) -> dict[_Wanted, _Loaded]:
-        listed = {one: self._listed[one.key] for one in places}
-        there = {
-            (one.key.topic, one.key.life, one.key.partition): (one, found.only(slice(places[one], None)))
-            for one, found in listed.items()
-            if found is not None
-        }
-        partitions = {place: found for place, (_, found) in there.items()}
+    def _ask(self, listed: Mapping[CopyKey, ListedPartition | None]) -> dict[CopyKey, _Arranged]:
+        partitions = {one.partition: one for one in listed.values() if one is not None}
         found = find_facts(self._archive.store, ListedSegments(partitions, ()), Index())
-        damaged: dict[tuple[str, int, int], list[DamagedSegment]] = {}
+        damaged: dict[Partition, list[DamagedSegment]] = {}
         for damage in found.damaged:
             damaged.setdefault((damage.key.topic, damage.key.life, damage.key.partition), []).append(damage)
-        loaded = dict.fromkeys(places, _NOTHING)
-        for place, (one, _) in there.items():
-            inventory = arrange(found.segments.get(place, ()))
-            loaded[one] = _Loaded(
-                inventory.from_offset(one.from_offset), [damage.message for damage in damaged.get(place, ())]
-            )
-        return loaded
-
-
-def _places_above(listed: ListedPartition | None, offset: int) -> int:
-    """Return the first place of a listing whose object can reach above an offset, as far as names show that."""
-    if listed is None or not offset:
-        return 0
-    if int(listed.named_next.max()):  # a merged object may reach far
-        return 0
-    return max(0, int(np.searchsorted(listed.base.astype(np.int64), offset, side="right")) - 1)
+        places = {key: (key.topic, key.life, key.partition) for key in listed}
+        return {
+            key: _Arranged(arrange(found.segments.get(place, ())), damaged.get(place, ()))
+            for key, place in places.items()
+        }
 
 
 def _generation(whose: Holder | Generation) -> Generation | None:

@@ -184,7 +184,7 @@ class Inventory:
             part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
-            least = _last_base(part, start) if is_above else 0
+            least = last_base(part, start) if is_above else 0
             damaged += [
                 damage.message
                 for damage in self._damaged_in.get((topic, life), {}).get(partition, ())
@@ -193,7 +193,7 @@ class Inventory:
         return joined, damaged
 
 
-def _last_base(partition: PartitionInventory, offset: int) -> int:
+def last_base(partition: PartitionInventory, offset: int) -> int:
     """Return the base of the last segment that begins at or below an offset: those before that one end below it."""
     bases = np.concatenate([[0], *(block.segments.numbers("base") for block in blocks_of(partition.readable))])
     return int(bases[bases <= offset].max())

@@ -21,6 +21,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import printable_json
 
 if TYPE_CHECKING:
+    from archiver.archive.archived_topic import ArchivedTopic
     from archiver.codec.selection import Selection
 
 
@@ -84,11 +85,7 @@ def run(options: argparse.Namespace) -> int:
             report_problem=report_problem,
             share=share_learned,
         )
-        for note in topic.notes:
-            complain(note)
-        if topic.other_lives and options.life is None:
-            others = ", ".join(map(str, topic.other_lives))
-            complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+        _complain_of(topic, is_newest=options.life is None)
         records = read_records(
             archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
         )
@@ -102,6 +99,14 @@ def run(options: argparse.Namespace) -> int:
         if not options.follow:  # with --follow Ctrl-C is the normal end
             raise
     return NotWholeError.exit_code if problems else 0
+
+
+def _complain_of(topic: "ArchivedTopic", *, is_newest: bool) -> None:
+    for note in topic.notes:
+        complain(note)
+    if topic.other_lives and is_newest:
+        others = ", ".join(map(str, topic.other_lives))
+        complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
 
 
 def _selection(options: argparse.Namespace) -> "Selection":
