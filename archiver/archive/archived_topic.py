@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
-from archiver.archive.roles import Generation
+from archiver.archive.roles import HISTORY, Generation
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
@@ -22,7 +22,12 @@ class CopyStretch(NamedTuple):
     from_offset: int
 
     def __str__(self) -> str:
-        return "topics/" if self.generation is None else str(self.generation)
+        return HISTORY if self.generation is None else str(self.generation)
+
+    @property
+    def whose(self) -> str:
+        """Whose objects are read: an instance's, or those under `topics/`."""
+        return HISTORY if self.generation is None else self.generation.instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

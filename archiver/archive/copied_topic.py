@@ -1,19 +1,22 @@
 """What is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that (docs/format.md §11)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
 from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read
-from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory
-from archiver.archive.role_logs import RoleLogs, Told
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
+from archiver.archive.layout import Layout
+from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
 from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry
-from archiver.archive.segments import segment_blocks
-from archiver.archive.topics import Stretch, TopicFact, shape_in
+from archiver.archive.segments import Segments, blocks_of, segment_blocks
+from archiver.archive.topics import Stretch, TopicFact, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.process.columns import Chain
 
 _CLOCK: Final = timedelta(seconds=1)  # a store tells only the second of a put
 _FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
@@ -73,6 +76,11 @@ class CopiedTopic:
     def has_copies(self) -> bool:
         """Whether any life of the topic has a role log."""
         return bool(self._logs.listed)
+
+    @property
+    def lives(self) -> Sequence[int]:
+        """The lives of the topic that have a role log."""
+        return sorted(self._logs.listed)
 
     def read(self, wanted_life: int | None, choice: CopyChoice) -> ArchivedTopic:
         """Read the topic in the wanted life, or in the one that is to be read. Raises UsageError."""
@@ -142,7 +150,7 @@ class CopiedTopic:
             for life, entries in self._logs.newest(lives).items()
             if any(not isinstance(one, RoleEntry) or one.holder is not None for one in entries.values())
         }
-        return max([life for life in lives if life in self._with_records or life in held] or lives)
+        return max([life for life in lives if life in self._with_records or life in held] or lives or (0,))
 
     def _known(self, life: int) -> int:
         known = self._with_records | set(self._logs.listed)
@@ -355,6 +363,50 @@ class CopiedTopic:
                 f"{self._topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: reading it took"
                 " longer than deleted keys are remembered, so a key that was deleted may have a value again"
             )
+
+
+def find_copied_topics(
+    archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
+) -> tuple[list[CopiedTopic], list[str]]:
+    """Return the wanted topics that have role logs, and which of their control facts cannot be read."""
+    found, unreadable = list[CopiedTopic](), list[str]()
+    for name, logs in list_all_role_logs(archive, wanted).items():
+        try:
+            history = read_topic_history(archive, name)
+        except NotWholeError as error:
+            unreadable.append(str(error))
+            history = []
+        found.append(CopiedTopic(logs, inventory, history))
+    return [one for one in found if one.has_copies], unreadable
+
+
+def problems_of_copied(topic: ArchivedTopic) -> list[str]:
+    """Name what cannot be read of partitions that are read by their role logs."""
+    name = f"{topic.topic}@{topic.life}" if topic.life else topic.topic
+    return [
+        problem
+        for number in sorted({*topic.copies, *topic.damaged})
+        for problem in problems_of(
+            name, number, topic.partitions.get(number, EMPTY_PARTITION), topic.damaged.get(number, ())
+        )
+    ]
+
+
+def in_copies(layout: Layout, topic: ArchivedTopic) -> dict[int, PartitionInventory]:
+    """Return the objects of copies that are read of each partition, without those under `topics/`; nothing is missing there."""
+
+    def is_copied(segments: Segments) -> bool:
+        return segments.stem.startswith(layout.copies_root)
+
+    return {
+        number: PartitionInventory(
+            readable=Chain(one for one in blocks_of(topic.partitions[number].readable) if is_copied(one.segments)),
+            shadowed=Chain(one for one in segment_blocks(topic.partitions[number].shadowed) if is_copied(one)),
+            gaps=(),
+        )
+        for number, reading in topic.copies.items()
+        if reading.is_copy
+    }
 
 
 def _each(told: Mapping[int, Mapping[int, Told]]) -> Iterator[Told]:

@@ -1,7 +1,7 @@
 """What is read of a compacted topic, by its role logs: held against a plain reading of docs/format.md §11."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,49 +18,9 @@ from archiver.archive.topics import Branch, record_branch, record_topic
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.store.port import ObjectKind
+from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
-from tests.support.segments import facts_of
-
-T = "t"
-Ranges = Sequence[tuple[int, int]]
-
-
-class Bench:
-    """An archive in memory that has objects without bodies."""
-
-    def __init__(self, *, partitions: int = 1) -> None:
-        self.store = MemoryStore()
-        self.archive = Archive(self.store, Layout())
-        self.create("A", partitions)
-
-    def create(self, topic_id: str, partitions: int = 1) -> None:
-        record_topic(self.archive, topic=T, topic_id=topic_id, cluster_id="c", partitions=partitions, configs={})
-
-    def put(self, place: str, ranges: Ranges, partition: int = 0) -> list[str]:
-        keys = [f"{place}{T}+{partition}-{base:020}.data" for base, _ in ranges]
-        for key, (base, following) in zip(keys, ranges, strict=True):
-            facts = replace(facts_of(base, following), topic_id="A", cluster_id="c")
-            self.store.put_if_absent(key, key.encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT)
-        return keys
-
-    def copy(self, instance: str, generation: int, ranges: Ranges, partition: int = 0, life: int = 0) -> list[str]:
-        return self.put(copy_place(T, partition, instance, generation, life), ranges, partition)
-
-    def history(self, ranges: Ranges, partition: int = 0, life: int = 0) -> list[str]:
-        return self.put(f"topics/{T}{f'@{life}' if life else ''}/partition={partition}/", ranges, partition)
-
-    def entry(self, number: int, partition: int = 0, **said: Any) -> str:  # noqa: ANN401 - as role_entry has them
-        key, content = role_entry(T, partition, number, **said)
-        self.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
-        return key
-
-    def find(self, life: int | None = None, **wished: Any) -> ArchivedTopic:  # noqa: ANN401 - as CopyChoice has them
-        return find_topic(self.archive, T, life, choice=CopyChoice(**wished))
-
-    def second(self) -> int:
-        """The store's clock now, in milliseconds: the next put is a second later."""
-        return max(int(one.last_modified.timestamp() * 1000) for one in self.store.objects.values())
 
 
 class Given(NamedTuple):
@@ -145,12 +105,12 @@ def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn:
     names: list[Any] = [("a", 1), ("b", 2), ("a", 3), "topics/"]
     objects = {name: objects_of(chance, chance.choice((0, 4, 9, 15))) for name in names}
     for name, ranges in objects.items():
-        bench.history(ranges) if name == "topics/" else bench.copy(*name, ranges)
+        bench.history(ranges) if name == "topics/" else bench.copy(name[0], name[1], ranges)
 
     def whose(name: Any) -> Any:  # noqa: ANN401
         following = chance.randrange(16)
         position = following + chance.choice((0, 0, 3))
-        return name if isinstance(name, str) else complete_copy(*name, following, position)
+        return name if isinstance(name, str) else complete_copy(name[0], name[1], following, position)
 
     holder, replaced, former = (whose(name) for name in chance.sample(names, 3))
     replaced = chance.choice((replaced, replaced, None))
