@@ -1,15 +1,49 @@
 """One topic of the archive as one of its lives has it, and which of its offsets are wanted or missing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
+from archiver.archive.roles import HISTORY, Generation
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
 from archiver.process.columns import Chain, as_slice
+
+
+class CopyStretch(NamedTuple):
+    """From an offset on, a partition is read from the objects of this generation; None: from those under `topics/`."""
+
+    generation: Generation | None
+    life: int
+    from_offset: int
+
+    def __str__(self) -> str:
+        return HISTORY if self.generation is None else str(self.generation)
+
+    @property
+    def whose(self) -> str:
+        """Whose objects are read: an instance's, or those under `topics/`."""
+        return HISTORY if self.generation is None else self.generation.instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReading:
+    """Whose objects of a partition are read, by its role log."""
+
+    stretches: tuple[CopyStretch, ...]
+    is_sure: bool = True  # no: there may be values whose tombstones were gone before they were read
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether any object of a copy may be read; by its role log, a partition can be read under `topics/` alone, too."""
+        return any(stretch.generation is not None for stretch in self.stretches)
+
+    def __str__(self) -> str:
+        return " + ".join(dict.fromkeys(map(str, self.stretches)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +56,13 @@ class ArchivedTopic:
     partitions: Mapping[int, PartitionInventory]
     damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
     other_lives: tuple[int, ...]  # lives that have records, and of which nothing is joined here
+    copies: Mapping[int, CopyReading] = field(default_factory=dict)  # of partitions that have a role log
+    notes: tuple[str, ...] = ()  # what may surprise about that, a line each
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether a copy is read of any partition: then the topic is compacted."""
+        return any(reading.is_copy for reading in self.copies.values())
 
 
 def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:

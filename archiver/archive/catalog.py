@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.archive.learned_facts import ShareLearned, keep_to_itself
+from archiver.archive.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
@@ -49,6 +51,7 @@ def read_archive(
     life: int | None = None,
     *,
     wanted: Callable[[str], bool] | None = None,
+    choice: CopyChoice = BY_ROLES,
     known: KnownTopics | None = None,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
@@ -57,19 +60,28 @@ def read_archive(
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
-    That is the given life, or the newest one that has records. Nothing is read of other topics. `known`: control facts that
-    were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    That is the given life, or the one that is to be read (docs/format.md §7 and §11). Nothing is read of other topics. `choice`:
+    whose records of a compacted topic. `known`: control facts that were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
         reading = background.submit(read_newest_topic_facts, archive, wanted) if known is None else None
         inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
+    logs = _role_logs(archive, choice, wanted)
     found: list[ArchivedTopic] = []
-    for name in sorted(lives.keys() | newest.keys()):
+    for name in sorted(lives.keys() | newest.keys() | logs.keys()):
         fact = newest.get(name)
         if isinstance(fact, NotWholeError):
             raise fact
+        if name in logs or choice.instance is not None:
+            history = known.histories.get(name) if known is not None else None
+            copied = CopiedTopic(
+                logs.get(name) or RoleLogs(archive, name, {}), inventory, history or read_topic_history(archive, name)
+            )
+            if copied.has_copies or choice.instance is not None:
+                found.append(copied.read(life, choice))
+                continue
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
         if fact is not None and topic.fact is None:  # the topic has begun another life since
@@ -86,13 +98,21 @@ def _among(
     return {name: fact for name, fact in newest.items() if wanted is None or wanted(name)}
 
 
+def _role_logs(
+    archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None
+) -> Mapping[str, RoleLogs]:
+    return {} if choice.is_history else list_all_role_logs(archive, wanted)
+
+
 def topic_names(archive: Archive) -> set[str]:
-    """List the topics by name alone. That takes two listings of directories, however many objects are in them."""
+    """List the topics by name alone. That takes three listings of directories, however many objects are in them."""
     parsed = (
         archive.layout.parse_topic_directory(name)
         for name in archive.store.list_directories(archive.layout.topics_prefix)
     )
-    return {found[0] for found in parsed if found is not None} | list_known_topics(archive)
+    return (
+        {found[0] for found in parsed if found is not None} | list_known_topics(archive) | list_copied_topics(archive)
+    )
 
 
 def find_topic(
@@ -100,14 +120,15 @@ def find_topic(
     name: str,
     life: int | None = None,
     *,
+    choice: CopyChoice = BY_ROLES,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_problem: ReportProblem = lambda _: None,
     share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the newest that has records. A damaged control fact is reported.
+    """Read one topic in one life: the given one, or the one that is to be read. A damaged control fact is reported.
 
-    `use`, `reads` and `share` as in read_inventory.
+    `choice`: whose records of a compacted topic. `use`, `reads` and `share` as in read_inventory.
     """
     inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
     try:
@@ -115,6 +136,10 @@ def find_topic(
     except NotWholeError as error:
         report_problem(str(error))
         history = None
+    logs = RoleLogs(archive, name, {}) if choice.is_history else list_role_logs(archive, name)
+    copied = CopiedTopic(logs, inventory, history or ())
+    if copied.has_copies or choice.instance is not None:
+        return copied.read(life, choice)
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
     if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")

@@ -1,173 +1,216 @@
-"""Copies of compacted topics: each is what one instance has read of a log, from the log's beginning to its end (docs/format.md §11)."""
+"""Copies of compacted topics: what of a partition is read, by an entry of its role log (docs/format.md §11)."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from reprlib import repr as short_repr
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from pydantic import Field, Strict
-
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import ReportProblem
-from archiver.archive.control import Fact, newest_numbers, read_fact
-from archiver.archive.fact_model import FactModel, Number
+from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY_PARTITION, arrange_all
-from archiver.archive.layout import MOST_OFFSET, CopyKey, is_partition_number
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, last_base
+from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedPartition, ListedSegments, Partition
-from archiver.archive.lookup import find_facts
-from archiver.archive.topics import TopicFact, read_topic_history, shape_in
-from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.archive.lookup import DamagedSegment, find_facts
+from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
 
-COPIES = "copies"
-_LISTINGS_AT_ONCE = 8
+_LISTINGS_AT_ONCE: Final = 8
+
+# What lies under `topics/` of a partition in a life, with the lives that it goes on from, at or above an offset; and what is
+# wrong with that. Called with the life, the partition and the offset.
+History = Callable[[int, int, int], tuple[PartitionInventory, Sequence[str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteCopy:
-    """The newest complete copy of a partition: it holds the whole log up to `next`, and perhaps some of what came later."""
+class LifeEntry(NamedTuple):
+    """The entry by which a partition is read, and the life whose role log has it."""
 
-    key: CopyKey
-    next: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Complete:
-    """What a copy's fact says about the copy, besides the place where the copy lies."""
-
-    generation: Number
-    next: Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
+    life: int
+    entry: RoleEntry
 
 
-_COMPLETE_FACT: Final = FactModel(_Complete)
+class ReadPartition(NamedTuple):
+    """What is read of one partition: its objects, what is wrong with them, and whose they are."""
+
+    inventory: PartitionInventory
+    damaged: Sequence[str]
+    reading: CopyReading
+    reach: int  # up to where that is all: behind the last object the log held no record, as far as that is known
 
 
-def copy_stream(instance: str, topic: str, life: int, partition: int) -> str:
-    return f"{COPIES}/{instance}/{topic}/{life}/{partition}"
+class _Loaded(NamedTuple):
+    """The objects of a generation, arranged; or what of that lies at or above an offset."""
+
+    inventory: PartitionInventory
+    damaged: Sequence[str]
 
 
-def find_copy(
-    archive: Archive,
-    instance: str,
-    name: str,
-    life: int | None = None,
-    *,
-    report_problem: ReportProblem = lambda _: None,
-) -> ArchivedTopic:
-    """Read what an instance has copied of a topic in one life: the newest complete copy of each partition.
+class _Arranged(NamedTuple):
+    """The objects of a generation as they were listed and asked."""
 
-    That is the given life, or the newest one with a complete copy. A partition without one counts as damaged.
-    """
-    streams = _streams_of(archive, instance, name)
-    if not streams:
-        raise UsageError(f"instance {instance} has no complete copy of topic {name}; {_who_has(archive, name)}")
-    life = max(streams) if life is None else life
-    if life not in streams:
-        raise UsageError(
-            f"instance {instance} has no complete copy of life {life} of {name}; it has one of"
-            f" {', '.join(map(str, sorted(streams)))}"
+    inventory: PartitionInventory
+    damaged: Sequence[DamagedSegment]
+
+    def above(self, offset: int) -> _Loaded:
+        """Return what lies at or above an offset. A damaged object counts unless a later one begins below that."""
+        least = last_base(self.inventory, offset) if offset else 0
+        damaged = [damage.message for damage in self.damaged if damage.key.base >= least]
+        return _Loaded(self.inventory.from_offset(offset), damaged)
+
+
+_NOTHING: Final = _Loaded(EMPTY_PARTITION, ())
+
+
+class CopyReader:
+    """Reads what a topic has in copies; of several partitions at once."""
+
+    def __init__(self, archive: Archive, topic: str, history: History) -> None:
+        self._archive = archive
+        self._topic = topic
+        self._history = history
+        self._arranged: dict[CopyKey, _Arranged] = {}
+
+    def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
+        """Read partitions as entries say: the holder, and behind its end what it replaced."""
+        wanted = (
+            (number, life, whose)
+            for number, (life, entry) in entries.items()
+            for whose in (entry.holder, entry.replaced)
         )
-    fact = _shape(archive, name, life, report_problem)
-    copies, damaged = _newest_copies(archive, instance, name, life, streams[life])
-    for number in range(fact.partitions if fact else 0):
-        if number not in streams[life]:
-            damaged[number].append(f"{name}-{number}: instance {instance} has no complete copy of this partition")
-    found = find_facts(archive.store, ListedSegments(_list_copies(archive, copies), ()), Index())
-    for one in found.damaged:
-        damaged[one.key.partition].append(one.message)
-    partitions = arrange_all(found.segments).get((name, life), {})
-    for copy in copies:
-        number = copy.key.partition
-        if number not in damaged:  # where a damaged copy ends is not known
-            partitions[number] = partitions.get(number, EMPTY_PARTITION).reaching(copy.next)
-    return ArchivedTopic(
-        topic=name,
-        life=life,
-        fact=fact,
-        partitions=partitions,
-        damaged=damaged,
-        other_lives=tuple(sorted(streams.keys() - {life})),
-    )
+        self._load(wanted)
+        return {number: self._joined(number, life, entry) for number, (life, entry) in entries.items()}
 
+    def read_alone(self, partition: int, life: int, copy: CompleteCopy) -> ReadPartition:
+        """Read a copy without a tail."""
+        self._load([(partition, life, copy)])
+        found = self._promised(partition, life, copy)
+        reading = CopyReading(stretches=(CopyStretch(copy.generation, life, 0),), is_sure=copy.is_sure)
+        return ReadPartition(found.inventory, found.damaged, reading, _end_of(copy, found.inventory))
 
-def _streams_of(archive: Archive, instance: str, name: str) -> dict[int, dict[int, int]]:
-    """List which fact about copies of a topic is the newest, in one listing: life -> partition -> number of the fact."""
-    found: dict[int, dict[int, int]] = {}
-    for stream, number in newest_numbers(archive, f"{COPIES}/{instance}/{name}").items():
-        life, _, partition = stream.removeprefix(f"{COPIES}/{instance}/{name}/").partition("/")
-        if is_partition_number(life) and is_partition_number(partition):
-            found.setdefault(int(life), {})[int(partition)] = number
-    return found
-
-
-def _who_has(archive: Archive, name: str) -> str:
-    instances = sorted(archive.store.list_directories(archive.layout.control_prefix(COPIES)))
-    having = [instance for instance in instances if _streams_of(archive, instance, name)]
-    return f"these instances have: {', '.join(having)}" if having else "no instance has, and this version writes none"
-
-
-def _shape(archive: Archive, name: str, life: int, report_problem: ReportProblem) -> TopicFact | None:
-    """Return what the topic was in a life; a damaged control fact is reported."""
-    try:
-        history = read_topic_history(archive, name)
-    except NotWholeError as error:
-        report_problem(str(error))
-        return None
-    return shape_in(history, life)
-
-
-def _newest_copies(
-    archive: Archive, instance: str, topic: str, life: int, numbers: Mapping[int, int]
-) -> tuple[list[CompleteCopy], defaultdict[int, list[str]]]:
-    """Read the newest fact of each partition. Returns the copies, and why other facts cannot be read."""
-
-    def read(numbered: tuple[int, int]) -> CompleteCopy | str:
-        partition, number = numbered
-        stream = copy_stream(instance, topic, life, partition)
-        where = archive.layout.fact_key(stream, number)
-        try:
-            key = CopyKey(instance=instance, topic=topic, life=life, partition=partition, generation=0)
-            return _complete_copy(read_fact(archive, stream, number), key, where)
-        except NotWholeError as error:
-            return str(error)
-
-    copies: list[CompleteCopy] = []
-    unreadable: defaultdict[int, list[str]] = defaultdict(list)
-    all_found = side_by_side(_LISTINGS_AT_ONCE, read, numbers.items(), "copy")
-    for partition, found in zip(numbers, all_found, strict=True):
-        if isinstance(found, CompleteCopy):
-            copies.append(found)
-        else:
-            unreadable[partition].append(found)
-    return copies, unreadable
-
-
-def _complete_copy(said: Fact, place: CopyKey, where: str) -> CompleteCopy:
-    """Turn a fact into a copy, if it speaks of the partition under whose key it was found. Raises CorruptSegmentError."""
-    told = (said.get("instance"), said.get("topic"), said.get("life"), said.get("partition"))
-    if told != (place.instance, place.topic, place.life, place.partition):
-        raise CorruptSegmentError(
-            f"{where}: tells of {short_repr(told)}, and not of what its key names; bring its older version back"
+    def read_stretches(self, readings: Mapping[int, CopyReading]) -> dict[int, ReadPartition]:
+        """Read partitions again as they were read before, whoever holds by now. What has come behind a stretch since is left out."""
+        self._load(
+            (number, one.life, one.generation) for number, reading in readings.items() for one in reading.stretches
         )
-    complete = _COMPLETE_FACT.read(
-        said,
-        lambda why: CorruptSegmentError(
-            f"{where}: does not tell which copy is complete: {why}; bring its older version back"
+        return {number: self._again(number, reading) for number, reading in readings.items()}
+
+    def _again(self, number: int, reading: CopyReading) -> ReadPartition:
+        joined, damaged = EMPTY_PARTITION, list[str]()
+        bounds = [one.from_offset for one in reading.stretches[1:]]
+        for one, until in zip(reading.stretches, [*bounds, None], strict=True):
+            found = self._of(number, one.life, one.generation, one.from_offset)
+            joined = joined.then(found.inventory if until is None else found.inventory.below(until))
+            damaged += found.damaged
+        return ReadPartition(joined, damaged, reading, max(joined.end, *bounds, 0))
+
+    def _joined(self, number: int, life: int, entry: RoleEntry) -> ReadPartition:
+        held = self._promised(number, life, entry.holder)
+        end = _end_of(entry.holder, held.inventory)
+        begins = CopyStretch(_generation(entry.holder), life, 0)
+        is_sure = not isinstance(entry.holder, CompleteCopy) or entry.holder.is_sure
+        tail = _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, end)
+        if not (tail.inventory.readable or tail.inventory.gaps or tail.damaged):
+            return ReadPartition(held.inventory, held.damaged, CopyReading(stretches=(begins,), is_sure=is_sure), end)
+        behind = CopyStretch(_generation(entry.replaced), life, end)
+        return ReadPartition(
+            held.inventory.then(tail.inventory),
+            [*held.damaged, *tail.damaged],
+            CopyReading(stretches=(begins, behind), is_sure=is_sure),
+            max(end, tail.inventory.end),
+        )
+
+    # --- objects of generations, and under `topics/`
+
+    def _promised(self, partition: int, life: int, holder: Holder) -> _Loaded:
+        """Return what there is of a holder. Where its end is missing, that is a gap; where a damaged copy ends is not known."""
+        found = self._of(partition, life, holder, 0)
+        if isinstance(holder, CompleteCopy) and not found.damaged:
+            return found._replace(inventory=found.inventory.reaching(holder.next))
+        return found
+
+    def _of(self, partition: int, life: int, whose: Holder | Generation, from_offset: int) -> _Loaded:
+        key = self._key(partition, life, whose)
+        if key is None:
+            return _Loaded(*self._history(life, partition, from_offset))
+        return self._arranged[key].above(from_offset)
+
+    def _key(self, partition: int, life: int, whose: Holder | Generation) -> CopyKey | None:
+        generation = _generation(whose)
+        if generation is None:
+            return None
+        return CopyKey(
+            instance=generation.instance,
+            topic=self._topic,
+            life=life,
+            partition=partition,
+            generation=generation.number,
+        )
+
+    def _load(self, wanted: Iterable[tuple[int, int, Holder | Generation]]) -> None:
+        """List generations, and ask their objects for their facts: of several partitions at once, of each one generation."""
+        keys = dict.fromkeys(
+            key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
+        )
+        found = side_by_side(_LISTINGS_AT_ONCE, self._list, keys, "copy")
+        listed = dict(zip(keys, found, strict=True))
+        while listed:
+            some = {(key.life, key.partition): key for key in listed}
+            self._arranged |= self._ask({key: listed.pop(key) for key in some.values()})
+
+    def _list(self, copy: CopyKey) -> ListedPartition | None:
+        layout = self._archive.layout
+        items = self._archive.store.list(layout.copy_prefix(copy))
+        parsed = ((layout.parse_copied_segment(copy, item.key), item) for item in items)
+        rows: list[tuple[int, int, ListedObject]] = [(key.base, key.next or 0, item) for key, item in parsed if key]
+        return ListedPartition.of((copy.topic, copy.life, copy.partition), rows) if rows else None
+
+    def _ask(self, listed: Mapping[CopyKey, ListedPartition | None]) -> dict[CopyKey, _Arranged]:
+        partitions = {one.partition: one for one in listed.values() if one is not None}
+        found = find_facts(self._archive.store, ListedSegments(partitions, ()), Index())
+        damaged: dict[Partition, list[DamagedSegment]] = {}
+        for damage in found.damaged:
+            damaged.setdefault((damage.key.topic, damage.key.life, damage.key.partition), []).append(damage)
+        places = {key: (key.topic, key.life, key.partition) for key in listed}
+        return {
+            key: _Arranged(arrange(found.segments.get(place, ())), damaged.get(place, ()))
+            for key, place in places.items()
+        }
+
+
+def _generation(whose: Holder | Generation) -> Generation | None:
+    if isinstance(whose, CompleteCopy):
+        return whose.generation
+    return whose if isinstance(whose, Generation) else None
+
+
+def _end_of(holder: Holder, inventory: PartitionInventory) -> int:
+    """Return where a holder ends: up to its position, the log held no record behind its objects."""
+    return max(inventory.end, holder.position if isinstance(holder, CompleteCopy) else 0)
+
+
+def is_whole_until(read: ReadPartition, offset: int) -> bool:
+    """Tell whether nothing below an offset is missing or damaged."""
+    return not read.damaged and not any(gap.first_offset < offset for gap in read.inventory.gaps)
+
+
+def join_read(one: ReadPartition, behind: ReadPartition) -> ReadPartition:
+    """Read on behind the end of what was read, in what another reading has there."""
+    end = one.reach
+    later = behind.inventory.from_offset(end)
+    if not (later.readable or later.gaps):
+        return one
+    starts = [stretch.from_offset for stretch in behind.reading.stretches]
+    ends = [*(following for _, following in pairwise(starts)), None]
+    stretches = [
+        stretch._replace(from_offset=max(stretch.from_offset, end))
+        for stretch, until in zip(behind.reading.stretches, ends, strict=True)
+        if until is None or until > end
+    ]
+    return ReadPartition(
+        one.inventory.then(later),
+        [*one.damaged, *behind.damaged],
+        CopyReading(
+            stretches=(*one.reading.stretches, *stretches), is_sure=one.reading.is_sure and behind.reading.is_sure
         ),
+        max(end, behind.reach),
     )
-    return CompleteCopy(key=replace(place, generation=complete.generation), next=complete.next)
-
-
-def _list_copies(archive: Archive, copies: Sequence[CompleteCopy]) -> dict[Partition, ListedPartition]:
-    def listing(copy: CompleteCopy) -> list[tuple[int, int, ListedObject]]:
-        items = archive.store.list(archive.layout.copy_prefix(copy.key))
-        parsed = ((archive.layout.parse_copied_segment(copy.key, item.key), item) for item in items)
-        return [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
-
-    found = zip(copies, side_by_side(_LISTINGS_AT_ONCE, listing, copies, "copy"), strict=True)
-    places = (((copy.key.topic, copy.key.life, copy.key.partition), rows) for copy, rows in found)
-    return {place: ListedPartition.of(place, rows) for place, rows in places if rows}

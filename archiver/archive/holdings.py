@@ -4,10 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
@@ -45,6 +48,7 @@ class Holding:
     shadowed: int
     damaged: int
     uncounted: int
+    copy: str = ""  # whose copies are read; empty: what lies under `topics/`
 
     @property
     def is_empty(self) -> bool:
@@ -67,6 +71,7 @@ class ArchiveSummary:
     segments: Sequence[SegmentRow] = ()
     strangers: Sequence[str]
     problems: Sequence[str]
+    notes: Sequence[str] = ()  # what may surprise
 
 
 def summarize(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> ArchiveSummary:
@@ -76,7 +81,8 @@ def summarize(archive: Archive, topic: str | None, share: ShareLearned = keep_to
 
 def _summarize_all(archive: Archive, share: ShareLearned) -> ArchiveSummary:
     found = read_contents(archive, share=share)
-    return _survey_of(found.inventory, list_topics(found.inventory, found.fact_numbers), found.unreadable)
+    holdings = list_topics(found.inventory, found.fact_numbers)
+    return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable))
 
 
 class ArchiveContents(NamedTuple):
@@ -118,9 +124,47 @@ def _summarize_topic(archive: Archive, topic: str, share: ShareLearned) -> Archi
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
-    if not holdings and not unreadable:
+    summary = replace(
+        _survey_of(inventory, holdings, unreadable),
+        segments=_rows_of(one.values() for one in inventory.partitions.values()),
+    )
+    summary = _with_copies(archive, inventory, summary, topic)
+    if not summary.holdings and not unreadable:
         raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
-    return replace(_survey_of(inventory, holdings, unreadable), segments=_rows_of(inventory))
+    return summary
+
+
+def _with_copies(
+    archive: Archive, inventory: Inventory, summary: ArchiveSummary, topic: str | None = None
+) -> ArchiveSummary:
+    """Add what is read of compacted topics by their role logs; of one topic, by partition."""
+    found, unreadable = find_copied_topics(archive, inventory, None if topic is None else topic.__eq__)
+    read = [one.read(None, BY_ROLES) for one in found]
+    holdings = [
+        row for one in read for row in ([_copied(one)] if topic is None else map(_copied, repeat(one), one.copies))
+    ]
+    segments = _rows_of(list(in_copies(archive.layout, one).values()) for one in read)
+    problems = [*unreadable, *(problem for one in read for problem in problems_of_copied(one))]
+    copied = {(one.topic, one.partition) for one in holdings}
+    others = [one for one in summary.holdings if not one.is_empty or (one.topic, one.partition) not in copied]
+    return replace(
+        summary,
+        holdings=sorted([*others, *holdings], key=lambda one: (one.topic, one.life, one.partition or 0)),
+        segments=Chain([summary.segments, segments]) if topic is not None else (),
+        problems=list(dict.fromkeys([*summary.problems, *problems])),
+        notes=[note for one in read for note in one.notes],
+    )
+
+
+def _copied(topic: ArchivedTopic, number: int | None = None) -> Holding:
+    """Sum up what is read of a topic, or of one of its partitions, by its role logs."""
+    copies = topic.copies if number is None else {number: topic.copies[number]}
+    damaged = sum(len(topic.damaged.get(one, ())) for one in copies)
+    whose = dict.fromkeys(
+        stretch.whose if number is None else str(stretch) for one in copies.values() for stretch in one.stretches
+    )
+    summed = _sum_up(topic.topic, topic.life, number, [topic.partitions[one] for one in copies], damaged)
+    return replace(summed, copy=" + ".join(whose))
 
 
 class _SegmentRows(Lazy[SegmentRow]):
@@ -148,8 +192,8 @@ class _SegmentRows(Lazy[SegmentRow]):
         return found
 
 
-def _rows_of(inventory: Inventory) -> Sequence[SegmentRow]:
-    found = (one for partitions in inventory.partitions.values() for one in partitions.values())
+def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Sequence[SegmentRow]:
+    found = (one for some in partitions for one in some)
     return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
 
 

@@ -88,15 +88,26 @@ class PartitionInventory:
             overlaps=tuple(overlap for overlap in self.overlaps if overlap.last_offset >= offset),
         )
 
+    def below(self, offset: int) -> "PartitionInventory":
+        """Leave out what lies at or above an offset."""
+        return PartitionInventory(
+            readable=Chain(block.below(offset) for block in blocks_of(self.readable)),
+            shadowed=self.shadowed,
+            gaps=tuple(
+                replace(gap, last_offset=min(gap.last_offset, offset - 1))
+                for gap in self.gaps
+                if gap.first_offset < offset
+            ),
+            overlaps=tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset),
+        )
+
     def until_offset(self, offset: int) -> "PartitionInventory":
         """Leave out what lies at or above an offset; what is missing up to that offset is a gap."""
-        readable = Chain(block.below(offset) for block in blocks_of(self.readable))
-        end = readable[-1].next if readable else 0
-        gaps = tuple(gap for gap in self.gaps if gap.last_offset < end)
-        if end < offset:
-            gaps += (Gap(first_offset=end, last_offset=offset - 1),)
-        overlaps = tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset)
-        return PartitionInventory(readable=readable, shadowed=self.shadowed, gaps=gaps, overlaps=overlaps)
+        left = self.below(offset)
+        gaps = tuple(gap for gap in self.gaps if gap.last_offset < left.end)
+        if left.end < offset:
+            gaps += (Gap(first_offset=left.end, last_offset=offset - 1),)
+        return replace(left, gaps=gaps)
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
         """Add the gap up to an end that something else remembers: no listing shows that the last objects are gone."""
@@ -157,20 +168,35 @@ class Inventory:
         }
 
     def join(
-        self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
+        self,
+        topic: str,
+        partition: int,
+        lineage: Iterable[tuple[int, int, int | None]],
+        *,
+        is_above: bool = False,
     ) -> tuple[PartitionInventory, list[str]]:
-        """Join what lives hold of a partition, each given as (life, from, until). Returns that, and what is wrong with their objects."""
+        """Join what lives hold of a partition, each given as (life, from, until). Returns that, and what is wrong with their objects.
+
+        `is_above`: damaged objects that end below `from` do not count.
+        """
         joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
             part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
+            least = last_base(part, start) if is_above else 0
             damaged += [
                 damage.message
                 for damage in self._damaged_in.get((topic, life), {}).get(partition, ())
-                if until is None or damage.key.base < until
+                if damage.key.base >= least and (until is None or damage.key.base < until)
             ]
         return joined, damaged
+
+
+def last_base(partition: PartitionInventory, offset: int) -> int:
+    """Return the base of the last segment that begins at or below an offset: those before that one end below it."""
+    bases = np.concatenate([[0], *(block.segments.numbers("base") for block in blocks_of(partition.readable))])
+    return int(bases[bases <= offset].max())
 
 
 def arrange(segments: Iterable[Segment]) -> PartitionInventory:

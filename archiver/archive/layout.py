@@ -20,6 +20,10 @@ _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
 _MOST_KEY = 1024  # bytes of a key in S3
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users give, and that stand in keys
+_COPIED = re.compile(
+    rf"(?P<instance>{_NAME})/topics/(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/generation=(?P<generation>{_NUMBER})/[^/]+",
+    re.ASCII,
+)
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
 _OFFSET_MAP = re.compile(
     rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
@@ -229,6 +233,35 @@ class Layout:
         if found is None or (found.topic, found.partition) != (copy.topic, copy.partition):
             return None
         return replace(found, life=copy.life)
+
+    def split_copied(self, key: str) -> tuple[CopyKey, int, int | None] | None:
+        """Parse a key into the copy that the segment is of, its base, and the next in its name; None for anything else."""
+        match = _COPIED.fullmatch(key, len(self.copies_root)) if key.startswith(self.copies_root) else None
+        topic_life = _parse_topic_directory(match["directory"]) if match else None
+        if (
+            match is None
+            or topic_life is None
+            or max(int(match["partition"]), int(match["generation"])) > MOST_PARTITION
+        ):
+            return None
+        topic, life = topic_life
+        copy = CopyKey(
+            instance=match["instance"],
+            topic=topic,
+            life=life,
+            partition=int(match["partition"]),
+            generation=int(match["generation"]),
+        )
+        found = self.parse_copied_segment(copy, key)
+        return None if found is None else (copy, found.base, found.next)
+
+    def place_of(self, key: str) -> tuple[str, int, int] | None:
+        """Return the topic, life and partition of a segment, under `topics/` or of a copy; None for anything else."""
+        found = self.split_segment(key)
+        if found is not None:
+            return found[0]
+        copied = self.split_copied(key)
+        return None if copied is None else (copied[0].topic, copied[0].life, copied[0].partition)
 
     # --- control
 

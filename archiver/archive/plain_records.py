@@ -10,6 +10,7 @@ import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
 from archiver.archive.catalog import ReportProblem, find_topic
+from archiver.archive.copied_topic import BY_ROLES, CopyChoice
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import ShareLearned, keep_to_itself
@@ -73,6 +74,7 @@ def follow_records(
     pause: Callable[[], object],
     partition: int | None = None,
     selection: Selection = ALL_RECORDS,
+    choice: CopyChoice = BY_ROLES,
     use: IndexUse = IndexUse.CHECK,
     share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
@@ -88,7 +90,7 @@ def follow_records(
 
     while True:
         reads = wanted_of(partition, selection, positions)
-        topic = find_topic(archive, name, use=use, reads=reads, report_problem=report_once, share=share)
+        topic = find_topic(archive, name, choice=choice, use=use, reads=reads, report_problem=report_once, share=share)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)

@@ -36,6 +36,9 @@ class Generation:
     instance: BoundedText
     number: Number
 
+    def __str__(self) -> str:
+        return f"{self.instance}/{self.number}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCopy:

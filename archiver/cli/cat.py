@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_life,
     add_run,
     add_times,
     archive_config,
+    copy_choice,
     natural,
     topic_name,
 )
@@ -19,6 +21,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import printable_json
 
 if TYPE_CHECKING:
+    from archiver.archive.archived_topic import ArchivedTopic
     from archiver.codec.selection import Selection
 
 
@@ -34,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out records above this offset")
     add_times(parser)
     add_life(parser)
+    add_copies(parser)
     parser.add_argument("--limit", type=natural, metavar="N", help="stop after N records")
     parser.add_argument(
         "--follow", action="store_true", help="go on with records that are archived later, until Ctrl-C"
@@ -65,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
             pause=lambda: threading.Event().wait(FOLLOW_PAUSE_S),
             partition=options.partition,
             selection=selection,
+            choice=copy_choice(options),
             use=storage.index,
             share=share_learned,
         )
@@ -74,14 +79,13 @@ def run(options: argparse.Namespace) -> int:
             archive,
             options.topic,
             options.life,
+            choice=copy_choice(options),
             use=storage.index,
             reads=reads,
             report_problem=report_problem,
             share=share_learned,
         )
-        if topic.other_lives and options.life is None:
-            others = ", ".join(map(str, topic.other_lives))
-            complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
+        _complain_of(topic, is_newest=options.life is None)
         records = read_records(
             archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
         )
@@ -95,6 +99,14 @@ def run(options: argparse.Namespace) -> int:
         if not options.follow:  # with --follow Ctrl-C is the normal end
             raise
     return NotWholeError.exit_code if problems else 0
+
+
+def _complain_of(topic: "ArchivedTopic", *, is_newest: bool) -> None:
+    for note in topic.notes:
+        complain(note)
+    if topic.other_lives and is_newest:
+        others = ", ".join(map(str, topic.other_lives))
+        complain(f"{topic.topic}: this is its life {topic.life}; the archive also has life {others} (--life)")
 
 
 def _selection(options: argparse.Namespace) -> "Selection":

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         if not found.holdings and not found.strangers:
             complain(f"{config.url}: nothing is archived there yet; is it the right prefix?")
         print_lines(f"stranger: {key}" for key in found.strangers)
-    for problem in found.problems:
+    for problem in (*found.notes, *found.problems):
         complain(problem)
     return NotWholeError.exit_code if found.problems else 0
 
@@ -57,6 +57,7 @@ def summary_row(found: "ArchiveSummary", *, with_segments: bool) -> dict[str, An
         **segments,
         "strangers": found.strangers,
         "problems": found.problems,
+        "notes": found.notes,
     }
 
 
@@ -92,6 +93,7 @@ def segment_row(row: "SegmentRow") -> dict[str, Any]:
 
 
 def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
+    has_copies = any(one.copy for one in holdings)
     rows = [
         (
             one.topic + (f"@{one.life}" if one.life else ""),
@@ -103,13 +105,15 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
             str(one.segments),
             " .. ".join(moment(at) for at in (one.min_timestamp, one.max_timestamp) if at is not None),
             "" if one.last_put is None else put_moment(one.last_put),
+            *([one.copy] if has_copies else []),
             _remarks(one),
         )
         for one in holdings
     ]
     which = "partition" if holdings and holdings[0].partition is not None else "partitions"
+    copies = ["read from"] if has_copies else []
     yield from spell_table(
-        ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", ""), rows
+        ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", *copies, ""), rows
     )
 
 

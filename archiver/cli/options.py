@@ -10,6 +10,7 @@ from archiver.cli.output import complain, write
 from archiver.errors import ArchiverError, UsageError
 
 if TYPE_CHECKING:
+    from archiver.archive.copied_topic import CopyChoice
     from archiver.config.model import ArchiverConfig
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
@@ -91,6 +92,37 @@ def add_life(parser: argparse._ActionsContainer) -> None:
         metavar="N",
         help="which life of a topic that was created again (default: the newest with records)",
     )
+
+
+def add_copies(parser: argparse._ActionsContainer) -> None:
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(
+        "--instance",
+        type=instance,
+        metavar="NAME",
+        help="of compacted topics, read the newest complete copy of this instance (default: the copy that holds)",
+    )
+    whose.add_argument(
+        "--history",
+        action="store_true",
+        help="of compacted topics, read what was archived under topics/, whatever copies there are",
+    )
+
+
+def copy_choice(options: argparse.Namespace) -> "CopyChoice":
+    from archiver.archive.copied_topic import CopyChoice
+
+    return CopyChoice(instance=options.instance, is_history=options.history)
+
+
+def instance(text: str) -> str:
+    from archiver.archive.layout import is_instance
+
+    if not is_instance(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the name of an instance: 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
+        )
+    return text
 
 
 def add_times(parser: argparse._ActionsContainer) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_format,
     add_life,
     add_run,
@@ -32,11 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "sql", metavar="SQL", help='such as "SELECT partition, count(*) FROM `my-topic` GROUP BY partition"'
     )
     add_life(parser)
-    parser.add_argument(
-        "--instance",
-        metavar="NAME",
-        help="read what this instance has copied of compacted topics (no version writes copies yet)",
-    )
+    add_copies(parser)
     parser.add_argument("--partitions", metavar="LIST", help="read only these partitions of each topic (0,3-5)")
     add_times(parser)
     parser.add_argument(
@@ -57,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
             parse_moment_ms(f"--{name}", text)
     given = {"life": options.life, "instance": options.instance, "partitions": options.partitions, **times}
     chosen = {name: str(value) for name, value in given.items() if value is not None}
+    if options.history:
+        chosen["history"] = "true"
     storage = archive_config(options).storage
     with (
         closing(Progress("query", quiet=options.quiet)) as progress,

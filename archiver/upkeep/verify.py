@@ -2,13 +2,15 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
 from archiver.archive.control_census import gone_facts, lost_control_objects
+from archiver.archive.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import problems_in, read_contents
@@ -22,7 +24,7 @@ from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offse
 from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment
 from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
-from archiver.archive.segments import Segment, segment_blocks
+from archiver.archive.segments import Segment, Segments, segment_blocks
 from archiver.archive.topics import TopicFact, read_cluster, topic_stream
 from archiver.codec.avro import (
     RECORD_SCHEMAS,
@@ -101,32 +103,64 @@ def check_listing(
         for (topic, life), numbered in inventory.partitions.items()
         for number, found in numbered.items()
     }
-    segments = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
+    history = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
+    copied = _check_copies(archive, inventory, wanted)
+    segments = Chain([history, copied.segments])
     others, unknown = _other_facts(inventory.learned, index)
     newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += _contradictions(archive, segments, facts)
-    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered)]
+    gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
     return ListingReport(
-        topics=len({*known, *(topic for topic, _, _ in partitions)}),
-        partitions=len(partitions),
+        topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
+        partitions=len(partitions) + copied.partitions,
         segments=segments,
-        problems=[*unreadable, *problems_in(inventory), *others, *gone, *lost],
+        problems=list(dict.fromkeys([*unreadable, *problems_in(inventory), *copied.problems, *others, *gone, *lost])),
         notes=[
             *_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
-            *_copies(archive),
-            *_unremembered(archive.layout, index, segments, unknown),
+            *copied.notes,
+            *_unremembered(archive.layout, index, history, unknown),
             *notes_of_lost,
         ],
     )
 
 
-def _copies(archive: Archive) -> Iterator[str]:
-    if any(True for _ in archive.store.list_directories(archive.layout.copies_root)):
-        yield f"{archive.layout.copies_root}: copies of compacted topics, which are not verified"
+class _Copies(NamedTuple):
+    """What role logs and copies tell, of each life that has a role log."""
+
+    topics: Sequence[str]
+    partitions: int  # that are read from copies
+    segments: Sequence[Segment]
+    problems: Sequence[str]
+    notes: Sequence[str]
+
+
+def _check_copies(archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None) -> _Copies:
+    """Check what is read by the role logs: of each partition the holder and its tail. Other generations are not looked at."""
+    found, unreadable = find_copied_topics(archive, inventory, wanted)
+    read = [topic.read(life, BY_ROLES) for topic in found for life in topic.lives]
+    blocks: dict[tuple[str, int], Segments] = {}  # lives of one topic read the same copies
+    partitions: set[Partition] = set()
+    for topic in read:
+        for one in in_copies(archive.layout, topic).values():
+            some = [*segment_blocks(one.segments), *segment_blocks(one.shadowed)]
+            blocks |= {(each.stem, int(each.numbers("base").min())): each for each in some}
+            partitions |= {each.partition for each in some}
+    is_any = any(True for _ in archive.store.list_directories(archive.layout.copies_root))
+    others = f"{archive.layout.copies_root}: copies that no role log names as the holder, or as what it replaced, are not verified"
+    return _Copies(
+        topics=sorted({topic.topic for topic in read}),
+        partitions=len(partitions),
+        segments=Chain(blocks.values()),
+        problems=[*unreadable, *(problem for topic in read for problem in problems_of_copied(topic))],
+        notes=[
+            *dict.fromkeys(note for topic in read for note in topic.notes),
+            *([others] if is_any and wanted is None else []),
+        ],
+    )
 
 
 def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
@@ -195,6 +229,7 @@ def _lost_facts(
     inventory: Inventory,
     known: Mapping[str, Sequence[int]],
     remembered: Mapping[str, int],
+    copied: Iterable[str],
 ) -> Iterator[str]:
     """Find control facts that are gone: the cluster's, a topic's, or one before another that is there.
 
@@ -209,7 +244,7 @@ def _lost_facts(
     if topics and archive.store.head(archive.layout.fact_key(CLUSTER, 0)) is None:
         yield f"{archive.layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
     with_facts = {topic for topic, found in known.items() if found}
-    for topic in sorted(topics | with_facts | remembered.keys()):
+    for topic in sorted(topics | with_facts | remembered.keys() | set(copied)):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
         yield from (one.text for one in gone_facts(archive.layout, topic_stream(topic), found, newest + 1))

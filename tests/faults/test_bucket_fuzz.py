@@ -60,7 +60,9 @@ def test_a_value_of_another_kind_is_an_error_that_names_its_fact(stream: str, wr
     assert all(re.search(rf"control/{stream}\b", str(one)) for one in problems), problems
 
 
-@pytest.mark.parametrize("wrong", [{"generation": True}, {"next": 2**63}, {"next": "9"}, {"generation": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"holder": True}, {"replaced": {"next": 2**63}}, {"switched": "9"}, {"left": [None]}]
+)
 def test_a_copy_that_cannot_be_is_damage_of_its_partition(wrong: dict[str, object]) -> None:
     ((_, (problem,)),) = bucket_fuzz.damage_of_copy(wrong).items()
-    assert "control/copies/blue/t/0/0/000001.json: does not tell which copy is complete: " in problem
+    assert "control/roles/t/0/0/000002.json: does not tell which copy is read: " in problem

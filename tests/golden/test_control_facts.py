@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.copies import copy_stream
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.parts import FactsOfParts, ObjectPart
+from archiver.archive.roles import CompleteCopy, Generation, RolePlace, put_entry
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
+from archiver.backup.compacted.entries import begin, history, switch, unsure
 from archiver.backup.start_offsets import StartOffsets
 from archiver.codec.selection import Selection
 from archiver.config.model import PositionKeeping
@@ -119,9 +119,16 @@ def _write_positions(archive: Archive) -> None:
         asyncio.run(taker.take_snapshot())
 
 
-def _write_copy(archive: Archive) -> None:
-    fact = {"format": 1, "instance": "blue", "topic": "t", "life": 0, "partition": 3, "generation": 2, "next": 10}
-    append_fact(archive, copy_stream("blue", "t", 0, 3), lambda _: fact)
+def _write_roles(archive: Archive) -> None:
+    """A role log through two turns: what holds, begins, is unsure, and gives way to the history."""
+    place = RolePlace(topic="t", life=0, partition=3)
+    first = begin(None, 0, "blue", has_history=True)
+    blue = CompleteCopy(generation=Generation(instance="blue", number=0), next=10, position=12, is_sure=True)
+    held = switch(first, 1, blue)
+    doubted = unsure(held, 2, "blue")
+    second = begin(doubted, 3, "green", has_history=True)
+    for number, entry in enumerate((first, held, doubted, second, history(second, 4, "plain"))):
+        put_entry(archive, place, number, entry)
 
 
 def _write_claim(archive: Archive) -> None:
@@ -183,7 +190,7 @@ WRITERS: Sequence[Callable[[Archive], None]] = (
     _write_topic,
     _write_starts,
     _write_positions,
-    _write_copy,
+    _write_roles,
     _write_claim,
     _write_joint_claim,
     _write_notes,

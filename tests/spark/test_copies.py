@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,10 +13,9 @@ from archiver.config.model import StorageConfig
 from archiver.spark import register
 from archiver.spark.session import SQL_SETTINGS
 from archiver.spark.table.query import ask
-from archiver.upkeep.verify import check_listing
 from tests.support.brokers import S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
-from tests.support.copied_topic import complete, copy_partition
+from tests.support.copied_topic import complete_copy, copy_partition, put_role_entry
 from tests.support.examples import ExampleWriter, Kind, until_compacted
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
@@ -29,8 +29,9 @@ from tests.support.spark_rows import by_partition
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
-# The topic's facts and the one that holds; then of each of its two partitions the fact, and a listing of the copy.
-GETS_OF_PLANNING = 3 + 2 * 2
+# The index, what lies under `topics/`, the topic's facts and the one that holds, its role logs; then of each of its two partitions
+# the entry, and a listing of the copy.
+GETS_OF_PLANNING = 7 + 2 * 2
 
 
 class Copies:
@@ -54,22 +55,34 @@ class Copies:
         *,
         generation: int = 0,
         instance: str = "blue",
-        directory: str = "",
+        life: int = 0,
     ) -> list[str]:
         made = BucketArchive(self.new_bucket(), self._spool)
         made.put(topic, partition, records, each=10)
-        place = {"instance": instance, "generation": generation, "directory": directory}
-        return copy_partition(made.bucket, self.archive.bucket, topic, partition, **place)  # type: ignore[arg-type]
+        return copy_partition(
+            made.bucket, self.archive.bucket, topic, partition, instance=instance, generation=generation, life=life
+        )
 
-    def complete(self, topic: str, partition: int, **said: object) -> str:
-        return complete(self.archive.bucket, topic, partition, **{"instance": "blue", "generation": 0, **said})  # type: ignore[arg-type]
+    def complete(
+        self,
+        topic: str,
+        partition: int,
+        until: int,
+        *,
+        number: int = 0,
+        generation: int = 0,
+        instance: str = "blue",
+        **said: Any,  # noqa: ANN401 - as role_entry has them
+    ) -> str:
+        holder = complete_copy(instance, generation, until)
+        return put_role_entry(self.archive.bucket, topic, partition, number, **{"holder": holder, **said})
 
     def read(self, topic: str, **options: object) -> dict[int, list[Rec]]:
         return by_partition(self.load(topic, **options))
 
     def load(self, topic: str, **options: object) -> DataFrame:
         bucket = self.archive.bucket
-        given = {"url": bucket.url, "endpoint": bucket.s3.endpoint, "topic": topic, "instance": "blue", **options}
+        given = {"url": bucket.url, "endpoint": bucket.s3.endpoint, "topic": topic, **options}
         texts = {name.rstrip("_"): str(text) for name, text in given.items()}
         return self.spark.read.format("kafka-archive").options(**texts).load()
 
@@ -103,58 +116,68 @@ def proxy(copies: Copies) -> Iterator[FaultyS3]:
 
 @pytest.fixture
 def swapped(copies: Copies, topic: str) -> str:
-    """A topic of two partitions. Of 0 a second copy is complete, and a third is under way; of 1 there is one."""
+    """A topic of two partitions. Of 0 a second copy holds, and a third is under way; of 1 there is one."""
     copies.archive.write_topic_fact(topic, partitions=2)
     copies.archive.put(topic, 0, records_of("history", range(20)), each=10)
     copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, until=60)
+    copies.complete(topic, 0, 58)
     copies.put(topic, 0, NEW, generation=1)
-    copies.complete(topic, 0, generation=1, until=NEW[-1].offset + 1, number=1)
+    copies.complete(topic, 0, NEW[-1].offset + 1, generation=1, number=1)
     copies.put(topic, 0, OLD[:10], generation=2)
+    copies.complete(
+        topic, 0, NEW[-1].offset + 1, generation=1, number=2, switched=1, candidate=("blue", 2), other={"type": "begin"}
+    )
     copies.put(topic, 1, OLD)
-    copies.complete(topic, 1, until=OLD[-1].offset + 1)
+    copies.complete(topic, 1, OLD[-1].offset + 1)
     return topic
 
 
 # --- what is read
 
 
-def test_the_newest_complete_copy_is_read(copies: Copies, swapped: str) -> None:
+def test_the_copy_that_holds_is_read(copies: Copies, swapped: str) -> None:
     assert copies.read(swapped) == {0: NEW, 1: OLD}
+
+
+def test_behind_the_end_of_a_copy_comes_what_it_replaced(copies: Copies, swapped: str) -> None:
+    copies.put(swapped, 0, OLD, instance="green", generation=3)
+    copies.complete(
+        swapped, 0, 58, number=4, generation=3, instance="green", replaced=complete_copy("blue", 1, NEW[-1].offset + 1)
+    )
+    assert copies.read(swapped) == {0: OLD + [one for one in NEW if one.offset >= 58], 1: OLD}
 
 
 def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
-    copies.put(swapped, 0, OLD, instance="green")
+    copies.put(swapped, 0, OLD, instance="green", generation=3)
     copies.put(swapped, 1, NEW, instance="green", generation=7)
-    copies.complete(swapped, 0, instance="green", until=1)  # what came later is read, too
-    copies.complete(swapped, 1, instance="green", generation=7, until=1)
-    assert copies.read(swapped, instance="green") == {0: OLD, 1: NEW}
-    assert copies.read(swapped) == {0: NEW, 1: OLD}
-    bucket = copies.archive.bucket
-    options = {"url": bucket.url, "endpoint": bucket.s3.endpoint, "topic": swapped}
-    history = copies.spark.read.format("kafka-archive").options(**options).load()
-    assert by_partition(history) == {0: records_of("history", range(20))}
+    copies.complete(swapped, 0, 1, instance="green", generation=3, number=4)  # what came later is read, too
+    copies.complete(swapped, 1, 1, instance="green", generation=7, number=8)
+    assert copies.read(swapped) == copies.read(swapped, instance="green") == {0: OLD, 1: NEW}
+    assert copies.read(swapped, instance="blue") == {0: NEW, 1: OLD}
+    assert copies.read(swapped, history=True) == {0: records_of("history", range(20))}
+    with pytest.raises(PySparkException, match="options instance and history"):
+        copies.read(swapped, history=True, instance="blue")
 
 
 def test_a_copy_of_another_life(copies: Copies, topic: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=1)
     copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, until=1)
+    copies.complete(topic, 0, 1)
     copies.archive.write_topic_fact(topic, topic_id="B", partitions=1)
-    copies.put(topic, 0, NEW, directory=f"{topic}@1")
+    copies.put(topic, 0, NEW, life=1)
     assert copies.read(topic) == {0: OLD}  # of the new life no copy is complete
-    copies.complete(topic, 0, until=1, life=1)
+    copies.complete(topic, 0, 1, life=1)
     assert copies.read(topic) == {0: NEW}
     assert copies.read(topic, life=0) == {0: OLD}
-    with pytest.raises(PySparkException, match=f"blue has no complete copy of life 2 of {topic}; it has one of 0, 1"):
+    with pytest.raises(PySparkException, match=f"{topic} has no life 2 in the archive; it has 0, 1"):
         copies.read(topic, life=2)
 
 
 def test_a_partition_without_records(copies: Copies, topic: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=2)
-    copies.complete(topic, 0, until=0)
+    copies.complete(topic, 0, 0)
     copies.put(topic, 1, OLD)
-    copies.complete(topic, 1, until=1)
+    copies.complete(topic, 1, 1)
     assert copies.read(topic) == {1: OLD}
 
 
@@ -173,7 +196,7 @@ def test_a_log_that_is_compacted_again_and_again(
         for partition in range(2):
             copy_partition(made.bucket, copies.archive.bucket, topic, partition, instance="blue", generation=generation)
             until = ends[topic, partition].position
-            copies.complete(topic, partition, number=generation, generation=generation, until=until)
+            copies.complete(topic, partition, until, number=generation, generation=generation)
         assert copies.read(topic) == log
         again = [Rec(at, NOW_MS, 0, b"key-%d" % at, b"again") for at in range(20)]
         for partition in range(2):  # the last ones, later than any, close the segment of those before
@@ -208,8 +231,10 @@ def test_sql(copies: Copies, swapped: str) -> None:
     sql = (
         f"SELECT partition, max(value) AS last FROM `{swapped}` WHERE offset < 50 GROUP BY partition ORDER BY partition"
     )
-    answer = ask(spark, storage, {swapped}, sql, {"instance": "blue"})
+    answer = ask(spark, storage, {swapped}, sql, {})
     assert list(answer.rows) == [[0, {"utf8": "new 9"}], [1, {"utf8": "old 9"}]]
+    answer = ask(spark, storage, {swapped}, sql, {"history": "true"})
+    assert list(answer.rows) == [[0, {"utf8": "history 9"}]]
 
 
 # --- what is missing or damaged
@@ -217,22 +242,19 @@ def test_sql(copies: Copies, swapped: str) -> None:
 
 def test_who_has_no_copy(copies: Copies, swapped: str) -> None:
     with pytest.raises(
-        PySparkException, match=f"red has no complete copy of topic {swapped}; these instances have: blue"
+        PySparkException, match=f"red has no complete copy of topic {swapped}; complete copies are of blue"
     ):
         copies.read(swapped, instance="red")
-    with pytest.raises(
-        PySparkException,
-        match="blue has no complete copy of topic nobodys; no instance has, and this version writes none",
-    ):
-        copies.read("nobodys")
+    with pytest.raises(PySparkException, match="blue has no complete copy of topic nobodys; no instance has one"):
+        copies.read("nobodys", instance="blue")
 
 
 def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=2)
     copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, until=1)
+    copies.complete(topic, 0, 1)
     copies.put(topic, 1, OLD)
-    with pytest.raises(PySparkException, match=f"{topic}-1: instance blue has no complete copy of this partition"):
+    with pytest.raises(PySparkException, match=f"{topic}-1: no copy of this partition is complete"):
         copies.read(topic)
     assert copies.read(topic, partitions=0) == copies.read(topic, onDamage="skip") == {0: OLD}
 
@@ -240,10 +262,10 @@ def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> N
 def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=1)
     keys = copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, until=70)
+    copies.complete(topic, 0, 70)
     with pytest.raises(PySparkException, match=f"{topic}-0: offsets 58-69 are missing from the archive"):
         copies.read(topic)
-    copies.complete(topic, 0, until=58, number=1)
+    copies.complete(topic, 0, 58, number=1)
     assert copies.read(topic) == {0: OLD}
     copies.archive.store.delete([keys[0]])
     with pytest.raises(PySparkException, match=f"{topic}-0: offsets 0-27 are missing from the archive"):
@@ -257,7 +279,7 @@ def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
 def test_an_object_without_facts(copies: Copies, topic: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=1)
     keys = copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, until=58)
+    copies.complete(topic, 0, 58)
     copies.archive.change(keys[1], loses_facts=True)
     with pytest.raises(PySparkException, match=r"0028\.data: has no archiver-\* metadata"):
         copies.read(topic)
@@ -267,19 +289,17 @@ def test_an_object_without_facts(copies: Copies, topic: str) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"partition": 1}, "and not of what its key names"),
-        ({"instance": "green"}, "and not of what its key names"),
-        ({"generation": -1}, "does not tell which copy is complete"),
-        ({"next": None}, "does not tell which copy is complete"),
+        ({"partition": 1}, "it speaks of another partition than its key"),
+        ({"holder": {"generation": -1}}, "does not tell which copy is read"),
         ({"format": 2}, r"format 2 is newer than this program reads \(1\)"),
     ],
 )
-def test_a_fact_that_cannot_be(copies: Copies, topic: str, said: dict[str, object], told: str) -> None:
+def test_an_entry_that_cannot_be(copies: Copies, topic: str, said: dict[str, object], told: str) -> None:
     copies.archive.write_topic_fact(topic, partitions=2)
     copies.put(topic, 1, OLD)
-    copies.complete(topic, 1, until=1)
+    copies.complete(topic, 1, 1)
     copies.put(topic, 0, OLD)
-    key = copies.complete(topic, 0, until=1, other=said)
+    key = copies.complete(topic, 0, 1, other=said)
     with pytest.raises(PySparkException, match=f"{key}: .*{told}"):
         copies.read(topic)
     assert copies.read(topic, onDamage="skip") == {1: OLD}
@@ -291,13 +311,5 @@ def test_what_is_no_segment_of_a_copy_is_left_alone(copies: Copies, swapped: str
     for key in (f"{place}/notes.txt", f"{place}/{swapped}+0-{0:020}.data", f"{place}/x/{swapped}+1-{0:020}.data"):
         s3_client(bucket).put_object(Bucket=bucket.name, Key=key, Body=b"notes")
     for stream in (f"{swapped}/0/01", f"{swapped}/x/1", f"{swapped}/0/1/x"):
-        s3_client(bucket).put_object(Bucket=bucket.name, Key=f"control/copies/blue/{stream}/000009.json", Body=b"{}")
+        s3_client(bucket).put_object(Bucket=bucket.name, Key=f"control/roles/{stream}/000009.json", Body=b"{}")
     assert copies.read(swapped) == {0: NEW, 1: OLD}
-
-
-@pytest.mark.usefixtures("swapped")
-def test_verify_says_that_it_does_not_look_at_copies(copies: Copies) -> None:
-    found = check_listing(copies.archive.handle)
-    assert [note for note in found.notes if "compacted/" in note] == [
-        "compacted/: copies of compacted topics, which are not verified"
-    ]

@@ -23,10 +23,12 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
+from archiver.archive.archived_topic import CopyReading, CopyStretch
+from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
 from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_control_objects
-from archiver.archive.copies import find_copy
+from archiver.archive.copied_topic import CopyChoice
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenControl
@@ -41,6 +43,7 @@ from archiver.archive.offset_map import (
     put_offset_map,
 )
 from archiver.archive.parts import FactsOfParts, ObjectPart
+from archiver.archive.roles import Generation
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import (
     Branch,
@@ -72,6 +75,7 @@ from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import control_problem
 from tests.support.case_limits import Peaks, WatchedStore, Weight
+from tests.support.copied_topic import complete_copy, role_entry
 from tests.support.frames import frame_of
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
@@ -336,6 +340,18 @@ def _read_notes(store: MemoryStore) -> None:
 
 
 Door = Callable[[MemoryStore], object]
+_CHOICES = (
+    CopyChoice(),
+    CopyChoice(instance="green"),
+    CopyChoice(as_of_ms=2**40),
+    CopyChoice(pinned={"t": {0: CopyReading(stretches=(CopyStretch(Generation(instance="blue", number=0), 0, 0),))}}),
+)
+
+
+def _find(choice: CopyChoice) -> Door:
+    return lambda store: find_topic(Archive(store, LAYOUT), "t", choice=choice)
+
+
 _TOPIC_DOORS: Sequence[Door] = (
     _write_topic_facts,
     _read_topics,
@@ -357,7 +373,7 @@ _DOORS: Mapping[str, Sequence[Door]] = {
     "present": (_begin,),
     "starts/t/0": (_begin,),
     "group-positions/2027-01-15": (lambda store: _keep(store, 0), lambda store: _keep(store, 60_000)),
-    "copies/blue/t/0/0": (lambda store: find_copy(Archive(store, LAYOUT), "blue", "t"),),
+    "roles/t/0/0": tuple(map(_find, _CHOICES)),
     "restores/mine/t/0": _CLAIM_DOORS,
     "restores/mine/t/repartition": _JOINT_DOORS,
     "restores/mine/t/finished": (_read_notes,),
@@ -376,8 +392,10 @@ def _facts() -> MemoryStore:
     append_fact(Archive(store, LAYOUT), "present", lambda _: {"format": 1, "at_ms": 2**40, "topics": topics})
     _begin(store)
     _keep(store, 0)
-    copy = {"format": 1, "instance": "blue", "topic": "t", "life": 0, "partition": 0, "generation": 0, "next": 10}
-    append_fact(Archive(store, LAYOUT), "copies/blue/t/0/0", lambda _: copy)
+    for number in range(2):
+        held, replaced = complete_copy("blue", number, 10), complete_copy("green", 0, 8)
+        key, content = role_entry("t", 0, number, holder=held, replaced=replaced, candidate=("blue", number))
+        put(store, f"{LAYOUT.root}{key}", content)
     _write_claims(store)
     _write_joint_claims(store)
     _notes(store).note_replaced(_TARGETS, {"t": 3})
@@ -410,9 +428,9 @@ def _verify_doors(key: str) -> Sequence["Door"]:
 def damage_of_copy(wrong: Mapping[str, object]) -> Mapping[int, Sequence[str]]:
     """Return what is told of the partitions of a copy whose newest fact has other values."""
     store = WatchedStore(_facts())
-    append_fact(Archive(store, LAYOUT), "copies/blue/t/0/0", lambda latest: {**(latest or {}), **wrong})
-    damaged = find_copy(Archive(store, LAYOUT), "blue", "t").damaged
-    return {partition: problems for partition, problems in damaged.items() if partition == 0}
+    append_fact(Archive(store, LAYOUT), "roles/t/0/0", lambda latest: {**(latest or {}), **wrong})
+    damaged = find_topic(Archive(store, LAYOUT), "t").damaged
+    return {partition: problems for partition, problems in damaged.items() if problems and partition == 0}
 
 
 def problems_with(stream: str, wrong: Mapping[str, object]) -> list[ArchiverError]:

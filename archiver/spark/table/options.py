@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 DEFAULT_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 MORE_COLUMNS: Final = ("timestampMs",)  # only where it is named
 OPTIONS: Final = (
-    "url", "endpoint", "region", "index", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "columns",
+    "url", "endpoint", "region", "index", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "history", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
 # In place of a topic's name: where consumer groups stood. No topic can have this name.
@@ -55,7 +55,8 @@ class ScanOptions:
     topic: str
     columns: tuple[str, ...]
     life: int | None
-    instance: str | None  # whose copies of a compacted topic are read; None: what the archive has of it
+    instance: str | None  # whose copies of a compacted topic are read; None: as its role logs say
+    is_history: bool  # what lies under `topics/` is read, whatever role logs say
     wanted: TopicSelection
     on_damage: OnDamage
     verify: Verify
@@ -106,12 +107,18 @@ def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None
     from_ms, until_ms = parsed("from", parse_time_ms, FIRST_LONG), parsed("until", parse_time_ms, LAST_LONG)
     if from_ms > until_ms:
         raise UsageError("the range ends before it begins; see options from and until")
+    instance, is_history = parsed("instance", _parse_instance, None), parsed("history", _parse_bool, False)
+    if instance is not None and is_history:
+        raise UsageError(
+            "options instance and history: what an instance has copied is not the history; take one of them"
+        )
     return ScanOptions(
         storage=storage or _storage(options),
         topic=_topic(options),
         columns=parsed("columns", _parse_columns, DEFAULT_COLUMNS),
         life=parsed("life", _parse_number, None),
-        instance=parsed("instance", _parse_instance, None),
+        instance=instance,
+        is_history=is_history,
         wanted=TopicSelection(
             partitions=parsed("partitions", parse_partitions, None),
             offsets=parsed("offsets", parse_offsets, None),

@@ -14,7 +14,7 @@ import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
 from archiver.archive.catalog import find_topic
-from archiver.archive.copies import find_copy
+from archiver.archive.copied_topic import CopyChoice
 from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import share_learned
@@ -105,18 +105,19 @@ def plan_scan(
 def _find(
     archive: Archive, options: ScanOptions, reads: Wanted, report_problem: Callable[[str], None]
 ) -> ArchivedTopic:
-    if options.instance is None:
-        use = options.storage.index
-        return find_topic(
-            archive,
-            options.topic,
-            options.life,
-            use=use,
-            reads=reads,
-            report_problem=report_problem,
-            share=share_learned,
-        )
-    return find_copy(archive, options.instance, options.topic, options.life, report_problem=report_problem)
+    found = find_topic(
+        archive,
+        options.topic,
+        options.life,
+        choice=CopyChoice(instance=options.instance, is_history=options.is_history),
+        use=options.storage.index,
+        reads=reads,
+        report_problem=report_problem,
+        share=share_learned,
+    )
+    for note in found.notes:
+        log.warning("%s", note)
+    return found
 
 
 def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:

@@ -1,0 +1,444 @@
+"""What is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that (docs/format.md §11)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
+from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
+from archiver.archive.layout import Layout
+from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
+from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry
+from archiver.archive.segments import Segments, blocks_of, segment_blocks
+from archiver.archive.topics import Stretch, TopicFact, read_topic_history, shape_in
+from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.process.columns import Chain
+
+_CLOCK: Final = timedelta(seconds=1)  # a store tells only the second of a put
+_FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
+_LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
+_MOST_STRETCHES: Final = 64  # of one partition: more have no plan of ours
+
+Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> whose objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyChoice:
+    """What a reader asked for. Without any wish the role logs decide."""
+
+    instance: str | None = None  # its newest complete copy
+    is_history: bool = False  # what lies under `topics/`, whatever the role logs say
+    as_of_ms: int | None = None  # no record that was in the log then may be gone from the copy
+    pinned: Pins = field(default_factory=dict)  # as was planned before, whoever holds by now
+
+    def __post_init__(self) -> None:
+        if self.instance is not None and self.is_history:
+            raise UsageError(
+                "--instance and --history: what an instance has copied is not the history; take one of them"
+            )
+
+
+BY_ROLES: Final = CopyChoice()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is read of each partition, as far as it is found out."""
+
+    partitions: dict[int, PartitionInventory] = field(default_factory=dict)
+    damaged: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    copies: dict[int, CopyReading] = field(default_factory=dict)
+
+    def add(self, read: Mapping[int, ReadPartition]) -> None:
+        for number, one in read.items():
+            self.partitions[number] = one.inventory
+            self.damaged[number] += one.damaged
+            self.copies[number] = one.reading
+
+
+class CopiedTopic:
+    """A topic that has role logs, or objects under `topics/`, or both; `history` are its control facts, oldest first."""
+
+    def __init__(self, logs: RoleLogs, inventory: Inventory, history: Sequence[TopicFact]) -> None:
+        self._logs, self._notes = _of_known_lives(logs, history)
+        self._topic = logs.topic
+        self._inventory = inventory
+        self._history = history
+        self._newest = history[-1] if history else None
+        self._with_records = inventory.lives().get(self._topic, set())
+        self._reader = CopyReader(logs.archive, self._topic, self._under_topics)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether any life of the topic has a role log."""
+        return bool(self._logs.listed)
+
+    @property
+    def lives(self) -> Sequence[int]:
+        """The lives of the topic that have a role log."""
+        return sorted(self._logs.listed)
+
+    def read(self, wanted_life: int | None, choice: CopyChoice) -> ArchivedTopic:
+        """Read the topic in the wanted life, or in the one that is to be read. Raises UsageError."""
+        life = self._life(choice) if wanted_life is None else self._known(wanted_life)
+        family = self._family(life)
+        fact = shape_in(self._history, life)
+        found = _Found()
+        numbers = self._numbers(family, fact)
+        pinned = {number: one for number, one in choice.pinned.get(self._topic, {}).items() if number in numbers}
+        found.add(self._reader.read_stretches({number: self._checked(number, one) for number, one in pinned.items()}))
+        left = [number for number in numbers if number not in pinned]
+        if choice.instance is None:
+            self._read_holders(found, life, family, left, choice.as_of_ms)
+        else:
+            self._read_instance(found, choice.instance, family, left)
+        joined = {block.partition[1] for one in found.partitions.values() for block in segment_blocks(one.segments)}
+        return ArchivedTopic(
+            topic=self._topic,
+            life=life,
+            fact=fact,
+            partitions=found.partitions,
+            damaged=found.damaged,
+            other_lives=tuple(sorted((self._with_records | set(self._logs.listed)) - joined - {life})),
+            copies=found.copies,
+            notes=(*self._notes, *self._unsure(found.copies)),
+        )
+
+    # --- which life
+
+    def _life(self, choice: CopyChoice) -> int:
+        """Return the newest life of the newest topic of that name that is all there; tell which newer topic is not."""
+        lives = self._with_records | set(self._logs.listed)
+        roots = sorted({self._root(life) for life in lives}, reverse=True)
+        told: list[str] = []
+        for root in roots:
+            family = self._family(max(life for life in lives if self._root(life) == root))
+            lack = self._lack(root, family, choice)
+            if not lack:
+                self._notes += told
+                return self._newest_of(family)
+            told.append(
+                f"{self._topic}: life {max(family)} is passed over, and an older one is read: {lack} (--life {max(family)})"
+            )
+        return self._newest_of(lives)
+
+    def _lack(self, root: int, family: Sequence[int], choice: CopyChoice) -> str:
+        """Say what keeps a topic from being read; empty: nothing, or nothing is expected of it."""
+        if not any(life in self._logs.listed for life in family):
+            return "" if choice.instance is None else "it has no copies"
+        first = next((one for one in self._history if one.root(one.current.life) == root), None)
+        seen = {number for life in family for number in self._logs.listed.get(life, {})}
+        archived = self._inventory.numbers_of(self._topic, family)
+        told = self._logs.newest(family)
+        for number in range(first.partitions) if first else sorted(seen | archived):
+            entries = [one for life in family if (one := told.get(life, {}).get(number)) is not None]
+            is_told = any(not isinstance(one, RoleEntry) or isinstance(one.holder, CompleteCopy) for one in entries)
+            if choice.instance is not None:
+                is_told = any(self._copy_of(choice.instance, life, number) for life in family)
+            if not is_told and (choice.instance is not None or number not in archived):
+                return f"partition {number} has no complete copy there yet"
+        return ""
+
+    def _newest_of(self, lives: Collection[int]) -> int:
+        """Return the newest life that has objects under `topics/`, or of which somebody's records are read."""
+        held = {
+            life
+            for life, entries in self._logs.newest(lives).items()
+            if any(not isinstance(one, RoleEntry) or one.holder is not None for one in entries.values())
+        }
+        return max([life for life in lives if life in self._with_records or life in held] or lives or (0,))
+
+    def _known(self, life: int) -> int:
+        known = self._with_records | set(self._logs.listed)
+        known |= {one.life for fact in self._history for one in fact.lives}
+        if life not in known:
+            raise UsageError(
+                f"{self._topic} has no life {life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
+            )
+        return life
+
+    def _root(self, life: int) -> int:
+        """Return the life without a parent that a life goes back to; a life that no fact has stands alone."""
+        known = self._newest
+        return life if known is None or life >= len(known.lives) else known.root(life)
+
+    def _family(self, life: int) -> list[int]:
+        """Return the lives of the same topic up to a life, with and without records, in order."""
+        known = self._newest
+        lives = {life} if known is None else {one.life for one in known.lives} | {life}
+        return sorted(one for one in lives if one <= life and self._root(one) == self._root(life))
+
+    def _numbers(self, family: Sequence[int], fact: TopicFact | None) -> list[int]:
+        """Return the partitions that are read, or should be: those that a role log, an object, or the topic's fact has."""
+        copied = {number for life in family for number in self._logs.listed.get(life, {})}
+        shape = set(range(fact.partitions)) if fact is not None and copied else set()
+        return sorted(copied | shape | self._inventory.numbers_of(self._topic, family))
+
+    # --- whose records
+
+    def _read_holders(
+        self, found: _Found, life: int, family: Sequence[int], numbers: Collection[int], as_of_ms: int | None
+    ) -> None:
+        told = self._logs.newest(family)
+        entries: dict[int, LifeEntry] = {}
+        has_copies = any(isinstance(one, RoleEntry) and isinstance(one.holder, CompleteCopy) for one in _each(told))
+        for number in numbers:
+            which = _deciding(told, family, number)
+            if isinstance(which, NotWholeError):
+                found.partitions[number] = EMPTY_PARTITION
+                found.damaged[number].append(str(which))
+            elif which is not None:
+                entries[number] = which
+            else:
+                is_begun = any(number in told.get(one, {}) for one in family)
+                self._read_history(found, life, number, is_begun=is_begun, is_expected=has_copies)
+        read = self._reader.read_by(entries)
+        if as_of_ms is not None:
+            read = self._as_of(read, entries, as_of_ms)
+        found.add({number: self._with_later(number, life, entries[number].life, one) for number, one in read.items()})
+
+    def _read_history(self, found: _Found, life: int, number: int, *, is_begun: bool, is_expected: bool) -> None:
+        """Read what lies under `topics/` of a partition of which no copy is complete, and say so."""
+        inventory, damaged = self._under_topics(life, number, 0)
+        is_there = bool(inventory.readable or inventory.gaps or damaged)
+        if is_there:
+            found.partitions[number] = inventory
+            found.damaged[number] += damaged
+            if is_begun:
+                self._notes.append(f"{self._topic}-{number}: no copy is complete; what lies under topics/ is read")
+        elif is_begun or is_expected:
+            found.partitions[number] = inventory
+            found.damaged[number].append(
+                f"{self._topic}-{number}: no copy of this partition is complete, and nothing of it lies under topics/; see"
+                " that the instances of `archiver compacted` are at work"
+            )
+
+    def _with_later(self, number: int, life: int, held_life: int, read: ReadPartition) -> ReadPartition:
+        """Go on in what lies under `topics/` of a later life, where the log was cut back since and no copy of that is complete."""
+        lineage = self._lineage(life, number)
+        later = [one for one in lineage if one.life > held_life and self._has(one.life, number)]
+        if not later:
+            return read
+        branch = later[0].from_offset
+        inventory, damaged = self._inventory.join(self._topic, number, later)
+        below = read.inventory.until_offset(branch) if read.reach < branch else read.inventory.below(branch)
+        self._notes.append(
+            f"{self._topic}-{number}: no copy of life {later[-1].life} is complete; from offset {branch} on, what lies under"
+            " topics/ is read"
+        )
+        stretches = tuple(one for one in read.reading.stretches if one.from_offset < branch or not one.from_offset)
+        behind = CopyStretch(None, later[-1].life, branch)
+        return ReadPartition(
+            below.then(inventory),
+            [*read.damaged, *damaged],
+            replace(read.reading, stretches=(*stretches, behind)),
+            max(branch, inventory.end),
+        )
+
+    def _read_instance(self, found: _Found, instance: str, family: Sequence[int], numbers: Sequence[int]) -> None:
+        """Read the newest complete copies of one instance that still stand."""
+        for number in numbers:
+            copies = ((life, one) for life in reversed(family) if (one := self._copy_of(instance, life, number)))
+            first = next(copies, None)
+            if first is not None:
+                found.add({number: first[1]})
+            else:
+                found.partitions[number] = EMPTY_PARTITION
+                found.damaged[number].append(
+                    f"{self._topic}-{number}: instance {instance} has no complete copy of this partition"
+                )
+        if not found.copies:
+            raise UsageError(
+                f"instance {instance} has no complete copy of topic {self._topic}; {self._who_has(family)}"
+            )
+
+    def _copy_of(self, instance: str, life: int, number: int) -> ReadPartition | None:
+        """Return the newest copy of an instance that was complete and still is. What holds now is read as it is."""
+        for entry in self._logs.holders(life, number):
+            copy = entry.holder
+            if isinstance(copy, CompleteCopy) and copy.generation.instance == instance:
+                read = self._reader.read_alone(number, life, copy)
+                is_holder = entry == self._logs.entry(life, number, max(self._logs.numbers(life, number)))
+                if is_holder or is_whole_until(read, copy.next):
+                    return read
+        return None
+
+    def _who_has(self, family: Sequence[int]) -> str:
+        holders = (one.holder for one in _each(self._logs.newest(family)) if isinstance(one, RoleEntry))
+        having = sorted({one.generation.instance for one in holders if isinstance(one, CompleteCopy)})
+        return f"complete copies are of {', '.join(having)}" if having else "no instance has one"
+
+    def _checked(self, number: int, reading: CopyReading) -> CopyReading:
+        """Refuse to read again what was never to be read: whoever may write a plan may name any objects in it."""
+        offsets = [one.from_offset for one in reading.stretches]
+        is_order = bool(offsets) and offsets == sorted(offsets) and offsets[0] == 0 and len(offsets) <= _MOST_STRETCHES
+        strange = [
+            one
+            for one in reading.stretches
+            if one.generation is not None and not self._logs.was_read(one.life, number, one.generation)
+        ]
+        if not is_order or strange:
+            what = f"generation {strange[0]}" if strange else "no order of offsets"
+            raise CorruptSegmentError(
+                f"{self._topic}-{number}: the plan names {what}, and no entry below"
+                f" {self._logs.archive.layout.control_prefix(ROLES)}{self._topic}/ says that this was complete"
+            )
+        return reading
+
+    # --- as of a time
+
+    def _as_of(
+        self, read: Mapping[int, ReadPartition], entries: Mapping[int, LifeEntry], as_of_ms: int
+    ) -> dict[int, ReadPartition]:
+        """Return for each partition a reading that lacks nothing of what was there at a time. Raises UsageError."""
+        moment = _moment(as_of_ms)
+        found: dict[int, ReadPartition] = {}
+        earliest: dict[int, datetime] = {}
+        for number, (life, entry) in entries.items():
+            since = self._first_moment(life, number, entry)
+            then = read[number] if since <= moment else self._earlier(life, number, moment, read[number])
+            if then is None:
+                earliest[number] = since
+            else:
+                found[number] = then
+        if earliest:
+            number, latest = max(earliest.items(), key=lambda one: one[1])
+            raise UsageError(
+                f"{self._topic}: the archive has no state as of then: the copy that is read of partition {number} was complete at"
+                f" {latest:%Y-%m-%dT%H:%M:%SZ}, and older values may have been compacted before; take --until"
+                f" {latest:%Y-%m-%dT%H:%M:%SZ} or later, or --history for what was archived under topics/"
+            )
+        return found
+
+    def _first_moment(self, life: int, number: int, entry: RoleEntry) -> datetime:
+        """Return a time at which the holder was complete already. What lies under `topics/` has all from its beginning."""
+        if not isinstance(entry.holder, CompleteCopy) or entry.switched is None:
+            return _FIRST_MOMENT
+        put = self._logs.put_by(life, number, entry.switched)
+        return _LAST_MOMENT if put is None else put + _CLOCK
+
+    def _earlier(self, life: int, number: int, moment: datetime, present: ReadPartition) -> ReadPartition | None:
+        """Return what held at a time, if that still stands and reached then, and behind its end what is read now."""
+        numbers = self._logs.numbers(life, number)
+        then = max((one for one, put in numbers.items() if put + _CLOCK <= moment), default=None)
+        told = None if then is None else self._logs.entry(life, number, then)
+        if isinstance(told, NotWholeError):
+            return None
+        if told is not None and isinstance(told.holder, CompleteCopy):
+            read, until = self._reader.read_alone(number, life, told.holder), told.holder.next
+        else:
+            inventory, damaged = self._under_topics(life, number, 0)
+            reading = CopyReading(stretches=(CopyStretch(None, life, 0),))
+            read, until = ReadPartition(inventory, damaged, reading, inventory.end), inventory.end
+        joined = join_read(read, present)
+        puts = [some.last_put for some in segment_blocks(read.inventory.segments) if some.last_put is not None]
+        has_reached = joined is read or max(puts, default=moment - _CLOCK) >= moment
+        return joined if has_reached and is_whole_until(read, until) else None
+
+    # --- what lies under `topics/`
+
+    def _lineage(self, life: int, number: int) -> list[Stretch]:
+        known = self._newest
+        return [Stretch(life, 0, None)] if known is None or life >= len(known.lives) else known.lineage(life, number)
+
+    def _has(self, life: int, number: int) -> bool:
+        return number in self._inventory.numbers_of(self._topic, [life])
+
+    def _under_topics(self, life: int, number: int, from_offset: int) -> tuple[PartitionInventory, Sequence[str]]:
+        lineage = [
+            stretch._replace(from_offset=max(stretch.from_offset, from_offset))
+            for stretch in self._lineage(life, number)
+            if stretch.until_offset is None or stretch.until_offset > from_offset
+        ]
+        return self._inventory.join(self._topic, number, lineage, is_above=True)
+
+    def _unsure(self, copies: Mapping[int, CopyReading]) -> Iterator[str]:
+        unsure = sorted(number for number, one in copies.items() if not one.is_sure)
+        if unsure:
+            yield (
+                f"{self._topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: reading it took"
+                " longer than deleted keys are remembered, so a key that was deleted may have a value again"
+            )
+
+
+def find_copied_topics(
+    archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
+) -> tuple[list[CopiedTopic], list[str]]:
+    """Return the wanted topics that have role logs, and which of their control facts cannot be read."""
+    found, unreadable = list[CopiedTopic](), list[str]()
+    for name, logs in list_all_role_logs(archive, wanted).items():
+        try:
+            history = read_topic_history(archive, name)
+        except NotWholeError as error:
+            unreadable.append(str(error))
+            history = []
+        found.append(CopiedTopic(logs, inventory, history))
+    return [one for one in found if one.has_copies], unreadable
+
+
+def problems_of_copied(topic: ArchivedTopic) -> list[str]:
+    """Name what cannot be read of partitions that are read by their role logs."""
+    name = f"{topic.topic}@{topic.life}" if topic.life else topic.topic
+    return [
+        problem
+        for number in sorted({*topic.copies, *topic.damaged})
+        for problem in problems_of(
+            name, number, topic.partitions.get(number, EMPTY_PARTITION), topic.damaged.get(number, ())
+        )
+    ]
+
+
+def in_copies(layout: Layout, topic: ArchivedTopic) -> dict[int, PartitionInventory]:
+    """Return the objects of copies that are read of each partition, without those under `topics/`; nothing is missing there."""
+
+    def is_copied(segments: Segments) -> bool:
+        return segments.stem.startswith(layout.copies_root)
+
+    return {
+        number: PartitionInventory(
+            readable=Chain(one for one in blocks_of(topic.partitions[number].readable) if is_copied(one.segments)),
+            shadowed=Chain(one for one in segment_blocks(topic.partitions[number].shadowed) if is_copied(one)),
+            gaps=(),
+        )
+        for number, reading in topic.copies.items()
+        if reading.is_copy
+    }
+
+
+def _each(told: Mapping[int, Mapping[int, Told]]) -> Iterator[Told]:
+    return (one for entries in told.values() for one in entries.values())
+
+
+def _deciding(
+    told: Mapping[int, Mapping[int, Told]], family: Sequence[int], number: int
+) -> LifeEntry | NotWholeError | None:
+    """Return the entry of the newest life in which somebody's records are read; where that cannot be told, why."""
+    for life in reversed(family):
+        entry = told.get(life, {}).get(number)
+        if isinstance(entry, NotWholeError):
+            return entry
+        if entry is not None and entry.holder is not None:
+            return LifeEntry(life, entry)
+    return None
+
+
+def _of_known_lives(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, list[str]]:
+    """Leave out lives that the topic does not have: its fact comes before any entry, so nobody of ours has written those."""
+    strange = sorted(life for life in logs.listed if history and life >= len(history[-1].lives))
+    notes = [
+        f"{logs.topic}: there is a role log of life {life}, which the topic's control fact does not have; it is not read"
+        for life in strange
+    ]
+    known = {life: found for life, found in logs.listed.items() if life not in strange}
+    return (replace(logs, listed=known) if strange else logs), notes
+
+
+def _moment(at_ms: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return _LAST_MOMENT if at_ms > 0 else _FIRST_MOMENT

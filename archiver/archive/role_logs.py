@@ -1,0 +1,101 @@
+"""All role logs of a topic: listed once, their entries read when they are asked for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_partition_number, is_topic_name
+from archiver.archive.roles import ROLES, CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
+from archiver.errors import NotWholeError
+from archiver.process.workers import side_by_side
+
+NEVER_COPIED: Final = "__consumer_offsets"  # positions as of a time come from its history
+_AT_ONCE: Final = 8
+_MOST_STEPS: Final = 1_000  # former holders of one partition that are looked for
+
+Numbers = Mapping[int, datetime]  # of the entries of one role log, and when each was put
+Told = RoleEntry | NotWholeError
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLogs:
+    """The role logs of one topic: life -> partition -> numbers."""
+
+    archive: Archive
+    topic: str
+    listed: Mapping[int, Mapping[int, Numbers]]
+    _read: dict[tuple[int, int, int], Told] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def numbers(self, life: int, partition: int) -> Numbers:
+        return self.listed.get(life, {}).get(partition, {})
+
+    def newest(self, lives: Iterable[int]) -> dict[int, dict[int, Told]]:
+        """Read the entries that decide in some lives, several at a time: life -> partition -> entry, or why it cannot be read."""
+        wanted = [(life, number) for life in lives for number in self.listed.get(life, {})]
+        told = side_by_side(_AT_ONCE, lambda one: self.entry(*one, max(self.numbers(*one))), wanted, "role")
+        found: dict[int, dict[int, Told]] = {}
+        for (life, number), entry in zip(wanted, told, strict=True):
+            found.setdefault(life, {})[number] = entry
+        return found
+
+    def entry(self, life: int, partition: int, number: int) -> Told:
+        place = (life, partition, number)
+        if place not in self._read:
+            try:
+                self._read[place] = read_entry(
+                    self.archive, RolePlace(topic=self.topic, life=life, partition=partition), number
+                )
+            except NotWholeError as error:
+                self._read[place] = error
+        return self._read[place]
+
+    def holders(self, life: int, partition: int) -> Iterator[RoleEntry]:
+        """Yield an entry of each holder, the newest first; an entry that cannot be read, or is gone, is left out."""
+        numbers = sorted(self.numbers(life, partition), reverse=True)
+        for _ in range(_MOST_STEPS):
+            if not numbers:
+                return
+            entry, before = self.entry(life, partition, numbers[0]), numbers[0]
+            if isinstance(entry, RoleEntry):
+                yield entry
+                before = before if entry.switched is None else entry.switched
+            numbers = [one for one in numbers[1:] if one < before]
+
+    def was_read(self, life: int, partition: int, generation: Generation) -> bool:
+        """Tell whether an entry says that a generation was complete: as the holder, or as what a holder replaced."""
+        named = (copy for entry in self.holders(life, partition) for copy in (entry.holder, entry.replaced))
+        return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+
+    def put_by(self, life: int, partition: int, number: int) -> datetime | None:
+        """Return when an entry had been put at the latest: later entries tell that, too, where its own object is gone."""
+        return min((at for one, at in self.numbers(life, partition).items() if one >= number), default=None)
+
+
+def list_copied_topics(archive: Archive) -> frozenset[str]:
+    """List the topics that have a role log."""
+    names = archive.store.list_directories(archive.layout.control_prefix(ROLES))
+    return frozenset(name for name in names if is_topic_name(name) and name != NEVER_COPIED)
+
+
+def list_role_logs(archive: Archive, topic: str) -> RoleLogs:
+    """List the role logs of a topic, in one listing."""
+    listed: dict[int, dict[int, dict[int, datetime]]] = {}
+    prefix = archive.layout.control_prefix(f"{ROLES}/{topic}")
+    for item in () if topic == NEVER_COPIED else archive.store.list(prefix):
+        life, _, rest = item.key.removeprefix(prefix).partition("/")
+        partition = rest.partition("/")[0]
+        if not (is_partition_number(life) and is_partition_number(partition)):
+            continue
+        number = archive.layout.parse_fact(f"{ROLES}/{topic}/{life}/{partition}", item.key)
+        if number is not None:
+            listed.setdefault(int(life), {}).setdefault(int(partition), {})[number] = item.last_modified
+    return RoleLogs(archive, topic, listed)
+
+
+def list_all_role_logs(archive: Archive, wanted: Callable[[str], bool] | None = None) -> dict[str, RoleLogs]:
+    """List the role logs of all wanted topics that have any."""
+    names = sorted(name for name in list_copied_topics(archive) if wanted is None or wanted(name))
+    found = zip(names, side_by_side(_AT_ONCE, lambda name: list_role_logs(archive, name), names, "role"), strict=True)
+    return {name: logs for name, logs in found if logs.listed}

@@ -1,0 +1,449 @@
+"""What is read of a compacted topic, by its role logs: held against a plain reading of docs/format.md §11."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import find_topic, read_archive
+from archiver.archive.copied_topic import CopyChoice
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION, problems_of
+from archiver.archive.layout import Layout
+from archiver.archive.topics import Branch, record_branch, record_topic
+from archiver.config.quantities import parse_time_ms
+from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.store.port import ObjectKind
+from tests.support.copied_bench import Bench, Ranges, T
+from tests.support.copied_topic import complete_copy, copy_place, role_entry
+from tests.support.memory_store import MemoryStore
+
+
+class Given(NamedTuple):
+    """What a reader is given of a partition."""
+
+    owners: dict[int, str]  # by offset, the directory of the object that it is read from
+    missing: set[int]
+
+
+def given(topic: ArchivedTopic, number: int = 0) -> Given:
+    found = topic.partitions.get(number, EMPTY_PARTITION)
+    owners: dict[int, str] = {}
+    last = -1
+    for reading in found.readable:
+        for offset in range(reading.from_offset, reading.next):
+            assert offset > last, "offsets are read in order, each once"
+            last = offset
+            owners[offset] = reading.segment.object_key.rpartition("/")[0] + "/"
+    missing = {offset for gap in found.gaps for offset in range(gap.first_offset, gap.last_offset + 1)}
+    return Given(owners, missing)
+
+
+def problems(topic: ArchivedTopic, number: int = 0) -> list[str]:
+    return problems_of(T, number, topic.partitions.get(number, EMPTY_PARTITION), topic.damaged.get(number, ()))
+
+
+HISTORY_OF_0 = f"topics/{T}/partition=0/"
+
+
+def place(instance: str, generation: int, partition: int = 0, life: int = 0) -> str:
+    return copy_place(T, partition, instance, generation, life)
+
+
+def all_of(where: str, offsets: Iterable[int]) -> dict[int, str]:
+    return dict.fromkeys(offsets, where)
+
+
+# --- any role log and any objects
+
+
+def objects_of(chance: random.Random, until: int) -> list[tuple[int, int]]:
+    """Objects as a writer puts them one behind the other; some may be gone, and a late one may overlap."""
+    cuts = sorted({0, until, *(chance.randrange(until + 1) for _ in range(chance.randrange(4)))}) if until else [0]
+    ranges = list(pairwise(cuts))
+    if ranges and chance.random() < 0.3:
+        ranges.pop(chance.randrange(len(ranges)))
+    taken = {base for base, _ in ranges}
+    if until > 2 and chance.random() < 0.3:
+        base = chance.randrange(until - 1)
+        ranges += [(base, chance.randrange(base + 1, until + 1))] if base not in taken else []
+    return ranges
+
+
+def told_by_the_words(holder: Any, replaced: Any, objects: Mapping[Any, Ranges]) -> Given:  # noqa: ANN401
+    """What is read, offset by offset, by the words of docs/format.md §11 alone."""
+
+    def covered(whose: Any) -> set[int]:  # noqa: ANN401
+        return {offset for base, following in objects.get(_name(whose), ()) for offset in range(base, following)}
+
+    held = covered(holder)
+    end = max(held, default=-1) + 1
+    promised = holder["next"] if isinstance(holder, dict) else 0
+    begin = max(end, holder["position"] if isinstance(holder, dict) else 0)
+    tail = {offset for offset in covered(replaced) if offset >= begin}
+    missing = set(range(max(end, promised))) - held
+    missing |= set(range(begin, max(tail, default=-1) + 1)) - tail
+    return Given({**all_of(_directory(holder), held), **all_of(_directory(replaced), tail)}, missing)
+
+
+def _name(whose: Any) -> Any:  # noqa: ANN401 - a copy, `topics/`, or nobody
+    return (whose["generation"]["instance"], whose["generation"]["number"]) if isinstance(whose, dict) else whose
+
+
+def _directory(whose: Any) -> str:  # noqa: ANN401 - as above
+    return place(*_name(whose)) if isinstance(whose, dict) else HISTORY_OF_0
+
+
+@pytest.mark.parametrize("turn", range(400))
+def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn: int) -> None:
+    chance = random.Random(f"{seed} {turn}")
+    bench = Bench()
+    names: list[Any] = [("a", 1), ("b", 2), ("a", 3), "topics/"]
+    objects = {name: objects_of(chance, chance.choice((0, 4, 9, 15))) for name in names}
+    for name, ranges in objects.items():
+        bench.history(ranges) if name == "topics/" else bench.copy(name[0], name[1], ranges)
+
+    def whose(name: Any) -> Any:  # noqa: ANN401
+        following = chance.randrange(16)
+        position = following + chance.choice((0, 0, 3))
+        return name if isinstance(name, str) else complete_copy(name[0], name[1], following, position)
+
+    holder, replaced, former = (whose(name) for name in chance.sample(names, 3))
+    replaced = chance.choice((replaced, replaced, None))
+    bench.entry(3, holder=former)
+    bench.entry(7, holder=holder, replaced=replaced, candidate=("b", 5))
+    assert given(bench.find()) == told_by_the_words(holder, replaced, objects)
+    (read,) = read_archive(bench.archive)
+    assert given(read) == given(bench.find())
+    assert given(bench.find(is_history=True)).owners.keys() == told_by_the_words("topics/", None, objects).owners.keys()
+
+
+# --- one rule each
+
+
+def test_without_a_role_log_what_lies_under_topics_is_read() -> None:
+    bench = Bench(partitions=2)
+    bench.history([(0, 5)])
+    bench.copy("a", 0, [(0, 9)])  # being filled
+    found = bench.find()
+    assert (given(found), found.copies, found.notes) == (Given(all_of(HISTORY_OF_0, range(5)), set()), {}, ())
+
+
+def test_a_tail_joins_at_the_position_and_a_tail_that_begins_later_leaves_a_gap() -> None:
+    bench = Bench()
+    bench.copy("b", 4, [(0, 5)])
+    bench.copy("a", 1, [(0, 3), (3, 8), (8, 12)])
+    bench.entry(5, holder=complete_copy("b", 4, 5, 7), replaced=complete_copy("a", 1, 3))
+    read = given(bench.find())
+    assert read == Given(all_of(place("b", 4), range(5)) | all_of(place("a", 1), range(7, 12)), set())
+    bench.store.delete([f"{place('a', 1)}{T}+0-{3:020}.data"])
+    assert given(bench.find()).missing == {7}
+    assert problems(bench.find()) == [
+        "t-0: offsets 7-7 are missing from the archive; bring their objects back from the bucket's versions"
+    ]
+
+
+def test_an_older_object_that_reaches_further_than_a_later_one_counts() -> None:
+    bench = Bench()
+    bench.copy("b", 4, [(0, 6)])
+    bench.copy("a", 1, [(0, 9), (5, 6), (9, 12)])
+    bench.entry(5, holder=complete_copy("b", 4, 6), replaced=complete_copy("a", 1, 3))
+    assert given(bench.find()) == Given(all_of(place("b", 4), range(6)) | all_of(place("a", 1), range(6, 12)), set())
+
+
+def test_a_holder_that_lost_its_last_objects_has_a_gap_and_a_damaged_one_is_told() -> None:
+    bench = Bench()
+    keys = bench.copy("a", 1, [(0, 5), (5, 9)])
+    bench.entry(2, holder=complete_copy("a", 1, 12))
+    assert given(bench.find()).missing == {9, 10, 11}
+    bench.store.objects[keys[1]] = replace(bench.store.objects[keys[1]], metadata={})
+    told = problems(bench.find())
+    assert len(told) == 1
+    assert keys[1] in told[0]
+
+
+def test_a_damaged_object_of_the_tail_counts_only_where_it_may_be_read() -> None:
+    bench = Bench()
+    bench.copy("b", 4, [(0, 6)])
+    keys = bench.copy("a", 1, [(0, 3), (3, 6), (6, 8)])
+    bench.entry(5, holder=complete_copy("b", 4, 6), replaced=complete_copy("a", 1, 3))
+    bench.store.objects[keys[0]] = replace(bench.store.objects[keys[0]], metadata={})
+    assert problems(bench.find()) == []
+    bench.store.objects[keys[2]] = replace(bench.store.objects[keys[2]], metadata={})
+    assert keys[2] in problems(bench.find())[0]
+
+
+def test_nobody_holds() -> None:
+    bench = Bench(partitions=2)
+    bench.history([(0, 5)])
+    for number in range(2):
+        bench.entry(0, number, holder=None, candidate=("a", 0))
+    found = bench.find()
+    assert given(found).owners == all_of(HISTORY_OF_0, range(5))
+    assert problems(found) == []
+    assert found.notes == ("t-0: no copy is complete; what lies under topics/ is read",)
+    assert "no copy of this partition is complete" in problems(found, 1)[0]
+
+
+def test_a_later_partition_without_a_complete_copy_is_told() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 5)])
+    bench.entry(2, holder=complete_copy("a", 1, 5))
+    bench.create("A", partitions=2)
+    found = bench.find()
+    assert problems(found) == []
+    assert "t-1: no copy of this partition is complete" in problems(found, 1)[0]
+
+
+def test_a_copy_that_is_unsure_is_told() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 5)])
+    bench.entry(2, holder=complete_copy("a", 1, 5, is_sure=False))
+    found = bench.find()
+    assert not found.copies[0].is_sure
+    assert "complete, but unsure" in found.notes[0]
+
+
+# --- which life
+
+
+def test_a_newer_topic_without_complete_copies_does_not_hide_the_older_one() -> None:
+    bench = Bench(partitions=2)
+    for number in range(2):
+        bench.copy("a", 1, [(0, 5)], number)
+        bench.entry(2, number, holder=complete_copy("a", 1, 5))
+    bench.create("B", partitions=2)
+    bench.copy("a", 0, [(0, 2)], life=1)
+    bench.entry(1, holder=complete_copy("a", 0, 2), life=1)
+    bench.entry(0, 1, holder=None, candidate=("a", 0), life=1)
+    found = bench.find()
+    assert (found.life, given(found).owners) == (0, all_of(place("a", 1), range(5)))
+    assert found.notes == (
+        "t: life 1 is passed over, and an older one is read: partition 1 has no complete copy there yet (--life 1)",
+    )
+    assert found.other_lives == (1,)
+    wanted = bench.find(1)
+    assert given(wanted).owners == all_of(place("a", 0, life=1), range(2))
+    assert "no copy of this partition is complete" in problems(wanted, 1)[0]
+    bench.entry(1, 1, holder=complete_copy("a", 0, 0), life=1)  # complete, and empty
+    assert (bench.find().life, bench.find().notes) == (1, ())
+
+
+def test_a_newer_topic_under_topics_is_read() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 5)])
+    bench.entry(2, holder=complete_copy("a", 1, 5))
+    bench.create("B")
+    bench.history([(0, 3)], life=1)
+    assert bench.find().life == 1
+    bench.entry(0, holder=None, candidate=("a", 0), life=1)
+    assert bench.find().life == 1
+    assert given(bench.find(0)).owners == all_of(place("a", 1), range(5))
+
+
+def test_the_newest_is_read_where_none_is_all_there() -> None:
+    bench = Bench()
+    bench.entry(0, holder=None, candidate=("a", 0))
+    bench.create("B")
+    bench.entry(0, holder=None, candidate=("a", 0), life=1)
+    found = bench.find()
+    assert (found.life, found.notes) == (1, ())
+    assert problems(found)
+
+
+def test_each_partition_is_read_in_the_newest_life_with_a_complete_copy() -> None:
+    bench = Bench(partitions=2)
+    for number in range(2):
+        bench.copy("a", 1, [(0, 9)], number)
+        bench.entry(2, number, holder=complete_copy("a", 1, 9))
+    life, _ = record_branch(bench.archive, topic=T, partition=1, parent=0, branch=Branch(offset=6, leader_epoch=1))
+    bench.entry(0, 1, holder=None, candidate=("a", 0), life=life)
+    assert given(bench.find(), 1).owners == all_of(place("a", 1, 1), range(9))
+    bench.history([(6, 8)], 1, life)  # the log was cut back, and plain backup goes on in its child
+    found = bench.find()
+    child = f"topics/{T}@{life}/partition=1/"
+    assert given(found, 1) == Given(all_of(place("a", 1, 1), range(6)) | all_of(child, range(6, 8)), set())
+    assert "from offset 6 on, what lies under topics/ is read" in found.notes[0]
+    bench.copy("b", 1, [(0, 7)], 1, life)
+    bench.entry(2, 1, holder=complete_copy("b", 1, 7), life=life)
+    found = bench.find()
+    assert (found.life, given(found, 1).owners) == (life, all_of(place("b", 1, 1, life), range(7)))
+    assert given(found).owners == all_of(place("a", 1), range(9))
+
+
+# --- entries of others
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition": 1},
+        {"holder": {"generation": {"instance": "../x", "number": 1}, "next": 1, "position": 1, "is_sure": True}},
+        {"holder": complete_copy("a", 8, 5)},
+        {"holder": complete_copy("a", 1, 5, 4)},
+        {"holder": "compacted/"},
+        {"switched": None},
+        {"format": 2},
+    ],
+)
+def test_an_entry_that_cannot_be_damages_its_partition_alone(wrong: Mapping[str, object]) -> None:
+    bench = Bench(partitions=2)
+    for number in range(2):
+        bench.copy("a", 1, [(0, 5)], number)
+        bench.history([(0, 3)], number)
+    bench.entry(2, 1, holder=complete_copy("a", 1, 5))
+    bench.entry(2, holder=complete_copy("a", 1, 5))
+    key = bench.entry(3, holder=complete_copy("a", 1, 5), other=wrong)
+    found = bench.find()
+    assert given(found) == Given({}, set())
+    assert len(problems(found)) == 1
+    assert key in problems(found)[0]
+    assert given(found, 1).owners == all_of(place("a", 1, 1), range(5))
+    assert problems(found, 1) == []
+
+
+def test_what_is_no_entry_of_this_topic_is_left_alone() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 5)])
+    bench.entry(2, holder=complete_copy("a", 1, 5))
+    bench.entry(0, holder=complete_copy("a", 0, 9), life=7)  # the topic has no such life
+    for stream in ("0/01", "x/0", "0/0/x", "00/0"):
+        bench.store.put_if_absent(f"control/roles/{T}/{stream}/000009.json", b"{}", {}, kind=ObjectKind.FACT)
+    found = bench.find()
+    assert given(found).owners == all_of(place("a", 1), range(5))
+    assert "a role log of life 7" in found.notes[0]
+
+
+def test_groups_are_never_read_from_a_copy() -> None:
+    store = MemoryStore()
+    archive = Archive(store, Layout())
+    record_topic(archive, topic="__consumer_offsets", topic_id="A", cluster_id="c", partitions=1, configs={})
+    key, content = role_entry("__consumer_offsets", 0, 2, holder=complete_copy("a", 1, 5))
+    store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+    found = find_topic(archive, "__consumer_offsets")
+    assert (found.copies, dict(found.partitions)) == ({}, {})
+
+
+# --- what a reader asks for
+
+
+def test_an_instance_is_read_as_far_as_its_newest_complete_copy_stands() -> None:
+    bench = Bench()
+    bench.copy("a", 0, [(0, 3)])
+    bench.copy("b", 2, [(0, 4), (4, 7)])
+    bench.copy("a", 4, [(0, 9)])
+    bench.entry(1, holder=complete_copy("a", 0, 3))
+    bench.entry(3, holder=complete_copy("b", 2, 4), replaced=complete_copy("a", 0, 3))
+    bench.entry(5, holder=complete_copy("a", 4, 9), replaced=complete_copy("b", 2, 4))
+    bench.entry(6, holder=complete_copy("a", 4, 9), switched=5, candidate=("b", 6))
+    assert given(bench.find(instance="b")).owners == all_of(place("b", 2), range(7))
+    assert given(bench.find(instance="a")).owners == all_of(place("a", 4), range(9))
+    bench.store.delete([f"{place('b', 2)}{T}+0-{0:020}.data"])
+    with pytest.raises(UsageError, match="instance b has no complete copy of topic t; complete copies are of a"):
+        bench.find(instance="b")
+    bench.store.delete([f"{place('a', 4)}{T}+0-{0:020}.data"])  # the holder is read as it is
+    assert given(bench.find(instance="a")).missing == set(range(9))
+
+
+def test_an_instance_and_a_history_are_not_one() -> None:
+    with pytest.raises(UsageError, match="take one of them"):
+        CopyChoice(instance="a", is_history=True)
+
+
+class Turns:
+    """A topic whose history was followed by copy a/1, then by copy b/3; and when the switches were."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.bench.history([(0, 6)])
+        self.before_first = self.bench.second()
+        self.bench.entry(0, holder="topics/", candidate=("a", 0))
+        self.bench.copy("a", 1, [(0, 6), (6, 9)])
+        self.bench.entry(2, holder=complete_copy("a", 1, 9), replaced="topics/")
+        self.first = self.bench.second() + 1000
+        self.bench.copy("a", 1, [(9, 11)])
+        self.bench.copy("b", 3, [(0, 11), (11, 14)])
+        self.bench.entry(4, holder=complete_copy("b", 3, 14), replaced=complete_copy("a", 1, 9))
+        self.second = self.bench.second() + 1000
+
+
+def test_a_time_after_the_switch_is_told_by_the_holder() -> None:
+    turns = Turns()
+    assert given(turns.bench.find(as_of_ms=turns.second)).owners == all_of(place("b", 3), range(14))
+
+
+def test_a_time_before_the_switch_is_told_by_the_copy_that_held_then() -> None:
+    turns = Turns()
+    found = turns.bench.find(as_of_ms=turns.first)
+    expected = all_of(place("a", 1), range(11)) | all_of(place("b", 3), range(11, 14))
+    assert given(found) == Given(expected, set())
+    assert str(found.copies[0]) == "a/1 + b/3"
+
+
+def test_a_time_before_all_copies_is_told_by_the_history_if_it_reached_then() -> None:
+    turns = Turns()
+    found = turns.bench.find(as_of_ms=turns.before_first)
+    assert given(found).owners == all_of(HISTORY_OF_0, range(6)) | all_of(place("b", 3), range(6, 14))
+    with pytest.raises(UsageError, match="the archive has no state as of then"):
+        turns.bench.find(as_of_ms=turns.before_first + 1000)
+
+
+def test_the_earliest_possible_time_is_told_and_possible() -> None:
+    turns = Turns()
+    turns.bench.store.delete([f"{place('a', 1)}{T}+0-{6:020}.data"])  # as a clearing leaves it half way
+    with pytest.raises(UsageError) as refused:
+        turns.bench.find(as_of_ms=turns.first)
+    moment = str(refused.value).partition("take --until ")[2].split(" ")[0]
+    assert parse_time_ms(moment) == turns.second
+    assert given(turns.bench.find(as_of_ms=parse_time_ms(moment))).owners == all_of(place("b", 3), range(14))
+
+
+# --- what was planned before
+
+
+def test_what_was_read_before_is_read_again_whoever_holds_now() -> None:
+    bench = Bench()
+    bench.history([(0, 6), (6, 10)])
+    bench.copy("a", 1, [(0, 7)])
+    bench.entry(2, holder=complete_copy("a", 1, 7, 8), replaced="topics/")
+    before = bench.find()
+    bench.history([(10, 12)])
+    bench.copy("b", 3, [(0, 14)])
+    bench.entry(4, holder=complete_copy("b", 3, 14), replaced=complete_copy("a", 1, 7))
+    assert given(bench.find()).owners == all_of(place("b", 3), range(14))
+    again = given(bench.find(pinned={T: before.copies}))
+    assert {offset: again.owners[offset] for offset in again.owners if offset < 10} == given(before).owners
+    assert again.missing == set()
+
+
+def test_what_was_never_complete_is_not_read_for_a_plan() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 7)])
+    bench.copy("b", 3, [(0, 2)])
+    bench.entry(2, holder=complete_copy("a", 1, 7))
+    held = bench.find().copies[0]
+    bench.entry(3, holder=complete_copy("a", 1, 7), switched=2, candidate=("b", 3))
+    for stretches in (
+        (held.stretches[0]._replace(generation=type(held.stretches[0].generation)(instance="b", number=3)),),  # type: ignore[misc]
+        (held.stretches[0]._replace(from_offset=4),),
+        (),
+    ):
+        with pytest.raises(CorruptSegmentError, match="the plan names"):
+            bench.find(pinned={T: {0: replace(held, stretches=stretches)}})
+
+
+def test_an_error_of_the_topics_fact_is_told_and_copies_are_read() -> None:
+    bench = Bench()
+    bench.copy("a", 1, [(0, 7)])
+    bench.entry(2, holder=complete_copy("a", 1, 7))
+    bench.store.put_if_absent("control/topics/t/000001.json", b"{", {}, kind=ObjectKind.FACT)
+    told: list[str] = []
+    found = find_topic(bench.archive, T, report_problem=told.append)
+    assert given(found).owners == all_of(place("a", 1), range(7))
+    assert len(told) == 1
+    with pytest.raises(NotWholeError):
+        read_archive(bench.archive)
