@@ -1,5 +1,6 @@
 """What lies in the bucket, written and read.
 
+- accepted_logs: where users have accepted that the log of a compacted topic begins later, or ends earlier, than its copies
 - archived_topic: one topic of the archive as one of its lives has it, and which of its offsets are wanted or missing
 - block_budget: memory that is shared: by all open segments, and by all threads that decode what was fetched
 - catalog: finds topics in the archive, each in one life: all of them, or one by its name
@@ -29,6 +30,8 @@
 - plain_records: reads records of the archive as plain values, for people (`cat`)
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
+- restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
+- role_logs: the role logs of all partitions of a topic, listed together: the newest entry of each, and when its entries were put
 - roles: the role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next
 - segment: reads one finished segment back into frames, and compares it with its facts
 - segment_facts: the facts of one segment, as values and as the text that metadata and Avro header carry

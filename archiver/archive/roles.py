@@ -116,7 +116,12 @@ def read_newest_entry(archive: Archive, place: RolePlace) -> NumberedEntry | Non
     if newest is None:
         return None
     number, put_at = newest
-    return NumberedEntry(number, _entry_of(read_fact(archive, place.stream, number), archive, place, number), put_at)
+    return NumberedEntry(number, read_entry(archive, place, number), put_at)
+
+
+def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
+    """Read an entry that was listed. Raises NotWholeError."""
+    return _entry_of(read_fact(archive, place.stream, number), archive, place, number)
 
 
 def list_entry_times(archive: Archive, place: RolePlace) -> dict[int, datetime]:
