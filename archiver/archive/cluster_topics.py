@@ -4,16 +4,27 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import is_topic_name
-from archiver.archive.topics import list_known_topics
+from archiver.archive.topics import TopicFact, is_compacted, list_known_topics
 from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
+
+COORDINATION_TOPIC: Final = "_compacted_log_backup_coordination"  # by which instances tell each other to look
+
+
+def is_kept_by_turns(fact: TopicFact) -> bool | None:
+    """Tell whether instances make copies of a topic, if it is included; None when that is not known.
+
+    Not of `__consumer_offsets`: positions as of a time come from its history. Nor of what the instances write themselves.
+    """
+    return False if fact.topic in {OFFSETS_TOPIC, COORDINATION_TOPIC} else is_compacted(fact)
 
 
 class Standing(StrEnum):

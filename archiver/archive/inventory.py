@@ -9,7 +9,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.index_generations import read_index
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.layout import CopyKey, Layout, SegmentKey
 from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
 from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
@@ -356,10 +356,18 @@ def position_of(archive: Archive, topic: str, life: int, partition: int, newest_
     return position_of(archive, topic, life, partition) if found is None else _end_from(hinted, found)
 
 
-def _last_end(archive: Archive, listed: Iterable[ListedObject]) -> ArchivedEnd:
+def position_of_copy(archive: Archive, copy: CopyKey) -> ArchivedEnd:
+    """Return where a writer of a copy goes on, as `position_of` does for a partition of `topics/`."""
+    listed = archive.store.list(archive.layout.copy_prefix(copy))
+    return _last_end(archive, listed, lambda key: archive.layout.parse_copied_segment(copy, key))
+
+
+def _last_end(
+    archive: Archive, listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey | None] | None = None
+) -> ArchivedEnd:
     newest = Newest()
     for item in listed:
-        key = archive.layout.parse_segment(item.key)
+        key = (parse or archive.layout.parse_segment)(item.key)
         if key is not None:
             newest.see(key, item.key)
     return end_at(archive.store, newest)

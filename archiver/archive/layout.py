@@ -203,7 +203,7 @@ class Layout:
 
     def base_of(self, key: str) -> int:
         """Return the base that a segment's key names."""
-        parsed = self.parse_segment(key)
+        parsed = self.parse_segment_name(key.rpartition("/")[2])
         if parsed is None:
             raise ValueError(f"not a segment's key: {key}")
         return parsed.base
@@ -231,6 +231,9 @@ class Layout:
         """Tell below the prefix of which copy a key lies; None for a key that lies below none."""
         directory = key.removeprefix(self.copies_root).rpartition("/")[0] if key.startswith(self.copies_root) else ""
         return _parse_copy_directory(directory)
+
+    def copied_segment_key(self, copy: CopyKey, base: int) -> str:
+        return f"{self.copy_prefix(copy)}{copy.topic}+{copy.partition}-{offsets_name(base, None)}"
 
     def parse_copied_segment(self, copy: CopyKey, key: str) -> SegmentKey | None:
         """Parse the key of a segment of a copy; None for anything else."""

@@ -17,7 +17,7 @@ _PARTS: Final = 2  # of a stream below that of its topic: life and partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleLog:
+class ListedRoleLog:
     """One role log as a listing shows it. `entry` None: the newest entry cannot be read, and `problem` says why."""
 
     place: RolePlace
@@ -40,7 +40,7 @@ def list_topics_with_roles(archive: Archive) -> set[str]:
 
 def read_role_logs(
     archive: Archive, topic: str, wanted: Collection[RolePlace] | None = None
-) -> dict[RolePlace, RoleLog]:
+) -> dict[RolePlace, ListedRoleLog]:
     """Read the newest entry of each role log of a topic; of the wanted ones only, if `wanted` is given."""
     times = {
         place: put_at for place, put_at in _list_times(archive, topic).items() if wanted is None or place in wanted
@@ -60,10 +60,10 @@ def _list_times(archive: Archive, topic: str) -> dict[RolePlace, dict[int, datet
     return times
 
 
-def _read(archive: Archive, place: RolePlace, put_at: Mapping[int, datetime]) -> RoleLog:
+def _read(archive: Archive, place: RolePlace, put_at: Mapping[int, datetime]) -> ListedRoleLog:
     number = max(put_at)
     try:
         entry = read_entry(archive, place, number)
     except NotWholeError as error:
-        return RoleLog(place=place, number=number, entry=None, put_at=put_at, problem=str(error))
-    return RoleLog(place=place, number=number, entry=entry, put_at=put_at)
+        return ListedRoleLog(place=place, number=number, entry=None, put_at=put_at, problem=str(error))
+    return ListedRoleLog(place=place, number=number, entry=entry, put_at=put_at)

@@ -1,6 +1,6 @@
 """The role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -107,16 +107,30 @@ class NumberedEntry(NamedTuple):
     put_at: datetime  # by the store's clock
 
 
+class RoleLog(NamedTuple):
+    """One look at a role log: its newest entry, and when each entry was put, by the store's clock."""
+
+    newest: NumberedEntry | None
+    put_at: Mapping[int, datetime]
+
+
 _ENTRY: Final = FactModel(RoleEntry)
 
 
 def read_newest_entry(archive: Archive, place: RolePlace) -> NumberedEntry | None:
     """Read the entry that decides; None where the log has none. Raises NotWholeError."""
-    newest = max(_listed(archive, place), default=None)
-    if newest is None:
-        return None
-    number, put_at = newest
-    return NumberedEntry(number, read_entry(archive, place, number), put_at)
+    return read_role_log(archive, place).newest
+
+
+def read_role_log(archive: Archive, place: RolePlace, known: NumberedEntry | None = None) -> RoleLog:
+    """List a role log, and read its newest entry, unless that is known already. Raises NotWholeError."""
+    put_at = dict(_listed(archive, place))
+    number = max(put_at, default=None)
+    if number is None:
+        return RoleLog(None, put_at)
+    if known is not None and known.number == number and known.put_at == put_at[number]:
+        return RoleLog(known, put_at)
+    return RoleLog(NumberedEntry(number, read_entry(archive, place, number), put_at[number]), put_at)
 
 
 def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:

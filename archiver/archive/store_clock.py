@@ -28,7 +28,8 @@ class _Bound(NamedTuple):
     ms: float
 
     def reached(self, at_s: float, drift: float) -> float:
-        return self.ms + 1000 * (at_s - self.at_s) * (1 + drift)
+        passed_s = at_s - self.at_s
+        return self.ms + 1000 * (passed_s + abs(passed_s) * drift)
 
 
 class StoreClock:
@@ -57,11 +58,19 @@ class StoreClock:
 
     def earliest_now_ms(self) -> int:
         """Return a time that the store's clock has surely reached. Raises LookupError before the first put."""
-        return int(_known(self._earliest).reached(self._mono_s(), -_DRIFT))
+        return self.earliest_ms(self._mono_s())
 
     def latest_now_ms(self) -> int:
         """Return a time that the store's clock has surely not passed. Raises LookupError before the first put."""
-        return int(_known(self._latest).reached(self._mono_s(), _DRIFT)) + 1
+        return self.latest_ms(self._mono_s())
+
+    def earliest_ms(self, at_mono_s: float) -> int:
+        """Return a time that the store's clock had surely reached at an instant of ours."""
+        return int(_known(self._earliest).reached(at_mono_s, -_DRIFT))
+
+    def latest_ms(self, at_mono_s: float) -> int:
+        """Return a time that the store's clock had surely not passed at an instant of ours."""
+        return int(_known(self._latest).reached(at_mono_s, _DRIFT)) + 1
 
     def _contradicts(self, earliest: _Bound, latest: _Bound, at_s: float) -> bool:
         if self._earliest is None or self._latest is None:

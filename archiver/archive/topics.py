@@ -40,6 +40,10 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+POLICY: Final = "cleanup.policy"
+TOMBSTONES_KEPT: Final = "delete.retention.ms"
+EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has as they hold, wherever they were set
+_Effective = Annotated[Mapping[str, Item[_Config]] | None, Field(exclude_if=_is_none)]
 _SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: by a program from before it was noted
 
 
@@ -99,13 +103,17 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFact:
-    """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives."""
+    """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives.
+
+    `effective`: some configs as they hold, wherever they were set; None: not known.
+    """
 
     topic: BoundedText
     cluster_id: BoundedText
     partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
+    effective: _Effective = None
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -183,6 +191,12 @@ class TopicFact:
 
 
 _TOPIC_FACT: Final = FactModel(TopicFact)
+
+
+def is_compacted(fact: TopicFact) -> bool | None:
+    """Tell whether the brokers compact a topic's log; None when that is not known."""
+    policy = (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
+    return None if policy is None else "compact" in {part.strip() for part in policy.split(",")}
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
@@ -310,6 +324,7 @@ def record_topic(
     cluster_id: str,
     partitions: int,
     configs: Mapping[str, str] | None,
+    effective: Mapping[str, str] | None = None,
     judged: Judged | None = None,
     seen_ms: int | None = None,
     earlier: Sight | None = None,
@@ -318,7 +333,7 @@ def record_topic(
 
     `earlier` is the last sight of the topic before it, if this process had one.
 
-    `configs` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
+    `configs`, `effective` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
     begins. Where an id is missing, `judged` decides; raises UnprovenError when that is not of the newest root. Raises
     StrangerError for another cluster. An instance that still sees the topic of an earlier life writes nothing.
     """
@@ -327,12 +342,13 @@ def record_topic(
         known = _parse_topic(archive.layout, topic, latest)
         if known is not None and known.cluster_id != cluster_id:
             raise _another_cluster(topic, known.cluster_id, cluster_id)
-        known_configs = {} if known is None else known.configs
+        known_configs, known_effective = ({}, None) if known is None else (known.configs, known.effective)
         wanted = TopicFact(
             topic=topic,
             cluster_id=cluster_id,
             partitions=partitions,
             configs=known_configs if configs is None else configs,
+            effective=known_effective if effective is None else effective,
             lives=_lives_now(known, topic_id, judged, seen_ms, earlier),
         )
         is_old_news = topic_id not in {"", wanted.current.topic_id}

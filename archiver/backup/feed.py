@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from archiver.archive.topics import PartitionSource
 from archiver.backup.fetched_batches import Fetch
@@ -33,6 +33,16 @@ class PartitionReport:
     dropped_records: int  # records that were held at the end, and are not known to be in the archive
 
 
+class FeedWatch(Protocol):
+    """Whoever wants to know what the answers of brokers told of a partition."""
+
+    def note_answer(self, feed: "Feed", answer: Fetched, asked_s: float) -> None:
+        """An answer was taken in, which was asked for at a time of the feed's clock."""
+
+    def note_set_back(self, feed: "Feed") -> None:
+        """Something that was fetched is dropped, and will be fetched again."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Feed:
     """One partition on its way into the archive. Only the event loop uses it, but one worker at a time uses its writer."""
@@ -40,7 +50,7 @@ class Feed:
     writer: PartitionWriter
     end_offset: int = NO_END_OFFSET
     from_offset: int = field(init=False)
-    fetch_offset: int = field(init=False)
+    fetch_offset: int = field(default=0, init=False)
     fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
     queue: deque[Fetch] = field(default_factory=deque)
     working: bool = False
@@ -50,8 +60,11 @@ class Feed:
     alone_ms: int = 0  # it is fetched in a request of its own, which waits so long; 0: with all others of its broker
     closing: bool = False  # flush what is held, drop what waits, end
     is_let_go: bool = False  # nobody waits until it is closed
+    is_dropped: bool = False  # what is held is not put any more
     put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
     put_line: object = None  # the line in which it waits for its turn to put
+    is_paused: bool = False  # whoever watches it wants nothing fetched for now
+    watch: FeedWatch | None = None
     is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched meanwhile
     put_again_at_s: float | None = None  # a put failed: nothing else is done until it succeeds
     put_fails_since_s: float | None = None
@@ -103,6 +116,7 @@ class Feed:
             and not self.closing
             and self.put_again_at_s is None
             and not self.is_set_aside
+            and not self.is_paused
             and self.fetch_offset < self.end_offset
             and len(self.queue) < _FETCHES_AHEAD
         )
@@ -212,7 +226,10 @@ class Feed:
         return dropped_bytes
 
     def go_on_where_the_writer_is(self) -> None:
+        is_set_back = self.fetch_offset > self.writer.position
         self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
+        if is_set_back and self.watch is not None:
+            self.watch.note_set_back(self)
 
     # --- work and its end
 
@@ -240,9 +257,15 @@ class Feed:
         if self.put_again_at_s is not None:
             self.put_again_at_s = now_s
 
-    def let_go(self) -> None:
-        """Begin to end the feed, without anybody who waits for that."""
+    def let_go(self, *, is_dropped: bool = False) -> None:
+        """Begin to end the feed, without anybody who waits for that. `is_dropped`: what is held is not put any more."""
         self.closing = self.is_let_go = True
+        self.is_dropped = is_dropped
+
+    def drop(self) -> None:
+        """Drop what is held: it leaves its line, and nothing of it is put."""
+        self.writer.discard()
+        self.put_line = self.put_again_at_s = None
 
     # --- puts
 
@@ -299,6 +322,11 @@ class Feed:
             self.note_ends(high_watermark, last_stable, now_s)
         if answer.error is None and (len(answer.records) or not self.is_behind):
             self.fetch_fails_since_s = None
+
+    def report_answer(self, answer: Fetched, asked_s: float) -> None:
+        """Tell whoever watches the partition of an answer that was taken in."""
+        if self.watch is not None:
+            self.watch.note_answer(self, answer, asked_s)
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
         """Note where the log ends, as the leader has said."""

@@ -317,6 +317,7 @@ class Fetching:
             if feed.fetch_offset == target.offset and feed.wants_more:
                 try:
                     self._accept(feed, answer, first=place == 0, is_quick=is_quick)
+                    feed.report_answer(answer, begun_s)
                 except Exception as error:  # noqa: BLE001 - as above
                     self._fail(feed, as_ours(error, feed.source))
         return sum(len(answer.records) for answer in answers)

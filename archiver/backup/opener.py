@@ -318,6 +318,22 @@ class Opener:
             opened.go_on_where_the_writer_is()
         return opened
 
+    async def record_cut(self, source: PartitionSource) -> TopicFact:
+        """Record that the log of a partition was cut back below what was read of it. Returns what the topic is now."""
+        await self.topics.refuse_recreated(source)
+        fact = await self._pool.call(self._read_topic, source)
+        key = (source.topic, source.partition)
+        branch = await find_branch(
+            self._client,
+            self._sink.archive,
+            pool=self._pool,
+            topic=source.topic,
+            partition=source.partition,
+            lineage=fact.lineage(source.life, source.partition),
+            log_start=(await self._client.offsets([key]))[key].log_start,
+        )
+        return await self._pool.call(self._begin_life, source, branch)
+
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
         life, recorded = record_branch(

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.block_budget import DecodingBudget
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.inventory import ArchivedEnd, position_of
-from archiver.archive.layout import SegmentKey
+from archiver.archive.inventory import ArchivedEnd
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, higher_end
 from archiver.archive.topics import PartitionSource
 from archiver.backup.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
+from archiver.backup.segment_home import HistoryHome, SegmentHome
 from archiver.backup.segment_sink import BatchPolicy, SegmentSink
 from archiver.codec.batch import (
     DecodedBatches,
@@ -85,7 +84,9 @@ class PartitionWriter:
         *,
         written: Written | None = None,
         confirm: Callable[[FinishedSegment], None] | None = None,
+        home: SegmentHome | None = None,
     ) -> None:
+        """`home`: where the segments go, if not into the history under `topics/`."""
         self.source = source
         self.position = end.next
         self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
@@ -94,6 +95,7 @@ class PartitionWriter:
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
         self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
+        self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
         self._silences = sink.silence_counter.silences
         self._open: OpenSegment | None = None
@@ -120,6 +122,11 @@ class PartitionWriter:
     def durable_position(self) -> int:
         """Everything below this offset is in the archive, or is nothing that could be archived."""
         return self._base if self.holds_records else self.position
+
+    @property
+    def objects_end(self) -> int:
+        """Where the newest object ends that this writer knows of; 0: it knows of none."""
+        return 0 if self.newest_base is None else self._base
 
     @property
     def holds_records(self) -> bool:
@@ -378,29 +385,27 @@ class PartitionWriter:
         silences = self._sink.silence_counter.silences
         if silences == self._silences:
             return None
-        source = self.source
-        end = position_of(self._sink.archive, source.topic, source.life, source.partition)
+        end = self._home.end()
         self._silences = silences
         return end if end.next > self._base else None
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put. Returns the end of the archive afterwards, which is another writer's if that one was first."""
-        sink, key = self._sink, self._key(closed.facts.base)
+        sink, key = self._sink, self._home.key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
-            sink.fresh.note(IndexEntry(self._segment_key(closed.facts.base), closed.size, etag, closed.facts))
+            self._home.note(closed, etag)
         facts = closed.facts if etag is not None else self._winner(closed)
         if facts.sha256 == closed.facts.sha256:  # ours: also when the answer to an earlier try was lost
             self._count(closed, sink.clock() - self._closed_at_s)
             return ArchivedEnd.of(facts, key)
         sink.ledger.retried("put", "overtaken")
         # The writer that was first may be far ahead by now.
-        source = self.source
-        return position_of(sink.archive, source.topic, source.life, source.partition, facts.base)
+        return self._home.end(facts.base)
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
-        key = self._key(finished.facts.base)
+        key = self._home.key(finished.facts.base)
         found = self._sink.archive.store.head(key)
         facts = facts_from_metadata(found.metadata, key) if found is not None else None
         if facts is None:
@@ -409,13 +414,6 @@ class PartitionWriter:
             )
         refuse_stranger(self.source, key, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
         return facts
-
-    def _key(self, base: int) -> str:
-        return self._sink.archive.layout.segment_key(self._segment_key(base))
-
-    def _segment_key(self, base: int) -> SegmentKey:
-        source = self.source
-        return SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
 
     def _count(self, finished: FinishedSegment, seconds: float) -> None:
         written, facts, ledger = self.written, finished.facts, self._sink.ledger

@@ -132,6 +132,12 @@ class Pump:
         self._forget(feed)
         self.advance(feed)
 
+    def drop(self, feed: Feed) -> None:
+        """End a feed, and put nothing more of it: what it holds is worth nothing any more."""
+        feed.let_go(is_dropped=True)
+        self._forget(feed)
+        self.advance(feed)
+
     def _forget(self, feed: Feed) -> None:
         if self.feeds.get(feed.key) is feed:
             del self.feeds[feed.key]
@@ -191,6 +197,10 @@ class Pump:
             return
         if feed.closing:
             self._drop_queue(feed)
+        if feed.is_dropped:
+            feed.drop()
+            self._end(feed)
+            return
         if feed.put_again_at_s is not None:
             if self._clock() >= feed.put_again_at_s:
                 self._wait_for_put(feed)

@@ -64,8 +64,8 @@ def run_backup(
         stop = stop_on_signals()
         with ExitStack() as stack:
             ledger, attend = _observed(config, stack)
-            pool, spool = stack.enter_context(_workers()), stack.enter_context(_spool(config))
-            request = await unless_stopped(stop, _request(config, spool, ledger, pool))
+            pool, spool = stack.enter_context(decoders()), stack.enter_context(spool_of(config))
+            request = await unless_stopped(stop, request_of(config, spool, ledger, pool))
             return await back_up_until_end(request, pool, stop, notice, attend)
 
     return asyncio.run(run()), time.monotonic() - started_s
@@ -105,14 +105,14 @@ def run_service(
             if config.metrics.listen is not None:
                 checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
                 stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
-            pool = stack.enter_context(_workers())
-            spool = stack.enter_context(_spool(config))
+            pool = stack.enter_context(decoders())
+            spool = stack.enter_context(spool_of(config))
             request = await unless_stopped(
-                stop, persist("probe", lambda: _request(config, spool, metrics, pool), metrics)
+                stop, persist("probe", lambda: request_of(config, spool, metrics, pool), metrics)
             )
             mark = archive_mark(config.storage)
             group = await unless_stopped(
-                stop, persist("group", lambda: _own_group(config, mark, request, pool), metrics)
+                stop, persist("group", lambda: own_group_of(config, mark, request, pool), metrics)
             )
             service = Service(request, _group(config, group, mark), pool)
             vitals.attend(service)
@@ -151,7 +151,7 @@ async def _sweep_daily(pool: Workers) -> None:
         await asyncio.sleep(_DAY_S)
 
 
-async def _own_group(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
+async def own_group_of(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
     if config.backup.group is not None:
         return config.backup.group
     async with KafkaClient(request.kafka) as client:
@@ -168,15 +168,15 @@ def _group(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
     )
 
 
-def _workers() -> AbstractContextManager[Workers]:
+def decoders() -> AbstractContextManager[Workers]:
     return workers((os.cpu_count() or 1) + 2, "decoder")
 
 
-def _spool(config: ArchiverConfig) -> AbstractContextManager[Spool]:
+def spool_of(config: ArchiverConfig) -> AbstractContextManager[Spool]:
     return open_spool(config.backup.spool.dir, config.backup.spool.bytes)
 
 
-async def _request(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
+async def request_of(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool: Workers) -> BackupRequest:
     """Open the archive, and check that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")

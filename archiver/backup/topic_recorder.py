@@ -4,10 +4,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
 from archiver.archive.segment_writer import FinishedSegment
-from archiver.archive.topics import Judged, PartitionSource, Sight, TopicFact, UnprovenError, record_topic
+from archiver.archive.topics import (
+    EFFECTIVE,
+    TOMBSTONES_KEPT,
+    Judged,
+    PartitionSource,
+    Sight,
+    TopicFact,
+    UnprovenError,
+    record_topic,
+)
 from archiver.backup.identity import Identity, Place
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
@@ -21,7 +30,6 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_KEPT_FOR: Final = "delete.retention.ms"
 _ROUNDS = 5  # tries, while other instances record the topic as created again
 
 
@@ -41,9 +49,26 @@ class LearnedConfigs:
             return None
         found = self.found[topic]
         kept = (
-            {_KEPT_FOR: found.effective[_KEPT_FOR]} if _KEPT_FOR in found.effective and topic == OFFSETS_TOPIC else {}
+            {TOMBSTONES_KEPT: found.effective[TOMBSTONES_KEPT]}
+            if TOMBSTONES_KEPT in found.effective and topic == OFFSETS_TOPIC
+            else {}
         )
         return {**kept, **found.own}
+
+    def effective(self, topic: str) -> Mapping[str, str] | None:
+        """Return the configs that the topic's fact has as they hold; None when they are not known."""
+        found = self.found[topic].effective if topic in self.found else {}
+        return {name: found[name] for name in EFFECTIVE if name in found} or None
+
+    def of(self, topic: str) -> "_Noted":
+        return _Noted(self.own(topic), self.effective(topic))
+
+
+class _Noted(NamedTuple):
+    """Configs of one topic, as its fact has them; None: not known."""
+
+    own: Mapping[str, str] | None = None
+    effective: Mapping[str, str] | None = None
 
 
 class TopicRecorder:
@@ -74,12 +99,12 @@ class TopicRecorder:
 
     async def record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
         """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
-        own = configs.own(topic.name)
+        noted = configs.of(topic.name)
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
-        fact = await self._record_judged(topic, own)
-        if own is not None:
-            self._shapes[topic.name] = _shape(topic, own)
+        fact = await self._record_judged(topic, noted)
+        if noted.own is not None:
+            self._shapes[topic.name] = _shape(topic, noted)
         if topic.topic_id:
             self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
         reach("topic.recorded")
@@ -99,15 +124,15 @@ class TopicRecorder:
         sight = self._sights.get(topic.name)
         if sight is not None and sight.topic_id == topic.topic_id:
             self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
-        return self._shapes.get(topic.name) != _shape(topic, configs.own(topic.name))
+        return self._shapes.get(topic.name) != _shape(topic, configs.of(topic.name))
 
-    async def _record_judged(self, topic: TopicDescription, own: Mapping[str, str] | None) -> TopicFact:
+    async def _record_judged(self, topic: TopicDescription, noted: _Noted) -> TopicFact:
         """Record a topic by its id; where ids do not decide, by comparing its records with the archived ones."""
         judged: Judged | None = None
         sights = {} if topic.topic_id else await self._identity.sight_log_ends(topic)
         for _ in range(_ROUNDS):
             try:
-                fact = await self._pool.call(self._record_topic, topic, own, judged)
+                fact = await self._pool.call(self._record_topic, topic, noted, judged)
             except UnprovenError as error:  # not judged yet, or another instance has just begun a life
                 judged = await self._identity.judge(topic, error.known)
                 continue
@@ -121,16 +146,15 @@ class TopicRecorder:
             return fact
         raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
 
-    def _record_topic(
-        self, topic: TopicDescription, configs: Mapping[str, str] | None, judged: Judged | None
-    ) -> TopicFact:
+    def _record_topic(self, topic: TopicDescription, noted: _Noted, judged: Judged | None) -> TopicFact:
         return record_topic(
             self._sink.archive,
             topic=topic.name,
             topic_id=topic.topic_id,
             cluster_id=self._cluster_id,
             partitions=len(topic.partitions),
-            configs=configs,
+            configs=noted.own,
+            effective=noted.effective,
             judged=judged,
             seen_ms=self._clock_ms(),
             earlier=self._sights.get(topic.name),
@@ -156,7 +180,7 @@ class TopicRecorder:
         """Raise TopicGoneError as `refuse_another` does, when no segment is held; where ids do not decide, the whole topic is compared with the archive."""
         found = await self._described(source)
         if not found.topic_id or not source.topic_id:
-            fact = await self._record_judged(found, None)
+            fact = await self._record_judged(found, _Noted())
             if fact.root(source.life) != fact.root(fact.current.life):
                 raise _gone(source)
 
@@ -174,5 +198,5 @@ def _gone(source: PartitionSource) -> TopicGoneError:
     )
 
 
-def _shape(topic: TopicDescription, configs: Mapping[str, str] | None) -> object:
-    return topic.topic_id, topic.partitions, configs
+def _shape(topic: TopicDescription, noted: _Noted) -> object:
+    return topic.topic_id, topic.partitions, noted

@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "topics": ("topics", "which topics of the cluster are archived, and why the others are not"),
     "ls": ("ls", "what the archive holds"),
     "cat": ("cat", "print records as JSON lines, in order"),
+    "compacted": ("compacted", "copies of compacted topics, which two instances make by turns"),
     "groups": ("groups", "where consumer groups stood, by the archive; and setting them on a target"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
     "verify": ("verify", "is the archive whole?"),

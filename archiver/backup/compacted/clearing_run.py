@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import Generation, RolePlace, read_newest_entry
 from archiver.backup.compacted.clearing import Situation, holder_problems, judge_clearing, log_problems
 from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
+from archiver.backup.compacted.sights import copy_key
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 
@@ -129,16 +129,7 @@ def _is_newest(archive: Archive, one: Surveyed) -> bool:
 
 def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:
     """Return the listed objects of a generation. That they lie below its prefix is looked at once more: nothing else may ever go."""
-    place = one.place
-    prefix = archive.layout.copy_prefix(
-        CopyKey(
-            instance=generation.instance,
-            topic=place.topic,
-            life=place.life,
-            partition=place.partition,
-            generation=generation.number,
-        )
-    )
+    prefix = archive.layout.copy_prefix(copy_key(one.place, generation))
     strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
     if strangers:
         raise ArchiverError(f"{strangers[0]}: is not below {prefix}, and is not deleted")

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog, read_accepted
 from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedSegment
 from archiver.archive.restore_pins import PinnedCopies, RestorePins
-from archiver.archive.role_logs import RoleLog, read_role_logs
+from archiver.archive.role_logs import ListedRoleLog, read_role_logs
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
 from archiver.backup.compacted.clearing import (
     ClearingRules,
@@ -19,6 +18,7 @@ from archiver.backup.compacted.clearing import (
     is_left,
 )
 from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, list_copies
+from archiver.backup.compacted.sights import copy_key
 from archiver.errors import NotWholeError
 
 AskLogs = Callable[[Collection[RolePlace]], Mapping[RolePlace, LogBounds]]
@@ -29,7 +29,7 @@ Objects = Mapping[Generation, Sequence[ListedSegment]]
 class Surveyed:
     """One partition: what stands of it, and what decides. `situation` None: its role log cannot be read, and nothing goes."""
 
-    log: RoleLog
+    log: ListedRoleLog
     objects: Objects
     situation: Situation | None = None
 
@@ -76,7 +76,7 @@ class ClearingSurvey:
         except NotWholeError as error:
             return {}, (str(error),)
 
-    def _standing(self, log: RoleLog, objects: Objects, now_ms: int, doubts: tuple[str, ...]) -> Surveyed:
+    def _standing(self, log: ListedRoleLog, objects: Objects, now_ms: int, doubts: tuple[str, ...]) -> Surveyed:
         if log.entry is None:
             return Surveyed(log=log, objects=objects)
         standing = tuple(_standing_copy(log, log.entry, generation) for generation in sorted(objects, key=_by_number))
@@ -123,7 +123,7 @@ class ClearingSurvey:
     def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy, pins: PinnedCopies) -> StandingCopy:
         if not is_left(situation.entry, copy.generation):
             return copy
-        restores = pins.restores.get(_copy_key(one.place, copy.generation), ())
+        restores = pins.restores.get(copy_key(one.place, copy.generation), ())
         was_holder, promised = self._past_of(one, situation, copy.generation)
         state = self.facts.state_of(one.place, copy.generation, one.objects[copy.generation])
         return replace(copy, restores=restores, was_holder=was_holder, promised=promised, state=state)
@@ -141,25 +141,15 @@ class ClearingSurvey:
         return was_holder, replaced.next if was_holder and isinstance(replaced, CompleteCopy) else 0
 
 
-def _standing_copy(log: RoleLog, entry: RoleEntry, generation: Generation) -> StandingCopy:
+def _standing_copy(log: ListedRoleLog, entry: RoleEntry, generation: Generation) -> StandingCopy:
     """Since when a generation is left: since the entry that says so, or else, being named by none, since it was begun."""
     since = next((left.since for left in entry.left if left.generation == generation), generation.number)
     return StandingCopy(generation=generation, left_ms=log.put_ms(since))
-
-
-def _copy_key(place: RolePlace, generation: Generation) -> CopyKey:
-    return CopyKey(
-        instance=generation.instance,
-        topic=place.topic,
-        life=place.life,
-        partition=place.partition,
-        generation=generation.number,
-    )
 
 
 def _by_number(generation: Generation) -> tuple[int, str]:
     return generation.number, generation.instance
 
 
-def _by_place(item: tuple[RolePlace, RoleLog]) -> int:
+def _by_place(item: tuple[RolePlace, ListedRoleLog]) -> int:
     return item[0].partition

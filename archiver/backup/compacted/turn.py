@@ -85,7 +85,7 @@ class Opened(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A broker answered a fetch. `last_stable` is what the same answer told."""
+    """A broker answered a fetch, or what was fetched was dropped. `last_stable` is what the same answer told."""
 
     generation: int
     position: int
@@ -208,7 +208,9 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
 def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
     match event:
         case Fetched(_, position, last_stable, is_of_leader):
-            complete_at = position if is_of_leader and position >= last_stable else reading.complete_at
+            is_complete = is_of_leader and position >= last_stable
+            kept = reading.complete_at if position == reading.position else None
+            complete_at = position if is_complete else kept
             return replace(reading, position=position, complete_at=complete_at)
         case Put(_, durable, following):
             return replace(reading, durable=durable, next=max(reading.next, following))

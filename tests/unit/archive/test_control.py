@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import (
     Fact,
     append_fact,
@@ -31,6 +32,7 @@ from archiver.archive.topics import (
     Stretch,
     TopicFact,
     UnprovenError,
+    is_compacted,
     read_topic,
     read_topic_history,
     record_branch,
@@ -204,6 +206,51 @@ def histories(draw: st.DrawFn) -> tuple[Life, ...]:
 
 def fact_of(*lives: Life, partitions: int = 3, **configs: str) -> TopicFact:
     return TopicFact(topic="t", cluster_id="c", partitions=partitions, configs=configs, lives=lives)
+
+
+@pytest.mark.parametrize(
+    ("configs", "effective", "compacted"),
+    [
+        ({}, None, None),  # by a program from before, or nothing may be read
+        ({"cleanup.policy": "compact"}, None, True),
+        ({"cleanup.policy": "delete"}, None, False),
+        ({}, {"cleanup.policy": "delete"}, False),
+        ({}, {"cleanup.policy": "compact"}, True),
+        ({}, {"cleanup.policy": "compact,delete"}, True),
+        ({}, {"cleanup.policy": "delete, compact"}, True),
+        ({"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}, False),
+        ({}, {"cleanup.policy": ""}, False),
+        ({}, {"delete.retention.ms": "5"}, None),
+    ],
+)
+def test_the_policy_that_holds_tells_whether_a_topic_is_compacted(
+    configs: dict[str, str], effective: dict[str, str] | None, *, compacted: bool | None
+) -> None:
+    fact = replace(fact_of(Life(life=0, topic_id="A")), configs=configs, effective=effective)
+    assert is_compacted(fact) is compacted
+    assert is_kept_by_turns(fact) is compacted
+    for topic in ("__consumer_offsets", "_compacted_log_backup_coordination"):
+        assert is_kept_by_turns(replace(fact, topic=topic)) is False
+    assert TopicFact.from_fact(json.loads(json.dumps(fact.to_fact()))) == fact
+
+
+def test_what_is_not_known_leaves_what_was_known() -> None:
+    store = MemoryStore()
+
+    def settle(effective: Mapping[str, str] | None) -> TopicFact:
+        return record_topic(
+            Archive(store, LAYOUT),
+            topic="t",
+            topic_id="A",
+            cluster_id="c",
+            partitions=1,
+            configs={},
+            effective=effective,
+        )
+
+    policy = {"cleanup.policy": "compact", "delete.retention.ms": "5"}
+    assert [settle(one).effective for one in (None, None, policy, None, policy)] == [None, None, policy, policy, policy]
+    assert [fact.effective for fact in read_topic_history(Archive(store, LAYOUT), "t")] == [None, policy]
 
 
 @given(histories(), st.dictionaries(st.text(), st.text(), max_size=4))

@@ -51,17 +51,21 @@ class Site:
     def look(self, recorder: TopicRecorder, topic_id: str, at_ms: int) -> TopicFact:
         """As at a refresh of topics: what has not changed is not recorded."""
         self.clock.now_ms = at_ms
-        topic = TopicDescription(
-            name="t",
-            topic_id=topic_id,
-            partitions=(0,),
-            leaders={0: 1},
-            is_internal=False,
-            fewest=cast("Any", None),
-            replicas=(1,),
-        )
+        topic = described(topic_id)
         recorder.has_changed(topic, NO_CONFIGS)
         return asyncio.run(recorder.record(topic, NO_CONFIGS))
+
+
+def described(topic_id: str) -> TopicDescription:
+    return TopicDescription(
+        name="t",
+        topic_id=topic_id,
+        partitions=(0,),
+        leaders={0: 1},
+        is_internal=False,
+        fewest=cast("Any", None),
+        replicas=(1,),
+    )
 
 
 def seen(fact: TopicFact) -> list[tuple[str, int | None, int | None]]:
@@ -90,3 +94,31 @@ def test_how_long_removals_of_positions_are_kept_is_noted_wherever_it_comes_from
     learned = LearnedConfigs({"__consumer_offsets": configs, "t": configs}, {})
     assert learned.own("__consumer_offsets") == {"delete.retention.ms": "100", "y": "2"}
     assert (learned.own("t"), learned.own("other")) == ({"y": "2"}, None)
+
+
+def test_what_holds_is_noted_wherever_it_was_set() -> None:
+    policy = {"cleanup.policy": "compact", "delete.retention.ms": "86400000"}
+    configs = TopicConfigs(effective={**policy, "retention.ms": "5"}, own={"retention.ms": "5"})
+    learned = LearnedConfigs({"t": configs, "u": TopicConfigs(effective={}, own={})}, {})
+    assert learned.of("t") == ({"retention.ms": "5"}, policy)
+    assert (learned.of("u"), learned.of("other")) == (({}, None), (None, None))
+
+
+def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
+    """Nothing is set on the topic itself, before and after."""
+    site = Site()
+    recorder = site.recorder()
+
+    def learned(kept_ms: str) -> LearnedConfigs:
+        effective = {"cleanup.policy": "compact", "delete.retention.ms": kept_ms, "retention.ms": kept_ms}
+        return LearnedConfigs({"t": TopicConfigs(effective=effective, own={})}, {})
+
+    topic = described("A")
+    assert recorder.has_changed(topic, learned("5"))
+    fact = asyncio.run(recorder.record(topic, learned("5")))
+    assert (fact.configs, fact.effective) == ({}, {"cleanup.policy": "compact", "delete.retention.ms": "5"})
+    assert not recorder.has_changed(topic, learned("5"))
+    assert recorder.has_changed(topic, learned("6"))
+    fact = asyncio.run(recorder.record(topic, learned("6")))
+    assert fact.effective == {"cleanup.policy": "compact", "delete.retention.ms": "6"}
+    assert asyncio.run(recorder.record(topic, NO_CONFIGS)) == fact  # not known now: what was known stays

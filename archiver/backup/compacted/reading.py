@@ -1,0 +1,115 @@
+"""A generation that this process fills: its feed, and how fresh it is (rule W)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from archiver.archive.moments import Moment
+from archiver.archive.segment_writer import FinishedSegment
+from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit
+from archiver.backup.compacted.turn import Event, Fetched, Put
+from archiver.backup.feed import NO_END_OFFSET, Feed
+from archiver.errors import StoreTemporaryError
+from archiver.kafka import fetch
+
+
+class Clock(Protocol):
+    """The store's clock, as far as it is known: between two bounds."""
+
+    def earliest_ms(self, at_s: float) -> int:
+        """Return what the store's clock had surely reached at a time of this process's clock."""
+
+    def latest_ms(self, at_s: float) -> int:
+        """Return what the store's clock had surely not passed."""
+
+
+class HeldBackError(StoreTemporaryError):
+    """The holder may have missed tombstones, and its role log does not say so yet: nothing is put before it does."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class OpenReading:
+    """Watches the feed of a generation. `tell` takes what happened into the turn."""
+
+    generation: int
+    clock: Clock
+    now_s: Callable[[], float]
+    limit_ms: Callable[[], int]  # how long tombstones are kept now, less the margin
+    tell: Callable[[Event], object]
+    wake: Callable[[], None]  # have the partition looked at soon
+    wants_end: Callable[[], bool]  # whether it is to stand still as soon as it is complete
+    may_put: Callable[[], bool]
+    fresh: Freshness
+    is_unsure: bool
+    try_again_s: float = 0.0  # it stands still for a switch from then on
+    feed: Feed = field(init=False)
+
+    def watch(self, feed: Feed) -> None:
+        self.feed = feed
+        feed.watch = self
+
+    # --- what the feed tells
+
+    def note_answer(self, feed: Feed, answer: fetch.Fetched, asked_s: float) -> None:
+        """Take in what a broker told. The brokers of which tombstones are known to be kept long enough name topics by id (3.1)."""
+        if answer.error is not None:
+            return
+        is_of_leader = feed.replica is None
+        if is_of_leader and not self.is_unsure:
+            now_s = self.now_s()
+            self.fresh = note_answer(
+                self.fresh,
+                Answer(
+                    asked_ms=self.clock.earliest_ms(asked_s),
+                    received_ms=self.clock.latest_ms(now_s),
+                    last_stable=answer.last_stable_offset,
+                    position=feed.writer.position,
+                    limit_ms=self.limit_ms(),
+                ),
+            )
+            if self.fresh.is_broken or not answer.by_topic_id:
+                self.wake()
+                self.is_unsure = True
+        self.tell(Fetched(self.generation, feed.fetch_offset, answer.last_stable_offset, is_of_leader))
+        is_complete = is_of_leader and feed.fetch_offset >= answer.last_stable_offset
+        if is_complete and self.wants_end() and self.now_s() >= self.try_again_s:
+            feed.is_paused = True
+            self.wake()
+
+    def note_set_back(self, feed: Feed) -> None:
+        self.tell(Fetched(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))
+
+    # --- what the turn asks
+
+    def report_durable(self) -> None:
+        """Tell the turn how much is in storage."""
+        writer = self.feed.writer
+        self.tell(Put(self.generation, writer.durable_position, writer.objects_end))
+
+    def moment(self) -> Moment | None:
+        """Return the newest moment of which everything is in storage; None once the rule was broken."""
+        if self.is_unsure:
+            return None
+        self.fresh = note_durable(self.fresh, self.feed.writer.durable_position)
+        return self.fresh.durable
+
+    def check_time(self) -> bool:
+        """Note that time has passed. Returns whether that breaks the rule just now."""
+        if self.is_unsure:
+            return False
+        self.fresh = note_limit(self.fresh, self.clock.latest_ms(self.now_s()), self.limit_ms())
+        self.is_unsure = self.fresh.is_broken
+        return self.is_unsure
+
+    def refuse_put(self, held: FinishedSegment) -> None:
+        """Keep a holder from putting what may lack a tombstone, until its role log says so. Called in the writer's thread."""
+        limit_ms = self.fresh.limit_ms
+        passed_ms = self.clock.latest_ms(self.now_s()) - self.fresh.reached.at_ms
+        is_late = limit_ms is not None and passed_ms >= limit_ms
+        if (is_late and not self.is_unsure) or not self.may_put():
+            self.wake()
+            raise HeldBackError(
+                f"{self.feed.source}: offsets {held.facts.base} to {held.facts.next - 1} wait for an entry of the role log: tombstones"
+                " may have been missed",
+                cause="rule W",
+            )

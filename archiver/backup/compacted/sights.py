@@ -1,0 +1,61 @@
+"""What storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given."""
+
+from archiver.archive.handle import Archive
+from archiver.archive.index import Index
+from archiver.archive.inventory import arrange, position_of, position_of_copy
+from archiver.archive.layout import CopyKey
+from archiver.archive.listing import ListedPartition, ListedSegments
+from archiver.archive.lookup import find_facts
+from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry, RolePlace
+from archiver.backup.compacted.turn import CopyEnd
+
+
+def copy_key(place: RolePlace, generation: Generation) -> CopyKey:
+    return CopyKey(
+        instance=generation.instance,
+        topic=place.topic,
+        life=place.life,
+        partition=place.partition,
+        generation=generation.number,
+    )
+
+
+def look_over_copy(archive: Archive, copy: CopyKey) -> CopyEnd:
+    """List a generation, ask each object for its facts, and apply the read rule from offset 0 on."""
+    where = (copy.topic, copy.life, copy.partition)
+    items = archive.store.list(archive.layout.copy_prefix(copy))
+    parsed = ((archive.layout.parse_copied_segment(copy, item.key), item) for item in items)
+    rows = [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
+    if not rows:
+        return CopyEnd(next=0, is_whole=True)
+    listed = ListedSegments({where: ListedPartition.of(where, rows)}, ())
+    found = find_facts(archive.store, listed, Index())
+    arranged = arrange(found.segments[where]) if where in found.segments else None
+    if arranged is None or found.damaged or arranged.gaps or arranged.overlaps:
+        return CopyEnd(next=0 if arranged is None else arranged.end, is_whole=False)
+    return CopyEnd(next=arranged.end, is_whole=True)
+
+
+def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> int:
+    """Return an offset at or above which that ends what readers are given: the holder, and the tail behind it.
+
+    `history_begin`: where the partition's life begins under `topics/`. A gap may end what readers are given earlier.
+    """
+    ends = [_end_of(archive, place, holder, history_begin) for holder in (entry.holder, entry.replaced)]
+    return max(ends)
+
+
+def has_history(archive: Archive, place: RolePlace) -> bool:
+    """Tell whether something lies under `topics/` in this life."""
+    prefix = archive.layout.partition_prefix(place.topic, place.life, place.partition)
+    return any(archive.layout.parse_segment(item.key) is not None for item in archive.store.list(prefix))
+
+
+def _end_of(archive: Archive, place: RolePlace, holder: Holder, history_begin: int) -> int:
+    match holder:
+        case CompleteCopy():
+            return max(holder.position, position_of_copy(archive, copy_key(place, holder.generation)).next)
+        case "topics/":
+            return max(history_begin, position_of(archive, place.topic, place.life, place.partition).next)
+        case None:
+            return 0

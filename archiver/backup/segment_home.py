@@ -1,0 +1,66 @@
+"""Where the segments of a partition stand: its history under `topics/`, or a generation of copies."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from archiver.archive.fresh_entries import FreshEntries
+from archiver.archive.handle import Archive
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
+from archiver.archive.layout import CopyKey, SegmentKey
+from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.topics import PartitionSource
+
+
+class SegmentHome(Protocol):
+    """What a writer must know of the place that it fills."""
+
+    def key(self, base: int) -> str:
+        """Return the key of the object that begins at an offset."""
+
+    def end(self, newest_base: int | None = None) -> ArchivedEnd:
+        """Ask the store where a writer goes on. `newest_base` is a hint, the base of the newest object as far as someone knew."""
+
+    def note(self, put: FinishedSegment, etag: str) -> None:
+        """Note that an object was put."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryHome:
+    """The directory of a partition in one life under `topics/`."""
+
+    archive: Archive
+    source: PartitionSource
+    fresh: FreshEntries
+
+    def key(self, base: int) -> str:
+        return self.archive.layout.segment_key(self._segment_key(base))
+
+    def end(self, newest_base: int | None = None) -> ArchivedEnd:
+        source = self.source
+        return position_of(self.archive, source.topic, source.life, source.partition, newest_base)
+
+    def note(self, put: FinishedSegment, etag: str) -> None:
+        self.fresh.note(IndexEntry(self._segment_key(put.facts.base), put.size, etag, put.facts))
+
+    def _segment_key(self, base: int) -> SegmentKey:
+        source = self.source
+        return SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=base)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyHome:
+    """The directory of a generation. The index knows nothing of copies: they go as a whole."""
+
+    archive: Archive
+    copy: CopyKey
+
+    def key(self, base: int) -> str:
+        return self.archive.layout.copied_segment_key(self.copy, base)
+
+    def end(self, newest_base: int | None = None) -> ArchivedEnd:
+        del newest_base
+        return position_of_copy(self.archive, self.copy)
+
+    def note(self, put: FinishedSegment, etag: str) -> None:
+        pass

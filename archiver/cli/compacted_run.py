@@ -1,0 +1,29 @@
+"""`archiver compacted run`: its options."""
+
+import argparse
+
+from archiver.cli.options import add_config, add_run
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, run)
+    add_config(parser)
+    parser.add_argument("--instance", required=True, metavar="NAME", help="which of compacted.instances this is")
+    parser.add_argument(
+        "--initial-role",
+        choices=("active", "passive"),
+        default="passive",
+        help="active: begin at once where no copy holds yet; passive: leave that to the other instance, for ten minutes"
+        " (default: passive)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from archiver.backup.compacted.run import run_instance
+    from archiver.config.environment import failpoint
+    from archiver.config.load import load_config
+    from archiver.process.failpoints import arm
+
+    arm(failpoint())
+    run_instance(load_config(options.config), options.instance, begins_first=options.initial_role == "active")
+    return 0
