@@ -1,6 +1,6 @@
 """Deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log.
 
-A pass over one topic, in one life:
+A pass over one topic:
 
 1. read the newest entry of each role log; 2. list what stands; 3. ask objects and plans of restores; 4. ask the cluster where the
 logs begin and end; 5. decide; 6. of each generation that goes: read the role log again, delete a batch of the listed objects, and
@@ -64,9 +64,9 @@ def clear_copies(
 ) -> ClearingReport:
     """Delete the generations of these partitions that nothing keeps. `now_ms`: what the store's clock has surely reached."""
     report = ClearingReport()
-    for topic, life in sorted({(place.topic, place.life) for place in places}):
+    for topic in sorted({place.topic for place in places}):
         try:
-            surveyed = survey.survey(topic, life, now_ms, frozenset(places))
+            surveyed = survey.survey(topic, now_ms, frozenset(places))
         except (StoreError, StoreTemporaryError) as error:
             report.refused.append(str(error))
             continue

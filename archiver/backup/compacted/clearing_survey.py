@@ -40,7 +40,7 @@ class Surveyed:
 
 @dataclass(slots=True)
 class ClearingSurvey:
-    """Surveys topics, one life at a time. It remembers what objects and plans say, which never changes."""
+    """Surveys topics. It remembers what objects and plans say, which never changes."""
 
     archive: Archive
     rules: ClearingRules
@@ -48,24 +48,33 @@ class ClearingSurvey:
     ask_logs: AskLogs  # asked last, so that no copy has been read beyond the log end that it tells
     facts: CopyFacts
     pins: RestorePins
+    asks_all: bool = False  # also where nothing may go yet
 
     @classmethod
-    def of(cls, archive: Archive, rules: ClearingRules, pin_ms: int, ask_logs: AskLogs) -> "ClearingSurvey":
-        return cls(archive, rules, pin_ms, ask_logs, CopyFacts(archive.store), RestorePins(archive))
+    def of(
+        cls, archive: Archive, rules: ClearingRules, pin_ms: int, ask_logs: AskLogs, *, asks_all: bool = False
+    ) -> "ClearingSurvey":
+        return cls(archive, rules, pin_ms, ask_logs, CopyFacts(archive.store), RestorePins(archive), asks_all)
 
-    def survey(self, topic: str, life: int, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
-        """Survey the partitions of a topic in one life that have a role log; of these places only, if they are given.
+    def survey(self, topic: str, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
+        """Survey the partitions of a topic that have a role log, in all lives; of these places only, if they are given.
 
         Entries are read before anything is listed, and the log is asked last. What can be told without them asks no objects.
         """
-        logs = {place: log for place, log in read_role_logs(self.archive, topic, places).items() if place.life == life}
+        logs = read_role_logs(self.archive, topic, places)
+        surveyed: list[Surveyed] = []
+        for life in sorted({place.life for place in logs}):
+            some = {place: log for place, log in sorted(logs.items(), key=_by_place) if place.life == life}
+            surveyed += self._survey_life(topic, life, some, now_ms)
+        return surveyed
+
+    def _survey_life(
+        self, topic: str, life: int, logs: Mapping[RolePlace, ListedRoleLog], now_ms: int
+    ) -> list[Surveyed]:
         copies = list_copies(self.archive, topic, life)
         self.facts.forget_others(logs.keys(), copies)
         accepted, doubts = self._accepted(topic, life)
-        surveyed = [
-            self._standing(log, copies.get(place, {}), now_ms, doubts)
-            for place, log in sorted(logs.items(), key=_by_place)
-        ]
+        surveyed = [self._standing(log, copies.get(place, {}), now_ms, doubts) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):
             surveyed = self._ask(surveyed, accepted, self.pins.read(now_ms - self.pin_ms))
         return surveyed
@@ -85,6 +94,8 @@ class ClearingSurvey:
 
     def _may_go(self, one: Surveyed) -> bool:
         situation = one.situation
+        if self.asks_all:
+            return situation is not None and isinstance(situation.entry.holder, CompleteCopy)
         return situation is not None and any(
             not early_reasons(situation, self.rules, copy) for copy in situation.standing
         )
