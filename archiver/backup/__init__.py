@@ -24,6 +24,7 @@
 - retry: does work again, until stopped, while its errors are temporary
 - run: runs a backup of either kind, from a configuration to its end: opens the parts, and closes what it opened
 - run_endpoint: the HTTP endpoint of a backup that ends, `--until-end`: for as long as it runs
+- segment_home: where the segments of a partition stand: its history under `topics/`, or a generation of copies
 - segment_sink: where the segments of a backup go, and what all partitions of a process share: archive, limits, spool, memory
 - service: a backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs

@@ -4,6 +4,8 @@
 - cat: `archiver cat`
 - chosen_positions: options that choose positions of consumer groups: as of when, of which groups, in which topics
 - commands: the table of commands: for each its module and its summary
+- compacted: `archiver compacted`: its commands
+- compacted_run: `archiver compacted run`: its options
 - config: `archiver config`
 - demo: `archiver demo`
 - groups: `archiver groups`: its commands

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _KEY = re.compile(
-    r"(?P<topic>[^/@]+)(@\d+)?/partition=(?P<partition>\d+)/(?P=topic)\+(?P=partition)-(?P<base>\d{20})\.data"
+    r"(?:topics|compacted/[^/]+/topics)/(?P<topic>[^/@]+)(@\d+)?/partition=(?P<partition>\d+)/(?:generation=\d+/)?(?P=topic)\+(?P=partition)-(?P<base>\d{20})\.data"
 )
 
 
@@ -72,12 +72,17 @@ def _listed(bucket: Bucket, prefix: str) -> Iterator[tuple[str, datetime]]:
 
 def read_segments(bucket: Bucket, topic_directory: str) -> list[Segment]:
     """Every object under `topics/<topic_directory>/`, in the order of the keys; the bucket's archive has no prefix."""
+    return read_objects(bucket, keys_in(bucket, f"topics/{topic_directory}/"))
+
+
+def read_objects(bucket: Bucket, keys: Iterable[str]) -> list[Segment]:
+    """Objects by their keys, in this order; also those of copies."""
     client = s3_client(bucket)
-    return [_read_segment(client, bucket, key) for key in keys_in(bucket, f"topics/{topic_directory}/")]
+    return [_read_segment(client, bucket, key) for key in keys]
 
 
 def _read_segment(client: "S3Client", bucket: Bucket, key: str) -> Segment:
-    match = _KEY.fullmatch(key.removeprefix("topics/"))
+    match = _KEY.fullmatch(key)
     assert match is not None, f"{key}: not a key of ours"
     answer = client.get_object(Bucket=bucket.name, Key=key)
     metadata = answer["Metadata"]

@@ -33,6 +33,7 @@ class Instance:
         environment: Mapping[str, str] | None = None,
         *,
         arguments: Sequence[str] = (),
+        command: Sequence[str] = ("backup",),
     ) -> None:
         (self.port,) = free_ports(1)
         self.log_path = site.folder / f"{name}.log"
@@ -40,7 +41,7 @@ class Instance:
         self._config.write_text(yaml.safe_dump({**config, "metrics": {"listen": f"127.0.0.1:{self.port}"}}))
         with self.log_path.open("ab") as log:
             self.process = start_child(
-                [str(COMMAND), "backup", "-c", str(self._config), "--verbose", *arguments],
+                [str(COMMAND), *command, "-c", str(self._config), "--verbose", *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=site.folder,
