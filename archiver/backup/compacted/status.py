@@ -1,15 +1,14 @@
 """How compacted topics stand, told from storage alone: who is active, what stands, what is next, and what keeps copies from going."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_instance
-from archiver.archive.moments import GenerationPlace, HeardMoment, read_moments
+from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
 from archiver.archive.role_logs import ListedRoleLog, list_topics_with_roles
 from archiver.archive.roles import CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
@@ -103,21 +102,27 @@ class StatusReader:
         return CompactedStatus(
             now_ms=self.now_ms,
             partitions=tuple(self._partition(one, facts.get(one.place.topic), heard, survey.rules) for one in surveyed),
-            heard_ms=_last_heard(heard, self.config.compacted.instances),
+            heard_ms=self._last_heard(),
             missing=tuple(self._missing(facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
         )
 
-    def _heard(self, problems: list[str]) -> Heard:
+    def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
-        instances = {*filter(is_instance, there), *self.config.compacted.instances}
+        return sorted({*filter(is_instance, there), *self.config.compacted.instances})
+
+    def _heard(self, problems: list[str]) -> Heard:
         found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-        for instance in sorted(instances):
+        for instance in self._instances():
             told: Mapping[GenerationPlace, HeardMoment] = read_moments(self.archive, instance, problems.append)
             for (place, number), moment in told.items():
                 found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
         return found
+
+    def _last_heard(self) -> dict[str, int | None]:
+        moments = ((one, list_last_heard(self.archive, one)) for one in self._instances())
+        return {one: None if heard_at is None else epoch_ms(heard_at) for one, heard_at in moments}
 
     def _missing(self, facts: Mapping[str, TopicFact], known: set[RolePlace]) -> Iterator[RolePlace]:
         if not self.config.compacted.enabled:
@@ -201,13 +206,6 @@ def _instances_in(log: ListedRoleLog) -> Iterator[str]:
         yield entry.holder.generation.instance
     if entry is not None and entry.candidate is not None:
         yield entry.candidate.instance
-
-
-def _last_heard(heard: Heard, instances: Sequence[str]) -> dict[str, int | None]:
-    found: dict[str, int | None] = dict.fromkeys(instances)
-    for generation, told in chain.from_iterable(one.items() for one in heard.values()):
-        found[generation.instance] = max(found.get(generation.instance) or 0, epoch_ms(told.heard_at))
-    return dict(sorted(found.items()))
 
 
 def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[GenerationStatus]:
