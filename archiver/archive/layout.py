@@ -34,6 +34,10 @@ _FOLD = re.compile(
     re.ASCII,
 )
 FOLDS = "group-folds"
+_COPY_DIRECTORY = re.compile(
+    rf"(?P<instance>{_NAME})/topics/(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/generation=(?P<generation>{_NUMBER})",
+    re.ASCII,
+)
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
 _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
 
@@ -223,6 +227,15 @@ class Layout:
         directory = f"{_directory(copy.topic, copy.life)}/partition={copy.partition}"
         return f"{self.copies_root}{copy.instance}/topics/{directory}/generation={copy.generation}/"
 
+    def copied_topic_prefix(self, instance: str, topic: str, life: int) -> str:
+        """Return what the keys of all copies begin with that an instance has made of a topic in one life."""
+        return f"{self.copies_root}{instance}/topics/{_directory(topic, life)}/"
+
+    def parse_copy(self, key: str) -> CopyKey | None:
+        """Tell below the prefix of which copy a key lies; None for a key that lies below none."""
+        directory = key.removeprefix(self.copies_root).rpartition("/")[0] if key.startswith(self.copies_root) else ""
+        return _parse_copy_directory(directory)
+
     def copied_segment_key(self, copy: CopyKey, base: int) -> str:
         return f"{self.copy_prefix(copy)}{copy.topic}+{copy.partition}-{offsets_name(base, None)}"
 
@@ -399,6 +412,21 @@ def _parse_topic_directory(name: str) -> tuple[str, int] | None:
     if match is None or match["topic"] in {".", ".."} or life > MOST_PARTITION:
         return None
     return match["topic"], life
+
+
+@lru_cache(maxsize=64)
+def _parse_copy_directory(path: str) -> CopyKey | None:
+    match = _COPY_DIRECTORY.fullmatch(path)
+    topic_life = _parse_topic_directory(match["directory"]) if match else None
+    if match is None or topic_life is None or int(match["partition"]) > MOST_PARTITION:
+        return None
+    return CopyKey(
+        instance=match["instance"],
+        topic=topic_life[0],
+        life=topic_life[1],
+        partition=int(match["partition"]),
+        generation=int(match["generation"]),
+    )
 
 
 class _PartitionDirectory(NamedTuple):

@@ -152,6 +152,11 @@ def read_moments(
     return _merge(side_by_side(_READS_AT_ONCE, read, chosen[:_MOST_PROCESSES], "moments"))
 
 
+def list_last_heard(archive: Archive, instance: str) -> datetime | None:
+    """List when any process of an instance told something last, also where that was that it works on nothing."""
+    return max((note.last_modified for notes in _listed(archive, instance).values() for note in notes), default=None)
+
+
 def clear_old_moments(archive: Archive, instance: str, process: str, number: int, now_ms: int) -> None:
     """Delete what a process told before its fact of this number, but the fact just before it, and what processes told that are forgotten.
 

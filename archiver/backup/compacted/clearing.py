@@ -1,9 +1,14 @@
 """Which generations may go. What is read, and what may be read next, stays; so does whatever ends beyond the holder."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
+from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog
+from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted.listed_copies import CopyState
 
 
 class Standing(NamedTuple):
@@ -25,3 +30,217 @@ def clearable(number: int, entry: RoleEntry, standing: Iterable[Standing], holde
     reached = max(entry.holder.position, holder_end)
     going = (one for one in standing if one.generation not in kept and one.end <= reached)
     return tuple(one.generation for one in going if one.generation.number <= number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """A log as the cluster has it."""
+
+    log_start: int
+    log_end: int
+    policy: str | None  # cleanup.policy as it is in effect; None: not known
+
+    @property
+    def is_compacted_alone(self) -> bool:
+        """Tell whether nothing but a deletion of records by hand moves the log start. Where it is not known, nothing else is assumed."""
+        return self.policy is None or "delete" not in self.policy
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.policy is None or "compact" in self.policy
+
+
+# Of a life that has ended, and where nobody asks the cluster: no log stands against its copies.
+NO_LOG: Final = LogBounds(log_start=0, log_end=MOST_OFFSET, policy="compact,delete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearingRules:
+    """What the configuration says of clearing."""
+
+    delay_ms: int
+    keep_generations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingCopy:
+    """A generation that stands. `state` None: its objects were not asked, because something cheaper keeps it."""
+
+    generation: Generation
+    left_ms: int  # since when it is neither holder nor candidate, by the store's clock
+    was_holder: bool | None = False  # None: that is not known
+    promised: int = 0  # the end of its objects when it became the holder
+    restores: tuple[str, ...] = ()  # which read it
+    state: CopyState | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether it was complete once, and still is what it was."""
+        is_there = self.state is not None and self.state.is_whole and self.state.end >= self.promised
+        return bool(self.was_holder) and is_there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that decides which generations of a partition go."""
+
+    number: int  # of the newest entry
+    entry: RoleEntry
+    now_ms: int  # of the store's clock, at the latest
+    standing: tuple[StandingCopy, ...]
+    holder: CopyState | None = None  # None: it was not asked
+    log: LogBounds | None = None  # None: the cluster does not tell
+    accepted: AcceptedLog = NOTHING_ACCEPTED
+    doubts: tuple[str, ...] = ()  # other reasons why nothing may go
+
+    @property
+    def reached(self) -> int:
+        """Up to where the holder has been read."""
+        position = self.entry.holder.position if isinstance(self.entry.holder, CompleteCopy) else 0
+        return max(position, self.holder.whole_to if self.holder else 0)
+
+    @property
+    def holder_begins(self) -> int:
+        """Where the log began when the holder was read, at the most: of a copy without an object that is not known better."""
+        return self.holder.begins if self.holder and self.holder.end else self.reached
+
+
+class Verdict(NamedTuple):
+    """What becomes of a generation: it goes where nothing keeps it."""
+
+    generation: Generation
+    kept: tuple[str, ...]
+
+
+def judge_clearing(situation: Situation, rules: ClearingRules) -> tuple[Verdict, ...]:
+    """Say of each generation that stands what keeps it."""
+    finished = sorted((one.generation for one in situation.standing if one.is_finished), key=_number, reverse=True)
+    saved = frozenset(finished[: rules.keep_generations])
+    problems = (*situation.doubts, *holder_problems(situation), *log_problems(situation))
+    return tuple(
+        Verdict(one.generation, (*_reasons(situation, rules, one, saved), *problems))
+        if is_left(situation.entry, one.generation)
+        else Verdict(one.generation, ("it is read, or is to be read next",))
+        for one in situation.standing
+    )
+
+
+def is_left(entry: RoleEntry, generation: Generation) -> bool:
+    """Tell whether a generation is neither what is read nor what may be read next."""
+    holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
+    return generation not in {holder, entry.candidate}
+
+
+def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> tuple[str, ...]:
+    """Say what keeps a generation, whatever its objects are: before any is asked."""
+    return tuple(_early_reasons(situation, rules, copy))
+
+
+def _early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> Iterator[str]:
+    if not is_left(situation.entry, copy.generation):
+        yield "it is read, or is to be read next"
+    if not isinstance(situation.entry.holder, CompleteCopy):
+        yield "no copy is read in place of it"
+    if copy.generation.number > situation.number:
+        yield f"it was begun after entry {situation.number}"
+    if situation.now_ms < copy.left_ms + rules.delay_ms:
+        yield f"compacted.clear.delay: it is left since {spell_ms(copy.left_ms)}, and stays until {spell_ms(copy.left_ms + rules.delay_ms)}"
+
+
+def _reasons(
+    situation: Situation, rules: ClearingRules, copy: StandingCopy, saved: frozenset[Generation]
+) -> Iterator[str]:
+    early = early_reasons(situation, rules, copy)
+    yield from early
+    for restore_id in copy.restores:
+        yield f"restore {restore_id} reads it"
+    if copy.generation in saved:
+        yield "compacted.keep.generations"
+    if rules.keep_generations and copy.was_holder is None:
+        yield "whether it was complete once is not known"
+    if copy.state is not None:
+        yield from _reasons_of_objects(situation, copy.generation, copy.state)
+    if (copy.state is None or situation.holder is None) and not early:
+        yield "its objects, or those that are read, were not asked"
+
+
+def _reasons_of_objects(situation: Situation, generation: Generation, state: CopyState) -> Iterator[str]:
+    if state.problem:
+        yield f"where it ends is not known: {state.problem}"
+    standing = [Standing(generation, state.end)]
+    if not state.problem and not clearable(situation.number, situation.entry, standing, situation.reached):
+        yield f"it ends at {state.end}, and what is read reaches {situation.reached}"
+    if begins_lower(situation, state) and not accepts_start(situation):
+        yield (
+            f"it has the log from offset {state.begins} on, and records above that were deleted by hand before what is read was"
+            " begun; `archiver compacted accept` says that this was meant"
+        )
+
+
+def begins_lower(situation: Situation, state: CopyState) -> bool:
+    """Tell whether a generation has records that the log start had passed when the holder was read, not by compaction."""
+    log = situation.log
+    if log is None or not log.is_compacted_alone:
+        return False
+    has_objects = situation.holder is not None and situation.holder.end
+    began = situation.holder_begins if has_objects else min(log.log_start, situation.holder_begins)
+    return state.begins < began
+
+
+def accepts_start(situation: Situation) -> bool:
+    return situation.log is not None and situation.accepted.accepts_start(situation.log.log_start)
+
+
+def holder_problems(situation: Situation) -> tuple[str, ...]:
+    """Say why it is not sure that what is read is whole."""
+    holder, state = situation.entry.holder, situation.holder
+    if not isinstance(holder, CompleteCopy) or state is None:
+        return ()
+    if state.problem:
+        return (f"what is read is damaged: {state.problem}",)
+    if not state.is_whole or state.whole_to < holder.next:
+        return (f"what is read has a gap at offset {state.whole_to}",)
+    return ()
+
+
+def log_problems(situation: Situation) -> tuple[str, ...]:
+    """Say how the log stands against the copy that is read, as far as nobody has accepted that."""
+    log, accepted = situation.log, situation.accepted
+    if not isinstance(situation.entry.holder, CompleteCopy) or situation.holder is None:
+        return ()
+    if log is None:
+        return ("the cluster does not tell where the log begins and ends",)
+    problems = []
+    if not log.is_compacted:
+        problems.append(f"cleanup.policy is {log.policy}, without compact")
+    if is_start_risen(situation) and not accepts_start(situation):
+        problems.append(
+            f"the log begins at offset {log.log_start}, and the copy that is read at {situation.holder_begins}: records were"
+            " deleted by hand; `archiver compacted accept` says that this was meant"
+        )
+    if is_end_fallen(situation) and not accepted.accepts_end(log.log_end, situation.reached):
+        problems.append(
+            f"the log ends at offset {log.log_end}, and the copy that is read reaches {situation.reached}: the log was cut back,"
+            " or is another topic's; `archiver compacted accept` says that this was meant"
+        )
+    return tuple(problems)
+
+
+def is_start_risen(situation: Situation) -> bool:
+    """Tell whether the log begins above where it began when the holder was read, which compaction alone never does."""
+    log = situation.log
+    return log is not None and log.is_compacted_alone and log.log_start > situation.holder_begins
+
+
+def is_end_fallen(situation: Situation) -> bool:
+    """Tell whether the holder was read beyond where the log ends now."""
+    return situation.log is not None and situation.reached > situation.log.log_end
+
+
+def _number(generation: Generation) -> int:
+    return generation.number
+
+
+def spell_ms(moment_ms: int) -> str:
+    """Spell a moment for people."""
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

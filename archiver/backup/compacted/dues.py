@@ -41,7 +41,7 @@ def judge(
     entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str], *, begins_first: bool
 ) -> Dues:
     """Say what the clock allows. `instances`: whoever is not among them is never heard of."""
-    due_ms = _due_ms(entry, told, times, instances)
+    due_ms = turn_due_ms(entry, told, times, instances)
     patience_ms = times.takeover_ms
     if entry is None:
         patience_ms = min(patience_ms, FIRST_TAKEOVER_MS)
@@ -54,7 +54,7 @@ def judge(
     )
 
 
-def _due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:
+def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:
     """Return since when a next generation is due, or will be; None: not for any reason that a clock tells."""
     if entry is None:
         return told.first_seen_ms

@@ -1,0 +1,100 @@
+"""Which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from archiver.archive.control import RESTORES, Fact, read_fact
+from archiver.archive.handle import Archive
+from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
+from archiver.archive.store_clock import epoch_ms
+from archiver.errors import NotWholeError
+from archiver.process.json_values import as_list, as_object, as_text
+
+_PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
+_FINISHED: Final = "finished"
+_OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
+_Newest = tuple[int, datetime]  # number of a fact, and when it was put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedCopies:
+    """The copies that unfinished restores read. `unreadable`: why it is not known which copies other restores read."""
+
+    restores: Mapping[CopyKey, tuple[str, ...]]  # which restores read a copy
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RestorePins:
+    """Reads which copies are pinned. A plan never changes, and is read once."""
+
+    archive: Archive
+    _named: dict[tuple[str, int], frozenset[CopyKey]] = field(default_factory=dict)
+
+    def read(self, since_ms: int) -> PinnedCopies:
+        """Read the copies that are named by plans of restores that are not finished, and whose plan was put at a moment or later."""
+        pins: dict[CopyKey, tuple[str, ...]] = {}
+        unreadable: list[str] = []
+        for stream, (number, put_at), finished in self._plans():
+            if epoch_ms(put_at) < since_ms:
+                continue
+            try:
+                copies = self._copies_of(stream, number, finished)
+            except NotWholeError as error:
+                unreadable.append(str(error))
+                continue
+            restore_id = stream.split("/")[1]
+            pins |= {copy: (*pins.get(copy, ()), restore_id) for copy in sorted(copies, key=str)}
+        return PinnedCopies(restores=pins, unreadable=tuple(unreadable))
+
+    def _plans(self) -> Iterator[tuple[str, _Newest, _Newest | None]]:
+        """List the newest plan of each target of each restore, and the newest fact that says that the target is finished."""
+        for restore_id in self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)):
+            if not is_restore_id(restore_id):
+                continue
+            parent = f"{RESTORES}/{restore_id}"
+            for target in self.archive.store.list_directories(self.archive.layout.control_prefix(parent)):
+                plan = self._newest(f"{parent}/{target}/{_PLAN}") if is_topic_name(target) else None
+                if plan is not None:
+                    yield f"{parent}/{target}/{_PLAN}", plan, self._newest(f"{parent}/{target}/{_FINISHED}")
+
+    def _newest(self, stream: str) -> _Newest | None:
+        found = self.archive.store.list(self.archive.layout.control_prefix(stream))
+        numbers = ((self.archive.layout.parse_fact(stream, item.key), item.last_modified) for item in found)
+        return max(((number, put_at) for number, put_at in numbers if number is not None), default=None)
+
+    def _copies_of(self, stream: str, number: int, finished: _Newest | None) -> frozenset[CopyKey]:
+        plan = None
+        if (stream, number) not in self._named:
+            plan = read_fact(self.archive, stream, number)
+            self._named[stream, number] = _named_copies(self.archive, stream, plan)
+        named = self._named[stream, number]
+        if not named or finished is None:
+            return named
+        plan = plan or read_fact(self.archive, stream, number)
+        end = read_fact(self.archive, f"{stream.removesuffix(_PLAN)}{_FINISHED}", finished[0])
+        is_of_plan = all(end.get(name, plan.get(name)) == plan.get(name) for name in _OF_TARGET)
+        return frozenset() if is_of_plan else named
+
+
+def _named_copies(archive: Archive, stream: str, plan: Fact) -> frozenset[CopyKey]:
+    """Return the copies of which a plan names an object. Raises NotWholeError."""
+    try:
+        keys = set[str]()
+        for partition in map(as_object, as_list(plan["partitions"])):
+            keys |= _keys_in(partition)
+            for name in partition.get("pieces", ()):
+                keys |= _keys_in(read_fact(archive, f"{stream}/{as_text(name)}", 0))
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotWholeError(
+            f"control/{stream}: does not tell which objects a restore reads ({error!r:.300})"
+        ) from error
+    return frozenset(copy for copy in map(archive.layout.parse_copy, keys) if copy is not None)
+
+
+def _keys_in(fact: Fact) -> set[str]:
+    """Return the keys, or their common beginning, of the objects that a partition of a plan has, or a piece of it."""
+    keys = {as_text(as_list(row)[0]) for row in as_list(fact.get("parts", []))}
+    return {*keys, as_text(fact["stem"])} if "stem" in fact else keys

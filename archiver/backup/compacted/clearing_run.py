@@ -1,0 +1,136 @@
+"""Deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log.
+
+A pass over one topic:
+
+1. read the newest entry of each role log; 2. list what stands; 3. ask objects and plans of restores; 4. ask the cluster where the
+logs begin and end; 5. decide; 6. of each generation that goes: read the role log again, delete a batch of the listed objects, and
+so on. A process that is killed or sleeps anywhere between leaves less to do for the next one. Whatever appears below a
+generation's prefix after the listing stays until a later pass has looked at it.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.listing import ListedSegment
+from archiver.archive.roles import Generation, RolePlace, read_newest_entry
+from archiver.backup.compacted.clearing import Situation, holder_problems, judge_clearing, log_problems
+from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
+from archiver.backup.compacted.sights import copy_key
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
+from archiver.process.failpoints import reach
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """A generation of which objects were deleted."""
+
+    place: RolePlace
+    generation: Generation
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A generation that is read no more, and stays."""
+
+    place: RolePlace
+    generation: Generation
+    why: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ClearingReport:
+    """What a pass has done."""
+
+    cleared: list[Cleared] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # why nothing of a partition goes
+    refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
+
+
+def clear_copies(
+    survey: ClearingSurvey,
+    places: Collection[RolePlace],
+    now_ms: int,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> ClearingReport:
+    """Delete the generations of these partitions that nothing keeps. `now_ms`: what the store's clock has surely reached."""
+    report = ClearingReport()
+    for topic in sorted({place.topic for place in places}):
+        try:
+            surveyed = survey.survey(topic, now_ms, frozenset(places))
+        except (StoreError, StoreTemporaryError) as error:
+            report.refused.append(str(error))
+            continue
+        for one in surveyed:
+            if not goes_on():
+                return report
+            _clear(survey, one, report, goes_on)
+    return report
+
+
+def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_on: Callable[[], bool]) -> None:
+    if one.situation is None:
+        report.alarms[one.place] = (one.log.problem,)
+        return
+    if alarms := alarms_of(one.situation):
+        report.alarms[one.place] = alarms
+    for generation, why in judge_clearing(one.situation, survey.rules):
+        if why:
+            report.kept.append(Kept(place=one.place, generation=generation, why=why))
+        else:
+            reach("clearing.decided")
+            _delete(survey.archive, one, generation, report, goes_on)
+
+
+def alarms_of(situation: Situation) -> tuple[str, ...]:
+    """Say why nothing goes that should: what is read is not whole, or the log stands against it."""
+    return (*situation.doubts, *holder_problems(situation), *log_problems(situation))
+
+
+def _delete(
+    archive: Archive, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
+) -> None:
+    """Delete the listed objects of a generation, some at a time, as long as the entry that was decided on is the newest."""
+    objects, deleted = _within(archive, one, generation), list[ListedSegment]()
+    for start in range(0, len(objects), _BATCH):
+        if not goes_on() or not _is_newest(archive, one):
+            break
+        reach("clearing.looked")
+        batch = objects[start : start + _BATCH]
+        try:
+            archive.store.delete([item.item.key for item in batch])
+        except (StoreError, StoreTemporaryError) as error:
+            report.refused.append(str(error))
+        else:
+            deleted += batch
+        reach("clearing.deleted")
+    if deleted:
+        size = sum(item.item.size for item in deleted)
+        report.cleared.append(Cleared(place=one.place, generation=generation, objects=len(deleted), bytes=size))
+
+
+def _is_newest(archive: Archive, one: Surveyed) -> bool:
+    try:
+        newest = read_newest_entry(archive, one.place)
+    except (NotWholeError, StoreError, StoreTemporaryError) as error:
+        log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
+        return False
+    return newest is not None and (newest.number, newest.entry) == (one.log.number, one.log.entry)
+
+
+def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:
+    """Return the listed objects of a generation. That they lie below its prefix is looked at once more: nothing else may ever go."""
+    prefix = archive.layout.copy_prefix(copy_key(one.place, generation))
+    strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
+    if strangers:
+        raise ArchiverError(f"{strangers[0]}: is not below {prefix}, and is not deleted")
+    return one.objects[generation]

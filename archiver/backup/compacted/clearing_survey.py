@@ -1,0 +1,166 @@
+"""Reads what a clearing is decided on: role logs, what stands, who reads it. Deletes nothing."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog, read_accepted
+from archiver.archive.handle import Archive
+from archiver.archive.listing import ListedSegment
+from archiver.archive.restore_pins import PinnedCopies, RestorePins
+from archiver.archive.role_log_listing import ListedRoleLog, read_role_logs
+from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
+from archiver.backup.compacted.clearing import (
+    ClearingRules,
+    LogBounds,
+    Situation,
+    StandingCopy,
+    early_reasons,
+    is_left,
+)
+from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, list_copies
+from archiver.backup.compacted.sights import copy_key
+from archiver.errors import NotWholeError
+
+AskLogs = Callable[[Collection[RolePlace]], Mapping[RolePlace, LogBounds]]
+Objects = Mapping[Generation, Sequence[ListedSegment]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surveyed:
+    """One partition: what stands of it, and what decides. `situation` None: its role log cannot be read, and nothing goes."""
+
+    log: ListedRoleLog
+    objects: Objects
+    situation: Situation | None = None
+
+    @property
+    def place(self) -> RolePlace:
+        return self.log.place
+
+
+@dataclass(slots=True)
+class ClearingSurvey:
+    """Surveys topics. It remembers what objects and plans say, which never changes."""
+
+    archive: Archive
+    rules: ClearingRules
+    pin_ms: int
+    ask_logs: AskLogs  # asked last, so that no copy has been read beyond the log end that it tells
+    facts: CopyFacts
+    pins: RestorePins
+    asks_all: bool = False  # also where nothing may go yet
+
+    @classmethod
+    def of(
+        cls, archive: Archive, rules: ClearingRules, pin_ms: int, ask_logs: AskLogs, *, asks_all: bool = False
+    ) -> "ClearingSurvey":
+        return cls(archive, rules, pin_ms, ask_logs, CopyFacts(archive.store), RestorePins(archive), asks_all)
+
+    def survey(self, topic: str, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
+        """Survey the partitions of a topic that have a role log, in all lives; of these places only, if they are given.
+
+        Entries are read before anything is listed, and the log is asked last. What can be told without them asks no objects.
+        """
+        logs = read_role_logs(self.archive, topic, places)
+        surveyed: list[Surveyed] = []
+        for life in sorted({place.life for place in logs}):
+            some = {place: log for place, log in sorted(logs.items(), key=_by_place) if place.life == life}
+            surveyed += self._survey_life(topic, life, some, now_ms)
+        return surveyed
+
+    def _survey_life(
+        self, topic: str, life: int, logs: Mapping[RolePlace, ListedRoleLog], now_ms: int
+    ) -> list[Surveyed]:
+        copies = list_copies(self.archive, topic, life)
+        self.facts.forget_others(logs.keys(), copies)
+        accepted, doubts = self._accepted(topic, life)
+        surveyed = [self._standing(log, copies.get(place, {}), now_ms, doubts) for place, log in logs.items()]
+        if any(self._may_go(one) for one in surveyed):
+            surveyed = self._ask(surveyed, accepted, self.pins.read(now_ms - self.pin_ms))
+        return surveyed
+
+    def _accepted(self, topic: str, life: int) -> tuple[Mapping[int, AcceptedLog], tuple[str, ...]]:
+        try:
+            return read_accepted(self.archive, topic, life), ()
+        except NotWholeError as error:
+            return {}, (str(error),)
+
+    def _standing(self, log: ListedRoleLog, objects: Objects, now_ms: int, doubts: tuple[str, ...]) -> Surveyed:
+        if log.entry is None:
+            return Surveyed(log=log, objects=objects)
+        standing = tuple(_standing_copy(log, log.entry, generation) for generation in sorted(objects, key=_by_number))
+        situation = Situation(number=log.number, entry=log.entry, now_ms=now_ms, standing=standing, doubts=doubts)
+        return Surveyed(log=log, objects=objects, situation=situation)
+
+    def _may_go(self, one: Surveyed) -> bool:
+        situation = one.situation
+        if self.asks_all:
+            return situation is not None and isinstance(situation.entry.holder, CompleteCopy)
+        return situation is not None and any(
+            not early_reasons(situation, self.rules, copy) for copy in situation.standing
+        )
+
+    def _ask(
+        self, surveyed: Sequence[Surveyed], accepted: Mapping[int, AcceptedLog], pins: PinnedCopies
+    ) -> list[Surveyed]:
+        """Ask the objects where something may go, and then the cluster where these logs begin and end."""
+        asked = [self._with_objects(one, pins) if self._may_go(one) else one for one in surveyed]
+        places = [one.place for one in asked if self._may_go(one)]
+        bounds = self.ask_logs(places)
+        return [
+            replace(
+                one,
+                situation=replace(
+                    one.situation,
+                    log=bounds.get(one.place),
+                    accepted=accepted.get(one.place.partition, NOTHING_ACCEPTED),
+                ),
+            )
+            if one.situation is not None and one.place in places
+            else one
+            for one in asked
+        ]
+
+    def _with_objects(self, one: Surveyed, pins: PinnedCopies) -> Surveyed:
+        situation = one.situation
+        if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
+            return one
+        holder = situation.entry.holder.generation
+        standing = tuple(self._with_state(one, situation, copy, pins) for copy in situation.standing)
+        state = self.facts.state_of(one.place, holder, one.objects[holder]) if holder in one.objects else NOTHING
+        doubts = (*situation.doubts, *(f"which copies a restore reads is not known: {why}" for why in pins.unreadable))
+        return replace(one, situation=replace(situation, standing=standing, holder=state, doubts=doubts))
+
+    def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy, pins: PinnedCopies) -> StandingCopy:
+        if not is_left(situation.entry, copy.generation):
+            return copy
+        restores = pins.restores.get(copy_key(one.place, copy.generation), ())
+        was_holder, promised = self._past_of(one, situation, copy.generation)
+        state = self.facts.state_of(one.place, copy.generation, one.objects[copy.generation])
+        return replace(copy, restores=restores, was_holder=was_holder, promised=promised, state=state)
+
+    def _past_of(self, one: Surveyed, situation: Situation, generation: Generation) -> tuple[bool | None, int]:
+        """Say whether a generation was the holder, and where its objects ended then. None: the entry that replaced it is gone."""
+        since = next((left.since for left in situation.entry.left if left.generation == generation), None)
+        if since is None or not self.rules.keep_generations:
+            return False, 0
+        try:
+            replaced = read_entry(self.archive, one.place, since).replaced
+        except NotWholeError:
+            return None, 0
+        was_holder = isinstance(replaced, CompleteCopy) and replaced.generation == generation
+        return was_holder, replaced.next if was_holder and isinstance(replaced, CompleteCopy) else 0
+
+
+def _standing_copy(log: ListedRoleLog, entry: RoleEntry, generation: Generation) -> StandingCopy:
+    """Since when a generation is left: since the entry that says so, or else, being named by none, since it was begun."""
+    since = next((left.since for left in entry.left if left.generation == generation), generation.number)
+    return StandingCopy(generation=generation, left_ms=log.put_ms(since))
+
+
+def _by_number(generation: Generation) -> tuple[int, str]:
+    return generation.number, generation.instance
+
+
+def _by_place(item: tuple[RolePlace, ListedRoleLog]) -> int:
+    return item[0].partition

@@ -1,0 +1,103 @@
+"""The generations that stand, by a listing, and what their objects cover: each object is asked for its facts once."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_instance
+from archiver.archive.listing import ListedSegment
+from archiver.archive.lookup import ask_facts
+from archiver.archive.roles import Generation, RolePlace
+from archiver.archive.segment_facts import HoleCause, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.store.port import ObjectStore
+
+ListedCopies = Mapping[RolePlace, Mapping[Generation, Sequence[ListedSegment]]]
+
+
+def list_copies(archive: Archive, topic: str, life: int) -> ListedCopies:
+    """List the objects of all generations of a topic in one life, of whatever instance. Other keys are left alone."""
+    found: dict[RolePlace, dict[Generation, list[ListedSegment]]] = {}
+    for instance in filter(is_instance, archive.store.list_directories(archive.layout.copies_root)):
+        for item in archive.store.list(archive.layout.copied_topic_prefix(instance, topic, life)):
+            copy = archive.layout.parse_copy(item.key)
+            key = archive.layout.parse_copied_segment(copy, item.key) if copy else None
+            if copy is not None and key is not None:
+                generation = Generation(instance=instance, number=copy.generation)
+                place = RolePlace(topic=topic, life=life, partition=copy.partition)
+                found.setdefault(place, {}).setdefault(generation, []).append(ListedSegment(key, item))
+    return found
+
+
+class CopyState(NamedTuple):
+    """What the objects of a generation cover."""
+
+    whole_to: int  # from offset 0 on, without a gap
+    end: int  # the highest `next`, behind a gap, too
+    begins: int  # where the log began when it was read: what was below had gone before
+    problem: str = ""  # an object that tells nothing: then `end` is not known
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problem and self.whole_to == self.end
+
+
+class _Span(NamedTuple):
+    base: int
+    next: int
+    begins: int
+
+
+NOTHING: Final = CopyState(0, 0, 0)
+
+
+@dataclass(slots=True)
+class CopyFacts:
+    """Asks the objects of copies for their facts, and remembers the answers: objects never change."""
+
+    store: ObjectStore
+    _known: dict[tuple[RolePlace, Generation], dict[str, tuple[str, _Span]]] = field(default_factory=dict)
+
+    def state_of(self, place: RolePlace, generation: Generation, objects: Sequence[ListedSegment]) -> CopyState:
+        """Say what a generation's objects cover."""
+        before = self._known.get((place, generation), {})
+        known = {one.item.key: before[one.item.key] for one in objects if _is_known(one, before)}
+        problems: list[str] = []
+        for seen in ask_facts(self.store, [one for one in objects if one.item.key not in known]):
+            if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
+                known[seen.object_key] = seen.etag, _span_of(seen.facts)
+            else:
+                problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
+        self._known[place, generation] = known
+        state = coverage(span for _, span in known.values())
+        return state._replace(problem=problems[0]) if problems else state
+
+    def forget_others(self, places: Collection[RolePlace], copies: ListedCopies) -> None:
+        """Forget the generations of these partitions that are listed no longer."""
+        for place, generation in list(self._known):
+            if place in places and generation not in copies.get(place, {}):
+                del self._known[place, generation]
+
+
+def _is_known(one: ListedSegment, known: Mapping[str, tuple[str, _Span]]) -> bool:
+    return one.item.key in known and known[one.item.key][0] == one.item.etag
+
+
+def _span_of(facts: SegmentFacts) -> _Span:
+    begins = facts.base
+    for hole in sorted(facts.holes, key=lambda hole: hole.first_offset):
+        if hole.cause is HoleCause.EXPIRED and hole.first_offset <= begins:
+            begins = max(begins, hole.last_offset + 1)
+    return _Span(facts.base, facts.next, begins)
+
+
+def coverage(spans: Iterable[_Span]) -> CopyState:
+    """Walk through objects by the read rule, from offset 0 on."""
+    position, begins, in_order = 0, 0, sorted(spans, key=lambda span: (span.base, -span.next))
+    for span in in_order:
+        if span.base > position:
+            break
+        begins = span.begins if position == 0 else begins
+        position = max(position, span.next)
+    return CopyState(position, max((span.next for span in in_order), default=0), begins)

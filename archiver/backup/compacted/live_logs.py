@@ -1,0 +1,47 @@
+"""Where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from archiver.archive.roles import RolePlace
+from archiver.archive.topics import POLICY, TopicFact
+from archiver.backup.compacted.clearing import NO_LOG, LogBounds
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicDescription
+
+_Described = Mapping[str, TopicDescription]
+_NO_LIFE: Final = -1
+
+
+async def ask_logs(
+    client: KafkaClient, facts: Mapping[str, TopicFact], places: Collection[RolePlace]
+) -> dict[RolePlace, LogBounds]:
+    """Ask the cluster. What it does not tell is left out: a topic that brokers do not show need not be gone.
+
+    The policy is the one that is archived with the topic. A life before the one that the cluster has is ended: NO_LOG.
+    """
+    described, _ = await client.describe_each({place.topic for place in places})
+    lives = {place: _life_now(described, facts, place) for place in places}
+    live = [place for place, life in lives.items() if place.life == life]
+    offsets, _ = await client.offsets_each((place.topic, place.partition) for place in live)
+    ended = {place: NO_LOG for place, life in lives.items() if place.life < life}
+    return ended | {
+        place: LogBounds(log_start=found.log_start, log_end=found.high_watermark, policy=policy_of(facts[place.topic]))
+        for place in live
+        if (found := offsets.get((place.topic, place.partition))) is not None
+    }
+
+
+def policy_of(fact: TopicFact) -> str | None:
+    """Return the cleanup.policy that is in effect, as it was archived; None where that is not known."""
+    return (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
+
+
+def _life_now(described: _Described, facts: Mapping[str, TopicFact], place: RolePlace) -> int:
+    topic, fact = described.get(place.topic), facts.get(place.topic)
+    if topic is None or fact is None or not topic.topic_id:
+        return _NO_LIFE
+    try:
+        return fact.life_of_partition(topic.topic_id, place.partition).life
+    except KeyError:  # created again since it was recorded
+        return _NO_LIFE

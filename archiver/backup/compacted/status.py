@@ -1,0 +1,238 @@
+"""How compacted topics stand, told from storage alone: who is active, what stands, what is next, and what keeps copies from going."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from archiver.archive.cluster_topics import is_kept_by_turns
+from archiver.archive.control import MOMENTS
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_instance
+from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
+from archiver.archive.role_log_listing import ListedRoleLog, list_topics_with_roles
+from archiver.archive.roles import CompleteCopy, EntryType, Generation, Holder, RolePlace
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts
+from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds, is_left, judge_clearing
+from archiver.backup.compacted.clearing_run import alarms_of
+from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
+from archiver.backup.compacted.dues import Told, TurnTimes, turn_due_ms, turn_stagger_ms
+from archiver.config.model import ArchiverConfig, CompactedConfig
+from archiver.errors import NotWholeError
+
+Heard = Mapping[RolePlace, Mapping[Generation, HeardMoment]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStatus:
+    """A generation that stands, or is to hold next."""
+
+    generation: Generation
+    role: str  # active, catch-up or left
+    since_ms: int  # of that role
+    objects: int
+    bytes: int
+    heard_ms: int | None
+    moment_ms: int | None  # all of the log as it was then has been read
+    kept: tuple[str, ...]  # what keeps it, where it is left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """A partition in one life. `problem`: why its role log cannot be read; then nothing else is told."""
+
+    place: RolePlace
+    is_live: bool  # no later life of the topic has this partition
+    number: int
+    type: EntryType | None = None
+    holder: Holder = None
+    since_ms: int | None = None  # since when the holder holds
+    begun_ms: int | None = None  # when its generation was begun
+    unsure_ms: int | None = None
+    replaced: Holder = None
+    candidate: Generation | None = None
+    candidate_ms: int | None = None
+    due_ms: int | None = None  # when the next turn is due, or was
+    generations: tuple[GenerationStatus, ...] = ()
+    log: LogBounds | None = None
+    reached: int | None = None  # up to where the holder was read, by its objects; None: these were not asked
+    alarms: tuple[str, ...] = ()
+    kept_ms: int | None = None  # delete.retention.ms, as archived
+    limit_ms: int | None = None  # so long may a reading take: that, less compacted.margin
+    problem: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of the log the holder lacks."""
+        is_known = self.log is not None and self.reached is not None and self.is_live
+        return max(0, self.log.log_end - self.reached) if is_known and self.log and self.reached is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedStatus:
+    """How all compacted topics stand."""
+
+    now_ms: int
+    partitions: tuple[PartitionStatus, ...]
+    heard_ms: Mapping[str, int | None]  # when each instance was last heard of
+    missing: tuple[RolePlace, ...]  # partitions of compacted topics of which no instance has begun anything
+    problems: tuple[str, ...]  # of facts that cannot be read
+    takeover_ms: int
+
+
+@dataclass(slots=True)
+class StatusReader:
+    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go."""
+
+    archive: Archive
+    config: ArchiverConfig
+    now_ms: int
+    ask_logs: AskLogs | None = None
+
+    def read(self, topics: re.Pattern[str]) -> CompactedStatus:
+        """Read how the topics stand whose names match."""
+        problems: list[str] = []
+        names = {name for name in list_topics_with_roles(self.archive) if topics.fullmatch(name)}
+        facts, told = _facts_of(self.archive, topics)
+        problems += told
+        heard = self._heard(problems)
+        survey = survey_for_status(self.archive, self.config, self.ask_logs)
+        surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
+        known = {one.place for one in surveyed}
+        return CompactedStatus(
+            now_ms=self.now_ms,
+            partitions=tuple(self._partition(one, facts.get(one.place.topic), heard, survey.rules) for one in surveyed),
+            heard_ms=self._last_heard(),
+            missing=tuple(self._missing(facts, known)),
+            problems=tuple(problems),
+            takeover_ms=self.config.compacted.takeover_ms,
+        )
+
+    def _instances(self) -> list[str]:
+        there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
+        return sorted({*filter(is_instance, there), *self.config.compacted.instances})
+
+    def _heard(self, problems: list[str]) -> Heard:
+        found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
+        for instance in self._instances():
+            told: Mapping[GenerationPlace, HeardMoment] = read_moments(self.archive, instance, problems.append)
+            for (place, number), moment in told.items():
+                found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
+        return found
+
+    def _last_heard(self) -> dict[str, int | None]:
+        moments = ((one, list_last_heard(self.archive, one)) for one in self._instances())
+        return {one: None if heard_at is None else epoch_ms(heard_at) for one, heard_at in moments}
+
+    def _missing(self, facts: Mapping[str, TopicFact], known: set[RolePlace]) -> Iterator[RolePlace]:
+        if not self.config.compacted.enabled:
+            return
+        for name in self.config.topics.select(facts):
+            if is_kept_by_turns(facts[name]):
+                for partition in range(facts[name].partitions):
+                    place = RolePlace(topic=name, life=_newest_life(facts[name], partition), partition=partition)
+                    if place not in known:
+                        yield place
+
+    def _partition(self, one: Surveyed, fact: TopicFact | None, heard: Heard, rules: ClearingRules) -> PartitionStatus:
+        place, log = one.place, one.log
+        is_live = fact is None or _newest_life(fact, place.partition) == place.life
+        if one.situation is None or log.entry is None:
+            return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
+        entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
+        candidate, kept_ms = entry.open_candidate, _kept_ms(fact)
+        return PartitionStatus(
+            place=place,
+            is_live=is_live,
+            number=log.number,
+            type=entry.type,
+            holder=entry.holder,
+            since_ms=None if entry.switched is None else log.put_ms(entry.switched),
+            begun_ms=None if copy is None else log.put_ms(copy.generation.number),
+            unsure_ms=None if entry.broke is None else log.put_ms(entry.broke),
+            replaced=entry.replaced,
+            candidate=candidate,
+            candidate_ms=None if candidate is None else log.put_ms(candidate.number),
+            due_ms=self._due_ms(log, heard) if is_live else None,
+            generations=tuple(_generations(one, heard, rules)),
+            log=one.situation.log,
+            reached=one.situation.reached if one.situation.holder is not None else None,
+            alarms=alarms_of(one.situation) if one.situation.holder is not None else one.situation.doubts,
+            kept_ms=kept_ms,
+            limit_ms=None if kept_ms is None else kept_ms - self._margin_ms(kept_ms),
+        )
+
+    def _margin_ms(self, kept_ms: int) -> int:
+        margin_ms = self.config.compacted.margin_ms
+        return kept_ms // 10 if margin_ms is None else margin_ms
+
+    def _due_ms(self, log: ListedRoleLog, heard: Heard) -> int | None:
+        config: CompactedConfig = self.config.compacted
+        place = log.place
+        stagger_ms = turn_stagger_ms(place.topic, place.partition, config.length_ms)
+        times = TurnTimes(length_ms=config.length_ms, takeover_ms=config.takeover_ms, stagger_ms=stagger_ms)
+        put_ms = {number: epoch_ms(moment) for number, moment in log.put_at.items()}
+        heard_ms = {one: epoch_ms(told.heard_at) for one, told in heard.get(place, {}).items()}
+        told = Told(now_ms=self.now_ms, first_seen_ms=min(put_ms.values()), put_ms=put_ms, heard_ms=heard_ms)
+        return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
+
+
+def survey_for_status(archive: Archive, config: ArchiverConfig, ask_logs: AskLogs | None) -> ClearingSurvey:
+    """Return a survey that decides as a clearing does; without a cluster to ask, as if no log stood against a copy."""
+    rules = ClearingRules(delay_ms=config.compacted.clear_delay_ms, keep_generations=config.compacted.keep_generations)
+    pin_ms, asks_all = config.restores.pin_ms, ask_logs is not None
+    return ClearingSurvey.of(archive, rules, pin_ms, ask_logs or no_logs, asks_all=asks_all)
+
+
+def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, TopicFact], list[str]]:
+    found = read_newest_topic_facts(archive, lambda name: topics.fullmatch(name) is not None)
+    unreadable = [str(fact) for fact in found.values() if isinstance(fact, NotWholeError)]
+    return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
+
+
+def _newest_life(fact: TopicFact, partition: int) -> int:
+    root = fact.root(fact.current.life)
+    return max(life.life for life in fact.lives if fact.root(life.life) == root and life.holds(partition))
+
+
+def _kept_ms(fact: TopicFact | None) -> int | None:
+    told = ((fact.effective or fact.configs) if fact else {}).get(TOMBSTONES_KEPT, "")
+    return int(told) if told.isascii() and told.isdigit() else None
+
+
+def _instances_in(log: ListedRoleLog) -> Iterator[str]:
+    entry = log.entry
+    if entry is not None and isinstance(entry.holder, CompleteCopy):
+        yield entry.holder.generation.instance
+    if entry is not None and entry.candidate is not None:
+        yield entry.candidate.instance
+
+
+def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[GenerationStatus]:
+    entry, situation = one.log.entry, one.situation
+    if entry is None or situation is None:
+        return
+    kept = {verdict.generation: verdict.kept for verdict in judge_clearing(situation, rules)}
+    left_ms = {copy.generation: copy.left_ms for copy in situation.standing}
+    holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
+    named = {generation for generation in (holder, entry.open_candidate) if generation is not None}
+    for generation in sorted({*one.objects, *named}, key=lambda one: (one.number, one.instance)):
+        told = heard.get(one.place, {}).get(generation)
+        begun_ms = one.log.put_ms(generation.number)
+        since_ms = one.log.put_ms(entry.switched or 0) if generation == holder else begun_ms
+        is_gone_by = is_left(entry, generation)
+        objects = one.objects.get(generation, ())
+        yield GenerationStatus(
+            generation=generation,
+            role="active" if generation == holder else "left" if is_gone_by else "catch-up",
+            since_ms=left_ms[generation] if is_gone_by else since_ms,
+            objects=len(objects),
+            bytes=sum(listed.item.size for listed in objects),
+            heard_ms=None if told is None else epoch_ms(told.heard_at),
+            moment_ms=None if told is None or told.moment is None else told.moment.at_ms,
+            kept=kept.get(generation, ()) if is_gone_by else (),
+        )
+
+
+def no_logs(places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
+    return dict.fromkeys(places, NO_LOG)

@@ -1,0 +1,123 @@
+"""Copies of compacted topics in a store in memory, their role logs, and restores that read them: put at any time, without a body."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from archiver.archive.control import encode_fact
+from archiver.archive.handle import Archive
+from archiver.archive.layout import CopyKey, Layout, offsets_name
+from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry
+from archiver.archive.segment_facts import Hole, HoleCause
+from tests.support.memory_store import MemoryStore, StoredObject
+from tests.support.segments import facts_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PLACE = RolePlace(topic="orders", life=0, partition=3)
+
+
+def at_ms(moment_ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=moment_ms)
+
+
+def generation(name: str) -> Generation:
+    """`a7`: generation 7 of instance a."""
+    return Generation(instance=name[0], number=int(name[1:]))
+
+
+def copy_of(name: str, following: int, position: int | None = None, *, is_sure: bool = True) -> CompleteCopy:
+    return CompleteCopy(
+        generation=generation(name),
+        next=following,
+        position=following if position is None else position,
+        is_sure=is_sure,
+    )
+
+
+class StandingCopies:
+    """An archive below a prefix, with a clock that tests set."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.layout = Layout("p")
+        self.archive = Archive(self.store, self.layout)
+
+    def prefix(self, name: str, place: RolePlace = PLACE) -> str:
+        one = generation(name)
+        return self.layout.copy_prefix(
+            CopyKey(
+                instance=one.instance,
+                topic=place.topic,
+                life=place.life,
+                partition=place.partition,
+                generation=one.number,
+            )
+        )
+
+    def fill(
+        self,
+        name: str,
+        spans: Iterable[tuple[int, int]],
+        place: RolePlace = PLACE,
+        *,
+        begins: int = 0,
+        damaged: Sequence[int] = (),
+    ) -> list[str]:
+        """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts."""
+        keys = []
+        for base, following in spans:
+            facts = facts_of(base, following)
+            if base == 0 and begins:
+                hole = Hole(first_offset=0, last_offset=begins - 1, cause=HoleCause.EXPIRED)
+                facts = replace(
+                    facts, first=begins, last=max(begins, following - 1), next=max(begins + 1, following), holes=(hole,)
+                )
+            metadata = facts.to_metadata()
+            if base in damaged:
+                metadata["archiver-next"] = "x"
+            key = f"{self.prefix(name, place)}{place.topic}+{place.partition}-{offsets_name(base, None)}"
+            self.put(key, b"x" * 10, metadata)
+            keys.append(key)
+        return keys
+
+    def put(self, key: str, body: bytes, metadata: dict[str, str] | None = None, moment_ms: int = 0) -> None:
+        self.store.objects[key] = StoredObject(body, metadata or {}, at_ms(moment_ms))
+
+    def note(self, number: int, entry: RoleEntry, moment_ms: int, place: RolePlace = PLACE) -> None:
+        put_entry(self.archive, place, number, entry)
+        key = self.layout.fact_key(place.stream, number)
+        self.store.objects[key] = replace(self.store.objects[key], last_modified=at_ms(moment_ms))
+
+    def restore(
+        self,
+        restore_id: str,
+        keys: Sequence[str],
+        moment_ms: int,
+        *,
+        is_finished: bool = False,
+        pieces: bool = False,
+        finished_id: str = "T",
+    ) -> str:
+        """Note the plan of a restore that reads these objects. Returns its key."""
+        stream = f"restores/{restore_id}/target/plan"
+        partition: dict[str, object] = {"partition": 0, "parts": [[key, 0, None, None, None] for key in keys]}
+        if pieces:
+            stem = keys[0][: -len(offsets_name(0, None))]
+            self.put(self.layout.fact_key(f"{stream}/0-{'0' * 24}", 0), encode_fact({"format": 1, "stem": stem}))
+            partition = {"partition": 0, "pieces": [f"0-{'0' * 24}"]}
+        of_target = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
+        key = self.layout.fact_key(stream, 0)
+        self.put(key, encode_fact({**of_target, "partitions": [partition]}), moment_ms=moment_ms)
+        if is_finished:
+            finished = {**of_target, "target_topic_id": finished_id}
+            self.put(self.layout.fact_key(f"restores/{restore_id}/target/finished", 0), encode_fact(finished))
+        return key
+
+    def standing(self, place: RolePlace = PLACE) -> set[str]:
+        """Name the generations that have an object."""
+        found = map(self.layout.parse_copy, self.store.objects)
+        return {
+            f"{one.instance}{one.generation}"
+            for one in found
+            if one and (one.topic, one.life, one.partition) == (place.topic, place.life, place.partition)
+        }

@@ -1,0 +1,276 @@
+"""How compacted topics stand, by storage alone, and what of it somebody should look at."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from archiver.archive.moments import MomentNote, put_moments
+from archiver.archive.roles import HISTORY, RoleEntry, RolePlace
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.topics import record_topic
+from archiver.backup.compacted import entries
+from archiver.backup.compacted.accepting import accept, find_in_question
+from archiver.backup.compacted.alarms import AlarmKind, alarms_in, spell_span
+from archiver.backup.compacted.clearing import LogBounds
+from archiver.backup.compacted.dues import turn_stagger_ms
+from archiver.backup.compacted.status import CompactedStatus, PartitionStatus, StatusReader
+from archiver.cli.compacted_accept import accept_lines
+from archiver.cli.compacted_status import status_lines, status_row
+from archiver.config.model import ArchiverConfig
+from archiver.errors import NotWholeError, UsageError
+from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+NOW_MS = 100 * DAY_MS
+CONFIG = ArchiverConfig.model_validate(
+    {
+        "kafka": {"bootstrap.servers": "x:1"},
+        "storage": {"url": "s3://bucket"},
+        "topics": {"include": ["orders"]},
+        "compacted": {"enabled": True, "instances": ["a", "b"]},
+    }
+)
+LEFT_MS, BEGUN_MS = NOW_MS - 5 * HOUR_MS, NOW_MS - 7 * HOUR_MS
+
+
+def turned(*, is_sure: bool = True, kept_ms: int = DAY_MS) -> tuple[StandingCopies, RoleEntry]:
+    """a0 held, and b2 has taken its place five hours ago. Both instances were heard of just now."""
+    bucket = StandingCopies()
+    record(bucket, {"cleanup.policy": "compact", "delete.retention.ms": str(kept_ms)})
+    log = entries.begin(None, 0, "a", has_history=False)
+    bucket.note(0, log, 0)
+    log = entries.switch(log, 1, copy_of("a0", 20))
+    bucket.note(1, log, HOUR_MS)
+    log = entries.begin(log, 2, "b", has_history=False)
+    bucket.note(2, log, BEGUN_MS)
+    log = entries.switch(log, 3, copy_of("b2", 30, 33, is_sure=is_sure))
+    bucket.note(3, log, LEFT_MS)
+    bucket.fill("a0", [(0, 10), (10, 25)])
+    bucket.fill("b2", [(0, 10), (10, 30)])
+    hear(bucket, "a", None, NOW_MS)
+    hear(bucket, "b", 2, NOW_MS, moment_ms=NOW_MS - 1000)
+    return bucket, log
+
+
+def record(bucket: StandingCopies, effective: Mapping[str, str], partitions: int = 4, topic_id: str = "T") -> None:
+    record_topic(
+        bucket.archive,
+        topic="orders",
+        topic_id=topic_id,
+        cluster_id="c",
+        partitions=partitions,
+        configs={},
+        effective=effective,
+    )
+
+
+def hear(
+    bucket: StandingCopies, instance: str, number: int | None, heard_ms: int, moment_ms: int | None = None
+) -> None:
+    """Let an instance tell of a generation of its own; None: that it works on nothing."""
+    notes = [
+        MomentNote(topic="orders", life=0, partition=3, generation=one, at_ms=moment_ms, last_stable=1)
+        for one in ([] if number is None else [number])
+    ]
+    count = sum("/moments/" in key for key in bucket.store.objects)
+    assert put_moments(bucket.archive, instance, f"{count:016x}", 0, notes)
+    for key in [key for key in bucket.store.objects if f"/moments/{instance}/{count:016x}" in key]:
+        bucket.store.objects[key] = replace(bucket.store.objects[key], last_modified=at_ms(heard_ms))
+
+
+def read(
+    bucket: StandingCopies, log: LogBounds | None = None, config: ArchiverConfig = CONFIG, topics: str = ".*"
+) -> CompactedStatus:
+    def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
+        return dict.fromkeys(places, log) if log else {}
+
+    return StatusReader(bucket.archive, config, NOW_MS, ask if log else None).read(re.compile(topics))
+
+
+def only(status: CompactedStatus) -> PartitionStatus:
+    (one,) = status.partitions
+    return one
+
+
+def alarms(status: CompactedStatus) -> dict[str, str]:
+    return {alarm.kind: alarm.text for alarm in alarms_in(replace(status, missing=()))}
+
+
+def test_who_is_active_and_what_stands() -> None:
+    status = read(turned()[0])
+    one = only(status)
+    assert (one.holder, one.since_ms, one.begun_ms) == (copy_of("b2", 30, 33), LEFT_MS, BEGUN_MS)
+    assert (one.candidate, one.replaced) == (None, copy_of("a0", 20))
+    assert one.due_ms == LEFT_MS + 7 * DAY_MS + turn_stagger_ms("orders", 3, 7 * DAY_MS)
+    seen = [(found.generation, found.role, found.objects, found.bytes, found.since_ms) for found in one.generations]
+    assert seen == [(generation("a0"), "left", 2, 20, LEFT_MS), (generation("b2"), "active", 2, 20, LEFT_MS)]
+    assert "compacted.clear.delay" in one.generations[0].kept[0]
+    assert (one.generations[1].heard_ms, one.generations[1].moment_ms) == (NOW_MS, NOW_MS - 1000)
+    assert status.heard_ms == {"a": NOW_MS, "b": NOW_MS}
+    assert [place.partition for place in status.missing] == [0, 1, 2]
+    assert alarms(status) == {}
+    assert only(read(turned()[0], topics="orders")).number == 3
+    assert read(turned()[0], topics="order").partitions == ()
+
+
+def test_objects_are_asked_only_where_something_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, _ = turned()
+    monkeypatch.setattr(bucket.store, "head", lambda _: pytest.fail("an object was asked"))
+    read(bucket)
+
+
+def test_lag_and_what_stands_against_a_copy_are_told_by_the_cluster() -> None:
+    bucket, _ = turned()
+    assert only(read(bucket)).lag is None
+    one = only(read(bucket, LogBounds(log_start=0, log_end=40, policy="compact")))
+    assert (one.reached, one.lag) == (33, 7)
+    status = read(bucket, LogBounds(log_start=2, log_end=32, policy="compact"))
+    assert [alarm.kind for alarm in alarms_in(replace(status, missing=()))] == [AlarmKind.IN_QUESTION] * 2
+    bucket.fill("b2", [(40, 50)])
+    assert (
+        "a gap at offset 30"
+        in alarms(read(bucket, LogBounds(log_start=0, log_end=60, policy="compact")))["in-question"]
+    )
+
+
+def test_partitions_without_a_role() -> None:
+    bucket, _ = turned()
+    text = next(alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.NO_ROLE)
+    assert text.startswith("orders-0: is compacted, and no instance has begun a copy of it")
+    record(bucket, {"cleanup.policy": "delete"})
+    assert read(bucket).missing == ()
+    record(bucket, {"cleanup.policy": "compact"})
+    disabled = CONFIG.model_copy(update={"compacted": CONFIG.compacted.model_copy(update={"enabled": False})})
+    assert read(bucket, config=disabled).missing == ()
+
+
+def test_a_silent_instance() -> None:
+    bucket = turned()[0]
+    for key in [key for key in bucket.store.objects if "/moments/b/" in key]:
+        bucket.store.objects[key] = replace(bucket.store.objects[key], last_modified=at_ms(NOW_MS - 3 * DAY_MS))
+    for key in [key for key in bucket.store.objects if "/moments/a/" in key]:
+        del bucket.store.objects[key]
+    told = [alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNHEARD]
+    assert told == ["instance a: was never heard of; run it", "instance b: unheard of for 3 d; run it"]
+
+
+def test_a_copy_that_is_not_sure_and_cannot_become_so() -> None:
+    bucket, log = turned(is_sure=False)
+    bucket.note(4, entries.unsure(log, 4, "b"), NOW_MS - HOUR_MS)
+    found = alarms(read(bucket))
+    assert found["unsure"] == "orders-3: generation 2 of b may hold values that were deleted since 1970-04-10T23:00:00Z"
+    assert "unattainable" not in found
+    bucket, _ = turned(is_sure=False, kept_ms=2 * HOUR_MS + 10)  # less a tenth
+    assert alarms(read(bucket))["unattainable"] == (
+        "orders-3: generation 2 of b cannot become sure: reading took 2 h, delete.retention.ms is 2 h; read faster, or raise"
+        " delete.retention.ms"
+    )
+
+
+def test_a_candidate_that_takes_too_long_or_is_silent() -> None:
+    bucket, log = turned()
+    bucket.note(4, entries.begin(log, 4, "a", has_history=False), NOW_MS - 30 * HOUR_MS)
+    found = alarms(read(bucket))
+    assert (
+        "generation 4 of a cannot become sure: reading takes 30 h, delete.retention.ms is 24 h" in found["unattainable"]
+    )
+    assert "nobody has worked on generation 4 of a for 30 h" in found["overdue"]
+    hear(bucket, "a", 4, NOW_MS - HOUR_MS, moment_ms=NOW_MS - 2 * HOUR_MS)
+    assert alarms(read(bucket)) == {}
+
+
+def test_a_turn_that_nobody_ends() -> None:
+    bucket, log = turned()
+    bucket.note(3, log, LEFT_MS)
+    for key in [key for key in bucket.store.objects if key.endswith("/000003.json")]:
+        bucket.store.objects[key] = replace(bucket.store.objects[key], last_modified=at_ms(NOW_MS - 9 * DAY_MS))
+    assert "the next copy is due since" in alarms(read(bucket))["overdue"]
+
+
+@pytest.mark.parametrize(
+    ("has_history", "text"), [(True, "what lies under topics/ is read"), (False, "nothing can be read")]
+)
+def test_before_the_first_copy_is_complete(text: str, *, has_history: bool) -> None:
+    bucket = StandingCopies()
+    bucket.note(0, entries.begin(None, 0, "a", has_history=has_history), NOW_MS)
+    status = read(bucket)
+    assert only(status).holder == (HISTORY if has_history else None)
+    assert text in alarms(status)["no-copy"]
+    assert [found.role for found in only(status).generations] == ["catch-up"]
+
+
+def test_an_ended_life_needs_no_turns() -> None:
+    bucket, _ = turned(is_sure=False)
+    record(bucket, {"cleanup.policy": "compact"}, topic_id="another")
+    one = only(status := read(bucket))
+    assert (one.is_live, one.due_ms) == (False, None)
+    assert alarms(status) == {}
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on() -> None:
+    bucket, log = turned()
+    bucket.note(3, log, LEFT_MS, replace(PLACE, partition=1))
+    bucket.put(bucket.layout.fact_key(PLACE.stream, 4), b"{}")
+    bucket.put("p/control/topics/else/000000.json", b"{}")
+    status = read(bucket)
+    assert [(one.place.partition, bool(one.problem)) for one in status.partitions] == [(1, False), (3, True)]
+    found = [alarm for alarm in alarms_in(status) if alarm.kind is AlarmKind.UNREADABLE]
+    assert [alarm.place for alarm in found] == [None, PLACE]
+
+
+def test_both_printers() -> None:
+    bucket, log = turned()
+    bucket.note(3, log, LEFT_MS, replace(PLACE, life=1, partition=1))
+    bucket.note(0, entries.begin(None, 0, "a", has_history=True), 0, replace(PLACE, partition=2))
+    bucket.put(bucket.layout.fact_key("roles/orders/0/9", 0), b"{}")
+    status = read(bucket, LogBounds(log_start=0, log_end=40, policy="compact"))
+    lines = list(status_lines(status))
+    assert any(re.match(r"orders +3 +b/2 +1970-04-10T19:00:00Z +33 +yes +7 +1970-", line) for line in lines), lines
+    assert any(line.startswith("orders-3: generation 0 of a: compacted.clear.delay") for line in lines)
+    assert any(re.match(r"orders +9 +\?", line) for line in lines)
+    assert "4 partitions of 1 topic" in lines
+    row = status_row(status, list(alarms_in(status)))
+    third = next(one for one in row["partitions"] if (one["life"], one["partition"]) == (0, 3))
+    assert third["holder"] == {"instance": "b", "generation": 2, "next": 30, "position": 33, "is_sure": True}
+    assert (third["lag"], third["log_end"], third["generations"][0]["role"]) == (7, 40, "left")
+
+
+# --- accept
+
+
+def test_what_stands_against_copies_is_accepted_once() -> None:
+    bucket, _ = turned()
+    log = LogBounds(log_start=5, log_end=32, policy="compact")
+
+    def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
+        return dict.fromkeys(places, log)
+
+    found = find_in_question(bucket.archive, "orders", ask, NOW_MS)
+    assert list(accept_lines(found)) == [
+        "orders-3: the log begins at offset 5, and a copy has what was there from 0 on",
+        "orders-3: the log ends at offset 32, and the copy that is read reaches 33",
+    ]
+    assert "in-question" in alarms(read(bucket, log))
+    accept(bucket.archive, found)
+    assert find_in_question(bucket.archive, "orders", ask, NOW_MS) == []
+    assert alarms(read(bucket, log)) == {}
+    log = LogBounds(log_start=6, log_end=31, policy="compact")  # it was cut back once more
+    (again,) = find_in_question(bucket.archive, "orders", ask, NOW_MS)
+    assert (again.accepted.log_start, again.accepted.end and again.accepted.end.log_end) == (None, 31)
+
+
+def test_where_nothing_is_in_question_or_nothing_is_known() -> None:
+    bucket, _ = turned()
+    assert find_in_question(bucket.archive, "orders", lambda _: {}, NOW_MS) == []
+    with pytest.raises(UsageError, match="topic payments: has no role log"):
+        find_in_question(bucket.archive, "payments", lambda _: {}, NOW_MS)
+    bucket.put(bucket.layout.fact_key(PLACE.stream, 4), b"{}")
+    with pytest.raises(NotWholeError, match="not a control fact"):
+        find_in_question(bucket.archive, "orders", lambda _: {}, NOW_MS)
+
+
+def test_durations_and_turns_are_spelled_and_spread() -> None:
+    assert [spell_span(one) for one in (30 * HOUR_MS, 3 * DAY_MS, 90_000, 119_999)] == ["30 h", "3 d", "90 s", "119 s"]
+    assert epoch_ms(at_ms(5)) == 5
