@@ -3,6 +3,7 @@
 By docs/format.md §11 and boto3 alone, without our own code.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,17 @@ def generations_of(bucket: Bucket, topic: str, partition: int = 0, life: int = 0
 
 
 def records_given(bucket: Bucket, topic: str, partition: int = 0, life: int = 0) -> list[Rec]:
-    """What a reader is given: the holder's records, and behind its end those of what it replaced."""
+    """What a reader is given: the holder's records, and behind its end those of what it replaced.
+
+    A reader that was overtaken by the next turn and its clearing begins again.
+    """
+    for _ in range(10):
+        with contextlib.suppress(s3_client(bucket).exceptions.NoSuchKey):
+            return _records_given(bucket, topic, partition, life)
+    raise AssertionError("copies are cleared as soon as they are listed")
+
+
+def _records_given(bucket: Bucket, topic: str, partition: int, life: int) -> list[Rec]:
     entry = newest_entry(bucket, topic, partition, life)
     assert entry is not None, "no role log"
     holder = entry.told["holder"]

@@ -2,6 +2,7 @@
 
 - accepting: what of a topic's logs stands against its copies, and that a user accepts it: then copies that are read no more go again
 - alarms: what of compacted topics somebody should look at: a line for each, made of the status. Metrics count the same
+- clearer: clears copies that are read no more, now and then, of the partitions that this process is active for
 - clearing: which generations may go. What is read, and what may be read next, stays; so does whatever ends beyond the holder
 - clearing_run: deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log
 - clearing_survey: reads what a clearing is decided on: role logs, what stands, who reads it. Deletes nothing

@@ -43,6 +43,7 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
                     config=config.compacted,
                     name=name,
                     begins_first=begins_first,
+                    pin_ms=config.restores.pin_ms,
                 ),
                 GroupSettings(
                     group=f"{group}-{name}",

@@ -20,10 +20,12 @@ from archiver.archive.moments import (
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
 from archiver.archive.topics import PartitionSource, TopicFact, list_known_topics
+from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
@@ -55,6 +57,7 @@ class InstanceRequest:
     config: CompactedConfig
     name: str
     begins_first: bool
+    pin_ms: int  # so long the copies stay that an unfinished restore reads
 
 
 class InstanceService:
@@ -114,6 +117,7 @@ class InstanceService:
                 self._keep_topics_fresh(),
                 self._keep_noting(),
                 self._follow_hints(),
+                self._keep_clearing(),
                 *(self._face_ends(pump) for pump in pumps),
                 *watch(),
             ]
@@ -343,6 +347,19 @@ class InstanceService:
         self._heard = heard
         now_ms = self._clock.earliest_now_ms()
         await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+
+    async def _keep_clearing(self) -> None:
+        """Clear what is read no more of the partitions that this process is active for."""
+        clearer = Clearer(
+            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self._facts
+        )
+        while True:
+            await asyncio.sleep(clearer.pause_s)
+            places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
+            try:
+                await clearer.clear(places, self._clock.earliest_now_ms(), lambda: bool(self.turns))
+            except (ArchiverError, TimeoutError) as error:
+                log.warning("%r; copies are cleared later", error)
 
     def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""

@@ -189,3 +189,25 @@ def test_cycles_with_deaths(
                 )
 
             eventually(all_is_given, f"cycle {cycle}: other records are given", timeout_s=60, every_s=0.5)
+
+
+def test_what_is_read_no_more_goes(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """The archive follows the compacted log: what was rewritten a hundred times does not stay."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
+    config = compacted_config(site, bootstrap, topic, turn_s=3.0)
+    with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
+        for number in range(100):
+            write(bootstrap, topic, {f"k{key}": f"{number} " + "text " * 50 for key in range(20)})
+        eventually(lambda: holder(site, topic) != "")
+        grown = newest_entry(site.bucket, topic)
+        assert grown is not None
+
+        def has_turned_twice() -> bool:
+            entry = newest_entry(site.bucket, topic)
+            return entry is not None and (entry.switched or 0) >= (grown.switched or 0) + 4
+
+        eventually(has_turned_twice)
+        eventually(lambda: len(generations_of(site.bucket, topic)) <= 2)
+        eventually(lambda: len(records_given(site.bucket, topic)) < 500)
+    assert len(latest(records_given(site.bucket, topic))) == 20

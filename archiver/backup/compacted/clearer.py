@@ -1,0 +1,64 @@
+"""Clears copies that are read no more, now and then, of the partitions that this process is active for."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.roles import RolePlace
+from archiver.archive.topics import TopicFact
+from archiver.backup.compacted.clearing import ClearingRules, LogBounds
+from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.live_logs import ask_logs
+from archiver.config.model import CompactedConfig
+from archiver.kafka.client import KafkaClient
+from archiver.process.text import spell_count, spell_size
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_ASK_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 600.0
+
+
+class Clearer:
+    """`clear` makes one pass. It remembers what objects said, and what it has logged already."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        client: KafkaClient,
+        config: CompactedConfig,
+        *,
+        pin_ms: int,
+        facts: Callable[[], Mapping[str, TopicFact]],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
+            asking = ask_logs(client, facts(), places)
+            return asyncio.run_coroutine_threadsafe(asking, loop).result(_ASK_S)
+
+        rules = ClearingRules(delay_ms=config.clear_delay_ms, keep_generations=config.keep_generations)
+        self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask)
+        self._worker = Workers(1, "clearer")
+        self._told: Collection[str] = ()
+        self.pause_s = max(config.interval_ms / 1000, min(config.clear_delay_ms / 4000, _LONGEST_PAUSE_S))
+
+    async def clear(self, places: Collection[RolePlace], now_ms: int, goes_on: Callable[[], bool]) -> None:
+        self._tell(await self._worker.call(clear_copies, self._survey, places, now_ms, goes_on))
+
+    def _tell(self, report: ClearingReport) -> None:
+        for one in report.cleared:
+            what = "%s: generation %s is read no more: %s of %s deleted"
+            log.info(what, one.place.stream, one.generation, spell_count(one.objects, "object"), spell_size(one.bytes))
+        alarms = [
+            f"{place.stream}: no copy is cleared: {why}" for place, found in report.alarms.items() for why in found
+        ]
+        alarms += report.refused
+        for alarm in alarms:
+            if alarm not in self._told:
+                log.warning("%s", alarm)
+        self._told = frozenset(alarms)
