@@ -5,7 +5,9 @@
 - chosen_positions: options that choose positions of consumer groups: as of when, of which groups, in which topics
 - commands: the table of commands: for each its module and its summary
 - compacted: `archiver compacted`: its commands
+- compacted_accept: `archiver compacted accept`: its options, its run, and its printer
 - compacted_run: `archiver compacted run`: its options
+- compacted_status: `archiver compacted status`: its options, its run, and its two printers
 - config: `archiver config`
 - demo: `archiver demo`
 - groups: `archiver groups`: its commands
