@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 
 COMMANDS = (
     "demo", "backup", "ls", "cat", "inspect", "verify", "restore", "query", "spark-env pack", "spark-env entry",
-    "config show", "config reference", "compacted run", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold",
+    "config show", "config reference", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold",
 )  # fmt: skip
 
 

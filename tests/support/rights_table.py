@@ -182,6 +182,7 @@ COMMANDS: Final = (
     Command(name="`ls`", typed=("ls",), needs=READING, is_brief=True),
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
+    Command(name="`compacted status`", typed=("compacted", "status"), needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",

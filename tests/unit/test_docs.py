@@ -56,7 +56,7 @@ def test_options_exist(page: str) -> None:
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
     commands = (
-        "backup", "ls", "cat", "compacted run", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
+        "backup", "ls", "cat", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
     )  # fmt: skip
     help_texts = "".join(map(_help_of, commands))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive", *OF_SPARK_SUBMIT}

@@ -1,0 +1,93 @@
+"""The status of compacted topics, their clearing and `accept`, with two instances on a real broker and a real store."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.roles import RolePlace
+from archiver.backup.compacted.accepting import asker_of
+from archiver.backup.compacted.clearing import ClearingRules
+from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.config.model import StorageConfig
+from archiver.kafka.settings import KafkaSettings
+from archiver.store.s3 import S3Store
+from tests.integration.backup.test_two_instances import compacted_config, holder, instance, write
+from tests.support.brokers import Broker
+from tests.support.compacted_copies import generations_of
+from tests.support.kafka_topics import create_topic
+from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+from tests.support.service import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+
+def run(site: ArchiveSite, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(COMMAND), "compacted", arguments[0], "-c", str(site.folder / "a.yaml"), *arguments[1:]],
+        cwd=site.folder,
+        env=environment_of(site.bucket),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def status(site: ArchiveSite, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = run(site, "status", "--format", "json", *arguments)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, found
+
+
+def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
+    archive = Archive(S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint)), Layout())
+    ask = asker_of(archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}, "kafka"))
+    survey = ClearingSurvey.of(archive, ClearingRules(delay_ms=0), 0, ask)
+    return clear_copies(survey, [RolePlace(topic=topic, life=0, partition=0)], 2**50)
+
+
+def test_a_turn_is_told_and_its_copy_cleared(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+    write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(200)})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=6.0, **{"clear.delay": "1d"})
+    with instance(site, config, "a", "--initial-role", "active"):
+        eventually(lambda: holder(site, topic).startswith("a:"))
+        with instance(site, config, "b"):
+            eventually(lambda: holder(site, topic).startswith("b:"))
+            code, found = status(site, "--against-kafka")
+    (one,) = found["partitions"]
+    assert (one["holder"]["instance"], one["replaced"]["instance"], one["is_live"]) == ("b", "a", True)
+    assert (one["lag"], one["log_start"], one["log_end"]) == (0, 0, 200)
+    assert [row["role"] for row in one["generations"]] == ["left", "active"]
+    assert "compacted.clear.delay" in one["generations"][0]["kept"][0]
+    assert {row["instance"] for row in found["instances"] if row["heard_ms"]} == {"a", "b"}
+    assert (code, found["alarms"]) == (0, [])
+
+    assert "there is nothing to accept" in run(site, "accept", topic).stdout
+    _delete_below(broker.bootstrap, topic, 50)
+    assert [alarm["kind"] for alarm in status(site, "--against-kafka")[1]["alarms"]][:1] == ["in-question"]
+    report = clear(site, broker.bootstrap, topic)
+    assert "the log begins at offset 50" in str(report.alarms)
+    shown = run(site, "accept", topic)
+    assert f"{topic}-0: the log begins at offset 50, and a copy has what was there from 0 on" in shown.stdout
+    assert "nothing was written" in shown.stdout
+    assert not clear(site, broker.bootstrap, topic).cleared
+    assert "accepted" in run(site, "accept", topic, "--yes").stdout
+
+    before = generations_of(site.bucket, topic)
+    (cleared,) = clear(site, broker.bootstrap, topic).cleared
+    assert f"{cleared.generation.instance}:{cleared.generation.number}" == min(before)
+    assert list(generations_of(site.bucket, topic)) == [max(before)]
+    code, found = status(site)
+    assert [row["role"] for row in found["partitions"][0]["generations"]] == ["active"]
+
+
+def _delete_below(bootstrap: str, topic: str, offset: int) -> None:
+    done = AdminClient({"bootstrap.servers": bootstrap}).delete_records([TopicPartition(topic, 0, offset)])
+    assert [future.result().low_watermark for future in done.values()] == [offset]
