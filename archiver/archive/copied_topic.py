@@ -65,12 +65,12 @@ class CopiedTopic:
 
     def __init__(self, logs: RoleLogs, inventory: Inventory, history: Sequence[TopicFact]) -> None:
         self._logs, self._notes = _of_known_lives(logs, history)
-        self._topic = logs.topic
+        self.topic = logs.topic
         self._inventory = inventory
         self._history = history
         self._newest = history[-1] if history else None
-        self._with_records = inventory.lives().get(self._topic, set())
-        self._reader = CopyReader(logs.archive, self._topic, self._under_topics)
+        self._with_records = inventory.lives().get(self.topic, set())
+        self._reader = CopyReader(logs.archive, self.topic, self._under_topics)
 
     @property
     def has_copies(self) -> bool:
@@ -89,7 +89,7 @@ class CopiedTopic:
         fact = shape_in(self._history, life)
         found = _Found()
         numbers = self._numbers(family, fact)
-        pinned = {number: one for number, one in choice.pinned.get(self._topic, {}).items() if number in numbers}
+        pinned = {number: one for number, one in choice.pinned.get(self.topic, {}).items() if number in numbers}
         found.add(self._reader.read_stretches({number: self._checked(number, one) for number, one in pinned.items()}))
         left = [number for number in numbers if number not in pinned]
         if choice.instance is None:
@@ -98,7 +98,7 @@ class CopiedTopic:
             self._read_instance(found, choice.instance, family, left)
         joined = {block.partition[1] for one in found.partitions.values() for block in segment_blocks(one.segments)}
         return ArchivedTopic(
-            topic=self._topic,
+            topic=self.topic,
             life=life,
             fact=fact,
             partitions=found.partitions,
@@ -122,7 +122,7 @@ class CopiedTopic:
                 self._notes += told
                 return self._newest_of(family)
             told.append(
-                f"{self._topic}: life {max(family)} is passed over, and an older one is read: {lack} (--life {max(family)})"
+                f"{self.topic}: life {max(family)} is passed over, and an older one is read: {lack} (--life {max(family)})"
             )
         return self._newest_of(lives)
 
@@ -132,7 +132,7 @@ class CopiedTopic:
             return "" if choice.instance is None else "it has no copies"
         first = next((one for one in self._history if one.root(one.current.life) == root), None)
         seen = {number for life in family for number in self._logs.listed.get(life, {})}
-        archived = self._inventory.numbers_of(self._topic, family)
+        archived = self._inventory.numbers_of(self.topic, family)
         told = self._logs.newest(family)
         for number in range(first.partitions) if first else sorted(seen | archived):
             entries = [one for life in family if (one := told.get(life, {}).get(number)) is not None]
@@ -157,7 +157,7 @@ class CopiedTopic:
         known |= {one.life for fact in self._history for one in fact.lives}
         if life not in known:
             raise UsageError(
-                f"{self._topic} has no life {life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
+                f"{self.topic} has no life {life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
             )
         return life
 
@@ -176,7 +176,7 @@ class CopiedTopic:
         """Return the partitions that are read, or should be: those that a role log, an object, or the topic's fact has."""
         copied = {number for life in family for number in self._logs.listed.get(life, {})}
         shape = set(range(fact.partitions)) if fact is not None and copied else set()
-        return sorted(copied | shape | self._inventory.numbers_of(self._topic, family))
+        return sorted(copied | shape | self._inventory.numbers_of(self.topic, family))
 
     # --- whose records
 
@@ -209,11 +209,11 @@ class CopiedTopic:
             found.partitions[number] = inventory
             found.damaged[number] += damaged
             if is_begun:
-                self._notes.append(f"{self._topic}-{number}: no copy is complete; what lies under topics/ is read")
+                self._notes.append(f"{self.topic}-{number}: no copy is complete; what lies under topics/ is read")
         elif is_begun or is_expected:
             found.partitions[number] = inventory
             found.damaged[number].append(
-                f"{self._topic}-{number}: no copy of this partition is complete, and nothing of it lies under topics/; see"
+                f"{self.topic}-{number}: no copy of this partition is complete, and nothing of it lies under topics/; see"
                 " that the instances of `archiver compacted` are at work"
             )
 
@@ -224,10 +224,10 @@ class CopiedTopic:
         if not later:
             return read
         branch = later[0].from_offset
-        inventory, damaged = self._inventory.join(self._topic, number, later)
+        inventory, damaged = self._inventory.join(self.topic, number, later)
         below = read.inventory.until_offset(branch) if read.reach < branch else read.inventory.below(branch)
         self._notes.append(
-            f"{self._topic}-{number}: no copy of life {later[-1].life} is complete; from offset {branch} on, what lies under"
+            f"{self.topic}-{number}: no copy of life {later[-1].life} is complete; from offset {branch} on, what lies under"
             " topics/ is read"
         )
         stretches = tuple(one for one in read.reading.stretches if one.from_offset < branch or not one.from_offset)
@@ -249,11 +249,11 @@ class CopiedTopic:
             else:
                 found.partitions[number] = EMPTY_PARTITION
                 found.damaged[number].append(
-                    f"{self._topic}-{number}: instance {instance} has no complete copy of this partition"
+                    f"{self.topic}-{number}: instance {instance} has no complete copy of this partition"
                 )
         if not found.copies:
             raise UsageError(
-                f"instance {instance} has no complete copy of topic {self._topic}; {self._who_has(family)}"
+                f"instance {instance} has no complete copy of topic {self.topic}; {self._who_has(family)}"
             )
 
     def _copy_of(self, instance: str, life: int, number: int) -> ReadPartition | None:
@@ -284,8 +284,8 @@ class CopiedTopic:
         if not is_order or strange:
             what = f"generation {strange[0]}" if strange else "no order of offsets"
             raise CorruptSegmentError(
-                f"{self._topic}-{number}: the plan names {what}, and no entry below"
-                f" {self._logs.archive.layout.control_prefix(ROLES)}{self._topic}/ says that this was complete"
+                f"{self.topic}-{number}: the plan names {what}, and no entry below"
+                f" {self._logs.archive.layout.control_prefix(ROLES)}{self.topic}/ says that this was complete"
             )
         return reading
 
@@ -308,7 +308,7 @@ class CopiedTopic:
         if earliest:
             number, latest = max(earliest.items(), key=lambda one: one[1])
             raise UsageError(
-                f"{self._topic}: the archive has no state as of then: the copy that is read of partition {number} was complete at"
+                f"{self.topic}: the archive has no state as of then: the copy that is read of partition {number} was complete at"
                 f" {latest:%Y-%m-%dT%H:%M:%SZ}, and older values may have been compacted before; take --until"
                 f" {latest:%Y-%m-%dT%H:%M:%SZ} or later, or --history for what was archived under topics/"
             )
@@ -346,7 +346,7 @@ class CopiedTopic:
         return [Stretch(life, 0, None)] if known is None or life >= len(known.lives) else known.lineage(life, number)
 
     def _has(self, life: int, number: int) -> bool:
-        return number in self._inventory.numbers_of(self._topic, [life])
+        return number in self._inventory.numbers_of(self.topic, [life])
 
     def _under_topics(self, life: int, number: int, from_offset: int) -> tuple[PartitionInventory, Sequence[str]]:
         lineage = [
@@ -354,13 +354,13 @@ class CopiedTopic:
             for stretch in self._lineage(life, number)
             if stretch.until_offset is None or stretch.until_offset > from_offset
         ]
-        return self._inventory.join(self._topic, number, lineage, is_above=True)
+        return self._inventory.join(self.topic, number, lineage, is_above=True)
 
     def _unsure(self, copies: Mapping[int, CopyReading]) -> Iterator[str]:
         unsure = sorted(number for number, one in copies.items() if not one.is_sure)
         if unsure:
             yield (
-                f"{self._topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: reading it took"
+                f"{self.topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: reading it took"
                 " longer than deleted keys are remembered, so a key that was deleted may have a value again"
             )
 

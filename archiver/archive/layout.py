@@ -268,6 +268,17 @@ class Layout:
         found = self.parse_copied_segment(copy, key)
         return None if found is None else (copy, found.base, found.next)
 
+    def parse_stored(self, key: str) -> SegmentKey | None:
+        """Parse the key of a segment, under `topics/` or of a copy; None for anything else."""
+        found = self.parse_segment(key)
+        if found is not None:
+            return found
+        copied = self.split_copied(key)
+        if copied is None:
+            return None
+        copy, base, named_next = copied
+        return SegmentKey(topic=copy.topic, life=copy.life, partition=copy.partition, base=base, next=named_next)
+
     def place_of(self, key: str) -> tuple[str, int, int] | None:
         """Return the topic, life and partition of a segment, under `topics/` or of a copy; None for anything else."""
         found = self.split_segment(key)

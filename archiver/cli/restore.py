@@ -12,6 +12,7 @@ from archiver.cli.chosen_positions import add_group_renames, group_request
 from archiver.cli.groups_apply import complain_of_groups
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_format,
     add_life,
     add_run,
@@ -78,10 +79,12 @@ def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
         help="only records for which this holds: a predicate of Spark SQL over topic, partition, offset, timestamp,"
         " timestampMs, timestampType, key, value, headers",
     )
+    add_copies(group)
     group.add_argument(
         "--latest-per-key",
-        action="store_true",
-        help="of the records that are left, the last one with each key, as compaction would leave them; and all without a key",
+        action=argparse.BooleanOptionalAction,
+        help="of the records that are left, the last one with each key, as compaction would leave them; and all without a key"
+        " (default: where a copy of a compacted topic is read)",
     )
     group.add_argument(
         "--skip-damaged", action="store_true", help="restore what can be read, and report which offsets are missing"
@@ -335,6 +338,8 @@ def restore_request(options: argparse.Namespace) -> "RestoreRequest":
         ),
         where=parsed("--where", options.where, _predicate) or "",
         is_latest_per_key=options.latest_per_key,
+        instance=options.instance,
+        is_history=options.history,
         existing=Existing(options.existing),
         retention=Retention(options.retention),
         replication_factor=options.replication_factor,

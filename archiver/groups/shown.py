@@ -12,6 +12,7 @@ from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic, join_lives
+from archiver.archive.copied_topic import BY_ROLES, find_copied_topics
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
@@ -171,6 +172,8 @@ class _Topics:
         names = facts.keys() & named
         self._facts = {name: facts[name] for name in names}
         self._inventory: Inventory | None = read_inventory(archive, names.__contains__, use=use) if names else None
+        copied = find_copied_topics(archive, self._inventory, names.__contains__)[0] if self._inventory else []
+        self._copied = {one.topic: one for one in copied}
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
 
     def roots(self) -> dict[str, list[Root]]:
@@ -212,5 +215,7 @@ class _Topics:
             fact = self._facts[topic]
             life = max(life.life for life in fact.lives if fact.root(life.life) == root)
             inventories = {} if self._inventory is None else join_lives(self._inventory, topic, life, fact)[0]
+            if topic in self._copied:
+                inventories = dict(self._copied[topic].read(life, BY_ROLES).partitions)
             self._ends[topic, root] = {number: one.end for number, one in inventories.items()}
         return self._ends[topic, root]

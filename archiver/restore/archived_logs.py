@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from archiver.archive.catalog import join_lives
+from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, find_copied_topics
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, read_inventory
 from archiver.archive.learned_facts import share_learned
@@ -117,11 +118,13 @@ class ArchivedLogs:
         if read:
             # Topics are deleted for what this tells, so each object is asked, and the index is not believed.
             inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
+            copied = {one.topic: one for one in find_copied_topics(self._archive, inventory, read.__contains__)[0]}
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():
                 if found is not None:
-                    partitions, _ = join_lives(inventory, topic, found[1], found[0])
-                    self._found[topic, topic_id] = ArchivedLog(topic, topic_id, partitions)
+                    self._found[topic, topic_id] = ArchivedLog(
+                        topic, topic_id, _partitions(copied.get(topic), inventory, topic, *found)
+                    )
         logs = {topic: self._found[topic, topic_id] for topic, topic_id in topics.items()}
         return Kinship(
             {topic: log for topic, log in logs.items() if log is not None},
@@ -147,6 +150,14 @@ class ArchivedLogs:
         ]
         clusters = {cluster_id for segments in found for _, cluster_id in segments.origins()}
         return bool(clusters & {"", self._cluster_id}) or not all(segments.has_facts.all() for segments in found)
+
+
+def _partitions(
+    copied: CopiedTopic | None, inventory: Inventory, topic: str, fact: TopicFact, life: int
+) -> Mapping[int, PartitionInventory]:
+    if copied is not None:
+        return copied.read(life, BY_ROLES).partitions
+    return join_lives(inventory, topic, life, fact)[0]
 
 
 def _life_of(fact: TopicFact | None, topic_id: str) -> tuple[TopicFact, int] | None:

@@ -83,8 +83,8 @@ def _on_log(
 ) -> list[int]:
     """Return where positions stand on the log that was restored: it may have been cut back before, or since."""
     parts = plan.partitions[number].parts
-    place = archive.layout.split_segment(parts[-1].object_key) if parts else None
-    last_life = None if place is None else place[0][1]
+    place = archive.layout.place_of(parts[-1].object_key) if parts else None
+    last_life = None if place is None else place[1]
     source = lives.partition(plan.source, plan.life, number, last_life, LAST_LONG)
     return offsets_on_log(positions, source.forks, source.held_life)
 

@@ -56,9 +56,9 @@ def effort_of(
     of_request = BatchLimits(request.batch_bytes)
     partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
     parts = sum(len(one.parts) for one in partitions)
-    unchosen = sum(len(one.parts) for one in partitions if not are_chosen(one.parts))
-    to_choose = unchosen if request.is_chosen else 0
-    lists = parts if request.is_chosen else 0  # of which records were chosen
+    choosing = [one for topic in topics if request.chooses(is_copied=topic.is_copied) for one in topic.partitions]
+    lists = sum(len(one.parts) for one in choosing if not one.problem)  # of which records were chosen
+    to_choose = sum(len(one.parts) for one in choosing if not one.problem and not are_chosen(one.parts))
     batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
     sent_bytes = sum(map(_sent_bytes, partitions))
     work_s = _work_s(partitions)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
+from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch, problems_within, wanted_readings
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.archive.segment_facts import PartFacts
@@ -49,6 +49,11 @@ class PartitionPlan:
     problem: str = ""  # why this partition is not restored; the others are
     missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
+    copies: tuple[CopyStretch, ...] = ()  # whose objects are read, where the topic has role logs
+
+    def held_copies(self, life: int) -> tuple[CopyStretch, ...]:
+        """Return whose objects are read, also where that is what lies under `topics/` in a life."""
+        return self.copies or (CopyStretch(None, life, 0),)
 
     @property
     def planned_parts(self) -> Sequence[ObjectPart]:
@@ -90,6 +95,20 @@ class TopicPlan:
     def is_chosen(self) -> bool:
         """Whether records were chosen already, by a predicate or as the last of each key: then facts are of the chosen records."""
         return any(are_chosen(partition.parts) for partition in self.partitions)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether a copy of a compacted topic is read of any partition."""
+        return any(stretch.generation is not None for one in self.partitions for stretch in one.copies)
+
+    @property
+    def pins(self) -> dict[int, CopyReading]:
+        """Whose objects are read of each partition, so that a later run reads those, whoever holds by then."""
+        return {
+            one.partition: CopyReading(stretches=one.held_copies(self.life))
+            for one in self.partitions
+            if not one.problem
+        }
 
     @property
     def has_problems(self) -> bool:
@@ -190,6 +209,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
         problem="" if request.skips_damage else "; ".join(problems),
         missing=tuple(problems) if request.skips_damage else (),
         facts=FactsOfParts.of_parts(parts, readings),
+        copies=topic.copies[number].stretches if number in topic.copies else (),
     )
 
 

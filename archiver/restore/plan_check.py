@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from archiver.archive.control import RESTORES
-from archiver.archive.layout import Layout
+from archiver.archive.copied_topic import Pins
+from archiver.archive.layout import CopyKey, Layout
 from archiver.archive.parts import are_chosen
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import spell_count
@@ -17,7 +18,8 @@ from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from archiver.restore.plan_comparison import Source, difference, has_gaps, later
 from archiver.restore.request import Existing, RestoreRequest
 
-PlanIn = Callable[[Mapping[str, str], int], RestorePlan]  # targets by source, and the life that is read
+# Targets by source, the life that is read, and whose objects of it are read.
+PlanIn = Callable[[Mapping[str, str], int, Pins], RestorePlan]
 
 
 class _ForeignPlanError(Exception):
@@ -73,8 +75,9 @@ class PlanCheck:
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
         for life in sorted({one.life for one in begun}):
-            wave = {one.source: one.target for one in begun if one.life == life}
-            present |= {one.target: one for one in self._planned(plan_in, wave, life).topics}
+            some = [one for one in begun if one.life == life]
+            wave, pins = {one.source: one.target for one in some}, {one.source: one.pins for one in some}
+            present |= {one.target: one for one in self._planned(plan_in, wave, life, pins).topics}
         gone = [one for one in begun if one.target not in present]
         if gone:
             raise self.refusal(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
@@ -102,9 +105,9 @@ class PlanCheck:
             " not noted that. Nothing was changed. See who wrote it, and take another --id and an empty target"
         )
 
-    def _planned(self, plan_in: PlanIn, wave: Mapping[str, str], life: int) -> RestorePlan:
+    def _planned(self, plan_in: PlanIn, wave: Mapping[str, str], life: int, pins: Pins) -> RestorePlan:
         try:
-            return plan_in(wave, life)
+            return plan_in(wave, life, pins)
         except UsageError as error:
             raise self.refusal(next(iter(wave.values())), f"is of life {life}: {error}") from error
 
@@ -117,7 +120,8 @@ class PlanCheck:
             raise _ForeignPlanError(f"leaves out of {where} what is missing, without --skip-damaged")
         if noted.problem:  # nothing is read of this partition; where it is planned again, the present plan is taken
             return noted
-        if noted.parts and are_chosen(noted.parts) is not self.request.is_chosen:
+        _same(noted.held_copies(topic.life), present.held_copies(topic.life), f"copies of {where}")
+        if noted.parts and are_chosen(noted.parts) is not self.request.chooses(is_copied=topic.is_copied):
             raise _ForeignPlanError(f"has records of {where} chosen otherwise than was asked for")
         try:
             may_lack = bool(noted.missing)
@@ -143,11 +147,23 @@ class PlanCheck:
             life=topic.life,
             partition=number,
             chosen_stem=self.layout.chosen_stem(self.restore_id, topic.target, number),
+            stems=frozenset(self._stems(topic.source, partition)),
         )
+
+    def _stems(self, source: str, partition: PartitionPlan) -> Iterator[str]:
+        """Spell what the keys of all objects begin with that may be read of copies."""
+        number = partition.partition
+        for stretch in partition.copies:
+            if stretch.generation is not None:
+                instance, generation = stretch.generation.instance, stretch.generation.number
+                key = CopyKey(
+                    instance=instance, topic=source, life=stretch.life, partition=number, generation=generation
+                )
+                yield f"{self.layout.copy_prefix(key)}{source}+{number}-"
 
     def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
         """Return what a restore that goes on leaves out: objects that came after it was planned."""
-        if self.request.is_chosen:  # objects without a chosen record are in no plan
+        if self.request.chooses(is_copied=noted.is_copied):  # objects without a chosen record are in no plan
             return
         pairs = zip(noted.partitions, present.partitions, strict=False)
         found = [later(one, other, self._source(noted, one)) for one, other in pairs if not one.problem]

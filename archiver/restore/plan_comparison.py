@@ -34,6 +34,14 @@ class Source:
     life: int  # or an earlier life that this life continues
     partition: int
     chosen_stem: str  # with which the keys of all lists of chosen records begin
+    stems: frozenset[str] = frozenset()  # with which the keys of objects in copies begin
+
+    def place_of(self, key: str) -> tuple[str, int, int] | None:
+        """Return the topic, life and partition of an object that may be read; None for any other object."""
+        found = self.layout.split_segment(key)
+        if found is not None:
+            return found[0]
+        return self.layout.place_of(key) if key.rpartition("-")[0] + "-" in self.stems else None
 
 
 class _Block(NamedTuple):
@@ -102,10 +110,10 @@ def _columns(parts: Sequence[ObjectPart], source: Source) -> Iterator[ObjectPart
     """Make columns of parts that were noted one by one."""
 
     def split(part: ObjectPart) -> tuple[str, int, int]:
-        found = source.layout.split_segment(part.object_key)
-        if found is None:
+        named = source.layout.parse_segment_name(part.object_key.rpartition("/")[2])
+        if named is None or source.layout.place_of(part.object_key) is None:
             raise ValueError(f"{part.object_key!r:.300} is no object of records")
-        _, base, named_next = found
+        base, named_next = named.base, named.next
         return stem_of(part.object_key, base, named_next), base, named_next or 0
 
     for stem, run in groupby(((split(part), part) for part in parts), lambda one: one[0][0]):
@@ -140,8 +148,7 @@ def _chosen(keys: Sequence[str | None], source: Source) -> Chosen | None:
 
 def _life_of(parts: ObjectParts, source: Source) -> int:
     """Return the life of the topic that parts belong to. Raises ValueError for parts of another topic or partition."""
-    found = source.layout.split_segment(f"{parts.stem}{offsets_name(0, None)}")
-    topic, life, partition = found[0] if found is not None else ("", 0, 0)
+    topic, life, partition = source.place_of(f"{parts.stem}{offsets_name(0, None)}") or ("", 0, 0)
     if (topic, partition) != (source.topic, source.partition) or life > source.life:
         raise ValueError(f"{parts.stem!r:.300} is not where its objects are")
     if parts.chosen is not None and (
@@ -180,7 +187,7 @@ class _Match(NamedTuple):
 
     @classmethod
     def of(cls, noted: _Block, blocks: Sequence[_Block], life: int) -> "_Match":
-        present = next((block for block in blocks if block.life == noted.life), None)
+        present = next((block for block in blocks if block.parts.stem == noted.parts.stem), None)
         if present is None:
             if noted.life != life:
                 raise ValueError(f"{noted.parts.stem!r:.300} is of a life that is not read")
@@ -257,7 +264,7 @@ def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
         starts, stops = block.column("from_offset").astype(np.int64), block.ends
         nearest = np.minimum(np.searchsorted(stops, first, side="right"), len(block) - 1)
         meets = alone & (starts[nearest] < ends) & (stops[nearest] > first)
-        if block.life == noted.life:
+        if block.parts.stem == noted.parts.stem:
             merged_base, merged_next = block.column("base")[nearest], block.column("named_next")[nearest]
             meets &= ~((merged_next > 0) & (merged_base <= base) & (following <= merged_next))
         if meets.any():

@@ -70,7 +70,7 @@ def purge_problems(
 
 def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
     """Return what is found out about a purge only when records are chosen, which a dry run does not do."""
-    if request.is_chosen and not topic.is_chosen and topic.records:
+    if request.chooses(is_copied=topic.is_copied) and not topic.is_chosen and topic.records:
         yield (
             f"target topic {topic.target} is purged only if a record of {topic.source} is chosen; where none is, nothing would"
             " be in its place, and the restore is refused"

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from archiver.archive.copied_topic import CopyChoice, Pins
 from archiver.archive.layout import is_restore_id, is_topic_name
-from archiver.codec.selection import WHOLE, TopicSelection
+from archiver.codec.selection import LAST_LONG, WHOLE, TopicSelection
 from archiver.errors import UsageError
 
 _FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
@@ -47,7 +48,10 @@ class RestoreRequest:
     life: int | None = None  # None: the newest of each topic
     wanted: TopicSelection = WHOLE
     where: str = ""  # a predicate of Spark SQL over the columns of a record
-    is_latest_per_key: bool = False  # of each partition only the last record of each key, and all records without a key
+    # Of each partition only the last record of each key, and all records without a key; None: where a copy is read.
+    is_latest_per_key: bool | None = None
+    instance: str | None = None  # of compacted topics, its newest complete copy
+    is_history: bool = False  # of compacted topics, what was archived under `topics/`
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
@@ -61,6 +65,7 @@ class RestoreRequest:
     rate_bytes: int = 0  # a second, of all tasks together; 0: no limit
 
     def __post_init__(self) -> None:
+        self.copy_choice({})
         for option, pattern in (("--topics", self.topics), ("--first", self.first)):
             _check_pattern(option, pattern)
         if self.replication_factor is not None and not 1 <= self.replication_factor <= _MOST_REPLICAS:
@@ -119,16 +124,32 @@ class RestoreRequest:
             "life": self.life,
             "wanted": _plain(self.wanted),
             "where": self.where,
-            "latest_per_key": self.is_latest_per_key,
+            "latest_per_key": bool(self.is_latest_per_key),
+            **({"every_record": True} if self.is_latest_per_key is False else {}),
+            **({} if self.instance is None else {"instance": self.instance}),
+            **({"history": True} if self.is_history else {}),
             "skips_damage": self.skips_damage,
             **({} if self.repartition is None else {"repartition": self.repartition}),
             **({} if self.retention is Retention.UNLIMITED else {"retention": self.retention}),
         }
 
+    def takes_latest(self, *, is_copied: bool) -> bool:
+        """Whether only the last record of each key is wanted of a topic; of a compacted one, the others are of no use."""
+        return is_copied if self.is_latest_per_key is None else self.is_latest_per_key
+
+    def chooses(self, *, is_copied: bool) -> bool:
+        """Whether a topic's records have to be read before it is known which of them are wanted."""
+        return bool(self.where) or self.takes_latest(is_copied=is_copied)
+
     @property
     def is_chosen(self) -> bool:
-        """Whether records have to be read before it is known which of them are wanted."""
-        return bool(self.where) or self.is_latest_per_key
+        """Whether records of every topic have to be read before it is known which of them are wanted."""
+        return self.chooses(is_copied=False)
+
+    def copy_choice(self, pinned: Pins) -> CopyChoice:
+        """Say whose records of compacted topics are wanted; `pinned`: what was planned before."""
+        as_of_ms = self.wanted.until_ms if self.wanted.until_ms < LAST_LONG else None
+        return CopyChoice(instance=self.instance, is_history=self.is_history, as_of_ms=as_of_ms, pinned=pinned)
 
     @property
     def keeps_replicas(self) -> bool:
@@ -151,14 +172,18 @@ class RestoreRequest:
         return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
 
     def waves(
-        self, targets: Mapping[str, str], existing: Container[str], sizes: Callable[[], Mapping[str, int]]
+        self,
+        targets: Mapping[str, str],
+        existing: Container[str],
+        sizes: Callable[[], Mapping[str, int]],
+        copied: Container[str] = (),
     ) -> list[dict[str, str]]:
         """Share targets out: the first wave is small, and is filled while the others are planned and created.
 
         What may be refused is in the first one, before anything is changed: targets that exist already, and all of
         them when a life or partitions were asked for that they may not have, or when any target is purged: a topic must
-        not be gone before all is known that may end the restore. Records are chosen in one go. Of the others go those of
-        `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
+        not be gone before all is known that may end the restore. Records are chosen in one go, also those of `copied` topics,
+        of which the wanted time may be refused. Of the others go those of `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
         """
         new = [source for source, target in targets.items() if target not in existing]
         later: Sequence[str] = ()
@@ -166,7 +191,8 @@ class RestoreRequest:
         purges = self.existing is Existing.PURGE and len(new) < len(targets)
         if len(new) > _FIRST_TOPICS and not may_be_absent and not purges and not self.is_chosen:
             known = sizes()
-            later = sorted(new, key=lambda name: (self.is_first(name), known.get(name, 0)), reverse=True)[
+            others = [name for name in new if name not in copied]
+            later = sorted(others, key=lambda name: (self.is_first(name), known.get(name, 0)), reverse=True)[
                 _FIRST_TOPICS:
             ]
         first = targets.keys() - later
@@ -189,6 +215,8 @@ _FURTHER: Final = (
     "wanted",
     "where",
     "is_latest_per_key",
+    "instance",
+    "is_history",
     "existing",
     "retention",
     "replication_factor",

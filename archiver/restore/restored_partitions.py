@@ -227,10 +227,10 @@ class _Reader:
     def _source_of(self, noted: NotedTarget, number: int, found: OffsetMap) -> SourcePartition:
         plan = noted.plan
         last = last_object(self._archive, noted.stream, plan.partitions[number])
-        place = None if last is None else self._archive.layout.split_segment(last)
-        if last is not None and (place is None or (place[0][0], place[0][2]) != (plan.source, number)):
+        place = None if last is None else self._archive.layout.place_of(last)
+        if last is not None and (place is None or (place[0], place[2]) != (plan.source, number)):
             raise NotWholeError(
                 f"control/{noted.stream}: plans {last!r:.300} for {plan.source}-{number}; use another --id"
             )
-        last_life = None if place is None else place[0][1]
+        last_life = None if place is None else place[1]
         return self._lives.partition(plan.source, plan.life, number, last_life, found.facts.source_next)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from archiver.archive.copied_topic import BY_ROLES, find_copied_topics
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
@@ -28,11 +29,18 @@ class SourceLives:
     def __init__(self, archive: Archive, topics: Collection[str], use: IndexUse) -> None:
         self._inventory = read_inventory(archive, topics.__contains__, use=use)
         self._facts = read_newest_topic_facts(archive, topics.__contains__)
+        copied, _ = find_copied_topics(archive, self._inventory, topics.__contains__)
+        self._copied = {one.topic: one for one in copied}
 
     def root_of(self, topic: str, life: int) -> int:
         """Return the life without a parent that a life goes back to. Raises NotWholeError when the archive has no such life."""
         fact = self._fact_of(topic)
-        known = self._inventory.lives().get(topic, set()) | ({one.life for one in fact.lives} if fact else set())
+        copied = self._copied.get(topic)
+        known = (
+            self._inventory.lives().get(topic, set())
+            | set(copied.lives if copied else ())
+            | ({one.life for one in fact.lives} if fact else set())
+        )
         if life not in known:
             raise NotWholeError(f"a plan of this restore is of life {life} of {topic}, which the archive does not have")
         if fact is not None and life >= len(fact.lives):
@@ -65,9 +73,10 @@ class SourceLives:
             else:
                 break
         lineage = [(held, 0, None)] if fact is None else fact.lineage(held, number)
-        return SourcePartition(
-            held, _end_of(self._inventory.join(topic, number, lineage)[0]), tuple(self._forks(topic, number, chain))
-        )
+        end = _end_of(self._inventory.join(topic, number, lineage)[0])
+        if topic in self._copied:
+            end = _end_of(self._copied[topic].read(held, BY_ROLES).partitions.get(number, EMPTY_PARTITION))
+        return SourcePartition(held, end, tuple(self._forks(topic, number, chain)))
 
     def _forks(self, topic: str, number: int, chain: Sequence[Life]) -> Sequence[Fork]:
         return [self._fork(topic, number, parent, child) for parent, child in pairwise(chain)]

@@ -94,7 +94,9 @@ class Survey:
 
     def note(self, plan: TopicPlan, request: RestoreRequest, problems: Iterable[str]) -> None:
         """Note problems of a plan: as doubts before records are chosen, when only bounds are known of what may be chosen."""
-        (self.doubts if request.is_chosen and not plan.is_chosen else self.problems).extend(problems)
+        (self.doubts if request.chooses(is_copied=plan.is_copied) and not plan.is_chosen else self.problems).extend(
+            problems
+        )
 
     def refuse(self) -> None:
         refuse(self.problems)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archiver.archive.catalog import read_archive, topic_names
+from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
@@ -73,7 +74,7 @@ class _DryRun:
     wave: Mapping[str, str]  # all targets, by source
     select_topics: Callable[[Iterable[str]], Sequence[str]]
     notice: Callable[[str], None]
-    unreadable: list[str] = field(default_factory=list)  # notes of what no backup could read
+    unreadable: list[str] = field(default_factory=list)  # notes of copies, and of what no backup could read
 
     async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
         from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
@@ -88,7 +89,7 @@ class _DryRun:
             targets = Targets(kafka, notes, request, ArchivedLogs(self.archive, cluster_id))
             noted, unplanned = await targets.planned(client, self.wave)
             begun = targets.check_noted(noted, self._plan)
-            topics = with_mended(begun.plans, [*self._plan(unplanned, request.life).topics, *begun.fresh])
+            topics = with_mended(begun.plans, [*self._plan(unplanned, request.life, {}).topics, *begun.fresh])
             check_partitions(topics, request)
             review = await targets.review(client, topics)
             preview = RestorePreview(
@@ -106,16 +107,18 @@ class _DryRun:
             )
             return preview, review.purge
 
-    def _plan(self, some: Mapping[str, str], life: int | None) -> RestorePlan:
+    def _plan(self, some: Mapping[str, str], life: int | None, pinned: Pins) -> RestorePlan:
         archived = read_archive(
             self.archive,
             life=life,
             wanted=some.__contains__,
+            choice=self.request.copy_choice(pinned),
             use=self.storage.index,
             reads=self.request.wanted.of,
             report_progress=make_asking_reporter(self.notice),
             share=share_learned,
         )
+        self.unreadable.extend(note for topic in archived for note in topic.notes)
         self.unreadable.extend(unreadable_notes(archived, self.request))
         return plan_restore(archived, some, self.request)
 

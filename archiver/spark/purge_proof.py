@@ -134,7 +134,7 @@ def run_proof(task: ProofTask) -> Proof:
 
 
 def _check(layout: Layout, part: ObjectPart, content: bytes | memoryview, metadata: Mapping[str, str]) -> None:
-    key = layout.parse_segment(part.object_key)
+    key = layout.parse_stored(part.object_key)
     if key is None:
         raise CorruptSegmentError(f"{part.object_key}: is not the name of a segment")
     check_content(content, metadata, key, part.object_key, Level.RECORDS)

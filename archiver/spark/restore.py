@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import read_archive, read_known_topics, topic_names
+from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import open_archive
 from archiver.archive.index_generations import read_index
 from archiver.archive.learned_facts import share_learned
+from archiver.archive.role_logs import list_copied_topics
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -49,13 +51,14 @@ def run_restore_job(
         check_restore_id(restore_id)
     archive = open_archive(storage)
 
-    def plan(wave: Mapping[str, str], life: int | None) -> RestorePlan:
+    def plan(wave: Mapping[str, str], life: int | None, pinned: Pins) -> RestorePlan:
         """Plan in a life; None: in that which was asked for."""
         notice(f"reading the archive of {spell_count(len(wave), 'topic')}")
         archived = read_archive(
             archive,
             life=request.life if life is None else life,
             wanted=wave.__contains__,
+            choice=request.copy_choice(pinned),
             known=known,
             use=storage.index,
             reads=request.wanted.of,
@@ -91,7 +94,8 @@ def run_restore_job(
             existing=existing,
         )
         begin(job.restore_id)
-        waves = request.waves(targets, existing, lambda: read_index(archive).sizes())
+        copied = list_copied_topics(archive)
+        waves = request.waves(targets, existing, lambda: read_index(archive).sizes(), copied)
         # One that cannot be read is met before anything is created, whatever wave it is for.
         known = read_known_topics(archive, targets.__contains__) if len(waves) > 1 else None
         facts = {} if known is None else known.newest
@@ -112,7 +116,7 @@ def _warn_of(archived: Sequence[ArchivedTopic], request: RestoreRequest) -> None
             log.warning(
                 "%s: this is its life %d; the archive also has life %s (--life)", topic.topic, topic.life, others
             )
-    for note in unreadable_notes(archived, request):
+    for note in (*(note for topic in archived for note in topic.notes), *unreadable_notes(archived, request)):
         log.warning("%s", note)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -15,6 +15,7 @@ from pyspark import SparkContext
 
 from archiver.archive.control import RESTORES
 from archiver.archive.control_census import count_control_objects
+from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.index_file import SeenControl
 from archiver.archive.index_generations import share_entries
@@ -46,7 +47,8 @@ from archiver.store.patient import PatientStore
 
 Value = TypeVar("Value")
 Wave = Mapping[str, str]  # source -> target
-Plan = Callable[[Wave, int | None], RestorePlan]  # of a wave, in a life; None: that which was asked for
+# Of a wave, in a life (None: that which was asked for), and whose objects are read, where that was planned before.
+Plan = Callable[[Wave, int | None, Pins], RestorePlan]
 
 log = logging.getLogger(__name__)
 
@@ -195,22 +197,33 @@ class _Restore:
         self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
     ) -> Sequence[TopicPlan]:
         """Plan topics, and choose among their records, and those of `fresh`."""
-        job, topics = self._job, [*(self._plan(wave, None).topics if wave else ()), *fresh]
-        if not job.request.is_chosen or not topics:
+        job, topics = self._job, [*(self._plan(wave, None, {}).topics if wave else ()), *fresh]
+        if not any(job.request.chooses(is_copied=topic.is_copied) for topic in topics):
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
         spark = start_spark()
         self._try_executors(spark, topics)
-        self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in topics), 'record')}")
+        chosen = [topic for topic in topics if job.request.chooses(is_copied=topic.is_copied)]
+        self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in chosen), 'record')}")
+        latest = [topic for topic in chosen if job.request.takes_latest(is_copied=topic.is_copied)]
+        others = [topic for topic in chosen if topic not in latest]
+        found = {topic.target: topic for topic in topics}
+        for some, is_latest in ((latest, True), (others, False)):
+            found |= {topic.target: topic for topic in self._chosen(spark, some, is_latest=is_latest)}
+        return list(found.values())
+
+    def _chosen(self, spark: SparkContext, topics: Sequence[TopicPlan], *, is_latest: bool) -> Sequence[TopicPlan]:
+        if not topics:
+            return ()
         from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
 
         return choose_records(
             spark,
             topics,
-            job.request,
-            storage=job.storage,
+            replace(self._job.request, is_latest_per_key=is_latest),
+            storage=self._job.storage,
             layout=self._archive.layout,
-            restore_id=job.restore_id,
+            restore_id=self._job.restore_id,
         )
 
     def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:

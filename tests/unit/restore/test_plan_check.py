@@ -75,7 +75,7 @@ def test_what_became_of_an_archive_since_is_no_lie(are_rows: bool) -> None:
     # It went on; some objects are gone; some were merged, and the plain ones are not read any more.
     longer = plan_of(plain(0, 0, HALF), plain(1, HALF, OBJECTS + 5))
     assert believed(noted, longer) == noted
-    (told,) = check.check_plans([noted], lambda _wave, _life: RestorePlan(topics=(longer,))).notes
+    (told,) = check.check_plans([noted], lambda _wave, _life, _pins: RestorePlan(topics=(longer,))).notes
     records = sum(1 + 10 * at % 7 for at in range(OBJECTS, OBJECTS + 5))
     assert f"has 5 objects with {records} records behind that" in told
     gone = plan_of([*plain(0, 0, 3), *plain(0, 6, HALF)], plain(1, HALF, OBJECTS))
