@@ -252,9 +252,7 @@ class CopiedTopic:
                     f"{self.topic}-{number}: instance {instance} has no complete copy of this partition"
                 )
         if not found.copies:
-            raise UsageError(
-                f"instance {instance} has no complete copy of topic {self.topic}; {self._who_has(family)}"
-            )
+            raise UsageError(f"instance {instance} has no complete copy of topic {self.topic}; {self._who_has(family)}")
 
     def _copy_of(self, instance: str, life: int, number: int) -> ReadPartition | None:
         """Return the newest copy of an instance that was complete and still is. What holds now is read as it is."""
