@@ -30,6 +30,13 @@ def copy_partition(
     return copied
 
 
+def move_to_copy(archive: Bucket, topic: str, partition: int, instance: str, generation: int) -> None:
+    """Make a copy of what lies under `topics/` of a partition, and delete it there."""
+    for key in copy_partition(archive, archive, topic, partition, instance=instance, generation=generation):
+        name = key.rpartition("/")[2]
+        s3_client(archive).delete_object(Bucket=archive.name, Key=f"topics/{topic}/partition={partition}/{name}")
+
+
 def complete_copy(
     instance: str, generation: int, until: int, position: int | None = None, *, is_sure: bool = True
 ) -> Fact:
