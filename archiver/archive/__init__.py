@@ -8,8 +8,8 @@
 - cluster_topics: the topics that a cluster has now, and which of them a backup archives
 - control: small JSON objects about topics, restores and groups; numbered, put if absent, never changed; the highest number holds
 - control_census: control objects, counted: how many of them there are, and which are gone
-- copied_topic: what is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that (docs/format.md §11)
-- copies: copies of compacted topics: each is what one instance has read of a log, from the log's beginning to its end
+- copied_topic: what is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that
+- copies: copies of compacted topics: what of a partition is read, by an entry of its role log
 - entries: entries of the index, in memory: what is known of many objects, as columns
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
 - fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
@@ -33,7 +33,7 @@
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
 - role_log_listing: the role logs of all partitions of a topic, listed together: the newest entry of each, and when its entries were put
-- role_logs: the role logs of all partitions of a topic, listed together: the newest entry of each, and when its entries were put
+- role_logs: all role logs of a topic: listed once, their entries read when they are asked for
 - roles: the role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next
 - segment: reads one finished segment back into frames, and compares it with its facts
 - segment_facts: the facts of one segment, as values and as the text that metadata and Avro header carry

@@ -77,10 +77,14 @@ class CopiedTopic:
         """Whether any life of the topic has a role log."""
         return bool(self._logs.listed)
 
-    @property
-    def lives(self) -> Sequence[int]:
-        """The lives of the topic that have a role log."""
-        return sorted(self._logs.listed)
+    def lives(self, choice: CopyChoice = BY_ROLES) -> Sequence[int]:
+        """Return the lives that have a role log; of a wanted instance, those that it has a complete copy of."""
+        instance, listed = choice.instance, self._logs.listed
+        return [
+            life
+            for life in sorted(listed)
+            if instance is None or any(self._copy_of(instance, life, number) for number in listed[life])
+        ]
 
     def read(self, wanted_life: int | None, choice: CopyChoice) -> ArchivedTopic:
         """Read the topic in the wanted life, or in the one that is to be read. Raises UsageError."""

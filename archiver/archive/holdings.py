@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
+from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
@@ -74,15 +74,17 @@ class ArchiveSummary:
     notes: Sequence[str] = ()  # what may surprise
 
 
-def summarize(archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself) -> ArchiveSummary:
-    """Sum up the archive by topic, or one topic by partition. `share` as in read_inventory."""
-    return _summarize_all(archive, share) if topic is None else _summarize_topic(archive, topic, share)
+def summarize(
+    archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself, choice: CopyChoice = BY_ROLES
+) -> ArchiveSummary:
+    """Sum up the archive by topic, or one topic by partition; `choice`: which copies. `share` as in read_inventory."""
+    return _summarize_all(archive, share, choice) if topic is None else _summarize_topic(archive, topic, share, choice)
 
 
-def _summarize_all(archive: Archive, share: ShareLearned) -> ArchiveSummary:
+def _summarize_all(archive: Archive, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
     found = read_contents(archive, share=share)
     holdings = list_topics(found.inventory, found.fact_numbers)
-    return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable))
+    return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable), choice)
 
 
 class ArchiveContents(NamedTuple):
@@ -119,7 +121,7 @@ def read_contents(
     return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _summarize_topic(archive: Archive, topic: str, share: ShareLearned) -> ArchiveSummary:
+def _summarize_topic(archive: Archive, topic: str, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
     inventory = read_inventory(archive, lambda name: name == topic, share=share)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
@@ -128,18 +130,20 @@ def _summarize_topic(archive: Archive, topic: str, share: ShareLearned) -> Archi
         _survey_of(inventory, holdings, unreadable),
         segments=_rows_of(one.values() for one in inventory.partitions.values()),
     )
-    summary = _with_copies(archive, inventory, summary, topic)
+    summary = _with_copies(archive, inventory, summary, choice, topic)
     if not summary.holdings and not unreadable:
         raise UsageError(f"topic {topic} is not in the archive; `archiver ls` shows what is")
     return summary
 
 
 def _with_copies(
-    archive: Archive, inventory: Inventory, summary: ArchiveSummary, topic: str | None = None
+    archive: Archive, inventory: Inventory, summary: ArchiveSummary, choice: CopyChoice, topic: str | None = None
 ) -> ArchiveSummary:
     """Add what is read of compacted topics by their role logs; of one topic, by partition."""
+    if choice.is_history:
+        return summary
     found, unreadable = find_copied_topics(archive, inventory, None if topic is None else topic.__eq__)
-    read = [one.read(None, BY_ROLES) for one in found]
+    read = [one.read(None, choice) for one in found if topic is not None or one.lives(choice)]
     holdings = [
         row for one in read for row in ([_copied(one)] if topic is None else map(_copied, repeat(one), one.copies))
     ]

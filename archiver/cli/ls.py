@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_format,
     add_run,
     archive_config,
+    copy_choice,
     topic_name,
 )
 from archiver.cli.output import complain, print_json, print_lines
@@ -25,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_archive(parser)
     add_format(parser)
     parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show the partitions of this topic")
+    add_copies(parser)
     parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
 
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = summarize(archive, options.topic, share_learned)
+    found = summarize(archive, options.topic, share_learned, copy_choice(options))
     if options.format == "json":
         print_json(summary_row(found, with_segments=options.segments))
     else:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import (
     add_archive,
+    add_copies,
     add_format,
     add_run,
     archive_config,
+    copy_choice,
 )
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.errors import NotWholeError
@@ -30,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="listing: checks object names and metadata, reads no records (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
     )
     parser.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
+    add_copies(parser)
     parser.add_argument(
         "--against-kafka",
         action="store_true",
@@ -49,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
             archive_config(options),
             Level(options.level),
             topics=options.topics,
+            choice=copy_choice(options),
             against_kafka=options.against_kafka,
             since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
             notice=progress.report,

@@ -38,7 +38,7 @@ class SourceLives:
         copied = self._copied.get(topic)
         known = (
             self._inventory.lives().get(topic, set())
-            | set(copied.lives if copied else ())
+            | set(copied.lives() if copied else ())
             | ({one.life for one in fact.lives} if fact else set())
         )
         if life not in known:

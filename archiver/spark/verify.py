@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archiver.archive.catalog import read_archive
+from archiver.archive.copied_topic import BY_ROLES, CopyChoice
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
 from archiver.codec.selection import ALL_RECORDS
@@ -49,6 +50,7 @@ def run_verify(
     level: Level,
     *,
     topics: str | None = None,
+    choice: CopyChoice = BY_ROLES,
     since_ms: int | None = None,
     against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
@@ -57,12 +59,16 @@ def run_verify(
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)
+    if against_kafka and choice.instance is not None:
+        raise UsageError("--instance: leave it out with --against-kafka, which compares the copy that holds")
     archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
     objects, comparison = _Objects(), _Comparison()
     with _spark_for(notice, is_needed=kafka is not None or level is not Level.LISTING) as start_spark:
-        listing = check_listing(archive, wanted, make_reporter("reading the archive's facts", notice, "objects"))
+        listing = check_listing(
+            archive, wanted, make_reporter("reading the archive's facts", notice, "objects"), choice
+        )
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
@@ -70,7 +76,7 @@ def run_verify(
             objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
         if kafka is not None:
             notice("looking at the cluster")
-            comparison = _plan_comparison(config, archive, kafka, wanted)
+            comparison = _plan_comparison(config, archive, kafka, wanted, choice)
             if listing.is_empty and not (comparison.problems or comparison.findings):
                 raise _nothing(config.storage, topics)
             comparison = _compare(start_spark, comparison, notice)
@@ -142,13 +148,22 @@ def _check_objects(
 
 
 def _plan_comparison(
-    config: ArchiverConfig, archive: Archive, kafka: KafkaSettings, wanted: Callable[[str], bool] | None
+    config: ArchiverConfig,
+    archive: Archive,
+    kafka: KafkaSettings,
+    wanted: Callable[[str], bool] | None,
+    choice: CopyChoice,
 ) -> _Comparison:
     from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - of a comparison alone
 
     try:
         archived = read_archive(
-            archive, wanted=wanted, use=config.storage.index, reads=lambda _: ALL_RECORDS, share=share_learned
+            archive,
+            wanted=wanted,
+            choice=choice,
+            use=config.storage.index,
+            reads=lambda _: ALL_RECORDS,
+            share=share_learned,
         )
         plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
     except NotWholeError as error:

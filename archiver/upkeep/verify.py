@@ -10,7 +10,7 @@ from typing import NamedTuple
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
 from archiver.archive.control_census import gone_facts, lost_control_objects
-from archiver.archive.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
+from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import problems_in, read_contents
@@ -89,8 +89,9 @@ def check_listing(
     archive: Archive,
     wanted: Callable[[str], bool] | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    choice: CopyChoice = BY_ROLES,
 ) -> ListingReport:
-    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing.
+    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing. `choice`: in which copies.
 
     `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     """
@@ -104,7 +105,7 @@ def check_listing(
         for number, found in numbered.items()
     }
     history = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
-    copied = _check_copies(archive, inventory, wanted)
+    copied = _check_copies(archive, inventory, wanted, choice)
     segments = Chain([history, copied.segments])
     others, unknown = _other_facts(inventory.learned, index)
     newest_facts = index.seen_control.newest_facts
@@ -138,10 +139,12 @@ class _Copies(NamedTuple):
     notes: Sequence[str]
 
 
-def _check_copies(archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None) -> _Copies:
+def _check_copies(
+    archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None, choice: CopyChoice
+) -> _Copies:
     """Check what is read by the role logs: of each partition the holder and its tail. Other generations are not looked at."""
-    found, unreadable = find_copied_topics(archive, inventory, wanted)
-    read = [topic.read(life, BY_ROLES) for topic in found for life in topic.lives]
+    found, unreadable = ([], []) if choice.is_history else find_copied_topics(archive, inventory, wanted)
+    read = [topic.read(life, choice) for topic in found for life in topic.lives(choice)]
     blocks: dict[tuple[str, int], Segments] = {}  # lives of one topic read the same copies
     partitions: set[Partition] = set()
     for topic in read:

@@ -31,10 +31,12 @@ def copy_partition(
 
 
 def move_to_copy(archive: Bucket, topic: str, partition: int, instance: str, generation: int) -> None:
-    """Make a copy of what lies under `topics/` of a partition, and delete it there."""
+    """Make a copy of what lies under `topics/` of a partition, and delete it there; the index, which remembers it, goes, too."""
     for key in copy_partition(archive, archive, topic, partition, instance=instance, generation=generation):
         name = key.rpartition("/")[2]
         s3_client(archive).delete_object(Bucket=archive.name, Key=f"topics/{topic}/partition={partition}/{name}")
+    for key in keys_in(archive, "control/index/"):
+        s3_client(archive).delete_object(Bucket=archive.name, Key=key)
 
 
 def complete_copy(

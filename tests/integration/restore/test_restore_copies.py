@@ -54,8 +54,6 @@ class Compacted:
                 put_role_entry(site.bucket, topic, partition, number, holder=None, candidate=("a", number))
             self.hold(partition, 2, "a", 1, 100)
         assert keys_in(site.bucket, "topics/") == []
-        for key in keys_in(site.bucket, "control/index/"):  # it remembers what was there
-            s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
 
     def hold(self, partition: int, number: int, instance: str, generation: int, until: int, **said: object) -> None:
         holder = complete_copy(instance, generation, until)

@@ -12,6 +12,7 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic, read_archive
 from archiver.archive.copied_topic import CopyChoice
 from archiver.archive.handle import Archive
+from archiver.archive.holdings import summarize
 from archiver.archive.inventory import EMPTY_PARTITION, problems_of
 from archiver.archive.layout import Layout
 from archiver.archive.topics import Branch, record_branch, record_topic
@@ -447,3 +448,33 @@ def test_an_error_of_the_topics_fact_is_told_and_copies_are_read() -> None:
     assert len(told) == 1
     with pytest.raises(NotWholeError):
         read_archive(bench.archive)
+
+
+# --- what `ls` shows
+
+
+def test_ls_shows_which_copy_is_read() -> None:
+    bench = Bench(partitions=2)
+    bench.history([(0, 4)])
+    bench.copy("a", 1, [(0, 5), (5, 7)])
+    bench.copy("b", 3, [(0, 5)])
+    bench.entry(4, holder=complete_copy("b", 3, 5), replaced=complete_copy("a", 1, 5))
+    bench.copy("a", 1, [(0, 2)], 1)
+    bench.entry(2, 1, holder=complete_copy("a", 1, 2, is_sure=False))
+    whole = summarize(bench.archive, None)
+    assert [(one.copy, one.partitions, one.segments, one.next_offset) for one in whole.holdings] == [
+        ("", 1, 1, 4),
+        ("b + a", 2, 3, 7),
+    ]
+    assert (whole.problems, len(whole.notes)) == ([], 1)
+    topic = summarize(bench.archive, T)
+    assert [(one.partition, one.copy, one.segments) for one in topic.holdings] == [
+        (0, "", 1),
+        (0, "b/3 + a/1", 2),
+        (1, "a/1", 1),
+    ]
+    assert len(topic.segments) == 4
+    of_a = summarize(bench.archive, T, choice=CopyChoice(instance="a"))
+    assert [(one.partition, one.copy, one.segments) for one in of_a.holdings] == [(0, "", 1), (1, "a/1", 1)]
+    history = summarize(bench.archive, T, choice=CopyChoice(is_history=True))
+    assert [(one.partition, one.copy, one.segments) for one in history.holdings] == [(0, "", 1), (1, "", 0)]

@@ -168,6 +168,9 @@ def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
     assert layout.parse_copied_segment(COPY, COPIED) == EXAMPLE
     assert layout.parse_segment(COPIED) is None
     assert layout.parse_copied_segment(COPY, SPELLED) is None
+    assert layout.split_copied(COPIED) == (COPY, EXAMPLE.base, EXAMPLE.next)
+    assert layout.parse_stored(COPIED) == layout.parse_stored(SPELLED) == EXAMPLE
+    assert layout.place_of(COPIED) == layout.place_of(SPELLED) == ("orders", 2, 10)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +192,28 @@ def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
 def test_anything_else_is_no_segment_of_the_copy(ours: str, not_ours: str) -> None:
     assert COPIED.count(ours) == 1
     assert Layout("p").parse_copied_segment(COPY, COPIED.replace(ours, not_ours)) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "not_ours"),
+    [
+        ("p/compacted", "q/compacted"),
+        ("/blue/", "/../"),
+        ("/topics/", "/topic/"),
+        ("orders@2/", "orders@02/"),
+        ("partition=10", "partition=010"),
+        ("partition=10", "partition=11"),
+        ("generation=3", "generation=03"),
+        ("generation=3/", "generation=3/x/"),
+        ("generation=3", "generation=9999999999"),
+        ("/orders+10", "/orders+11"),
+        (".data", ".avro"),
+    ],
+)
+def test_anything_else_is_in_no_copy(ours: str, not_ours: str) -> None:
+    assert COPIED.count(ours) == 1
+    changed = COPIED.replace(ours, not_ours)
+    assert (Layout("p").split_copied(changed), Layout("p").place_of(changed)) == (None, None)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "-x", "a/b", "a b", "é", "a\n", "x" * 65])

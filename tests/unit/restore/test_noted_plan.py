@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.archived_topic import ArchivedTopic, CopyStretch
 from archiver.archive.control import append_fact, encode_fact
 from archiver.archive.control_census import lost_control_objects
 from archiver.archive.handle import Archive
@@ -16,6 +16,7 @@ from archiver.archive.index import Index
 from archiver.archive.inventory import arrange
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.roles import Generation
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Segment
 from archiver.codec.selection import Selection
@@ -78,6 +79,32 @@ def test_what_is_noted_is_what_is_read(objects: int) -> None:
     assert note(store, plan) == plan
     # 0 to 46 and 47 to 94 in pieces of 20, of each partition, and the fact that names them.
     assert len(store.objects) == (1 if objects < OBJECTS else 1 + 2 * 6)
+
+
+def _with_copies(*stretches: CopyStretch) -> TopicPlan:
+    plan = plan_of()
+    return replace(plan, partitions=(replace(plan.partitions[0], copies=stretches), *plan.partitions[1:]))
+
+
+def test_whose_objects_are_read_is_noted() -> None:
+    store = MemoryStore()
+    blue = Generation(instance="blue", number=4)
+    plan = _with_copies(CopyStretch(blue, 0, 0), CopyStretch(None, 1, 7))
+    note(store, plan)
+    assert noted(store) == plan
+    assert (plan.is_copied, plan_of().is_copied) == (True, False)
+    assert plan.pins[0].stretches == plan.partitions[0].copies
+    assert plan.pins[1].stretches == (CopyStretch(None, 1, 0),)
+
+
+@pytest.mark.parametrize("row", [["../x", 1, 0, 0], ["a", None, 0, 0], ["a", 1, 0], ["a", 1, -1, 0], [5, 1, 0, 0], 7])
+def test_copies_that_cannot_be_are_no_plan(row: object) -> None:
+    plan = _with_copies(CopyStretch(Generation(instance="a", number=1), 0, 0))
+    archive = Archive(MemoryStore(), LAYOUT)
+    fact = dict(noted_plan.plan_to_fact(archive, "restores/mine/copy/plan", plan))
+    fact["partitions"] = [{**fact["partitions"][0], "copies": [row]}, *fact["partitions"][1:]]
+    with pytest.raises(NotWholeError, match="not a plan of a restore"):
+        noted_plan.plan_from_fact(archive, "restores/mine/copy/plan", fact)
 
 
 def test_no_fact_has_more_than_a_piece() -> None:

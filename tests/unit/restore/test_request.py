@@ -98,6 +98,10 @@ def test_how_it_is_done_makes_no_other_restore() -> None:
         {"replication_factor": 2},
         {"skips_damage": True},
         {"patterns": (("a", "b"),)},
+        {"is_latest_per_key": True},
+        {"is_latest_per_key": False},
+        {"instance": "a"},
+        {"is_history": True},
     ]
     ids = {RestoreRequest(**other).default_id("s3://archive", "cluster") for other in others}
     assert len(ids | {plain}) == len(others) + 1
@@ -114,6 +118,35 @@ def test_the_first_wave_is_small_and_has_what_exists_already() -> None:
     assert len(waves) == 2
     assert waves[0] | waves[1] == targets
     assert not waves[0].keys() & waves[1].keys()
+
+
+def test_topics_with_copies_are_in_the_first_wave() -> None:
+    """Their records are chosen in one go, and a time before their copies is refused before anything is changed."""
+    targets = {f"t{number:03}": f"t{number:03}.back" for number in range(100)}
+    copied = {f"t{number:03}" for number in range(50, 90)}
+    first, second = RestoreRequest().waves(targets, (), dict, copied)
+    assert (first.keys() & copied, len(first)) == (copied, 40 + 16)
+    assert first | second == targets
+
+
+def test_the_last_of_each_key_is_the_default_of_a_copy_alone() -> None:
+    wishes = (None, True, False)
+    assert [RestoreRequest(is_latest_per_key=one).takes_latest(is_copied=True) for one in wishes] == [True, True, False]
+    assert [RestoreRequest(is_latest_per_key=one).takes_latest(is_copied=False) for one in wishes] == [
+        False,
+        True,
+        False,
+    ]
+    assert RestoreRequest(is_latest_per_key=False, where="true").chooses(is_copied=True)
+
+
+def test_terms_of_earlier_versions_are_those_of_the_same_command_now() -> None:
+    """A restore that an earlier version has begun goes on."""
+    assert RestoreRequest().terms.keys() == {"life", "wanted", "where", "latest_per_key", "skips_damage"}
+    assert RestoreRequest().terms["latest_per_key"] is False
+    wishes: list[dict[str, Any]] = [{}, {"is_latest_per_key": False}, {"instance": "a"}, {"is_history": True}]
+    terms = [RestoreRequest(**one).terms for one in wishes]
+    assert all(one != other for at, one in enumerate(terms) for other in terms[:at])
 
 
 @pytest.mark.parametrize(
