@@ -15,11 +15,12 @@ from archiver.process.columns import Chain, as_slice
 
 
 class CopyStretch(NamedTuple):
-    """From an offset on, a partition is read from the objects of this generation; None: from those under `topics/`."""
+    """Offsets of a partition that are read from the objects of this generation; None: from those under `topics/`."""
 
     generation: Generation | None
     life: int
     from_offset: int
+    until_offset: int | None = None  # exclusive; None: to the end of the objects
 
     def __str__(self) -> str:
         return HISTORY if self.generation is None else str(self.generation)

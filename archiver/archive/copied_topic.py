@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
-from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read
+from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.layout import Layout
@@ -234,7 +234,7 @@ class CopiedTopic:
             f"{self.topic}-{number}: no copy of life {later[-1].life} is complete; from offset {branch} on, what lies under"
             " topics/ is read"
         )
-        stretches = tuple(one for one in read.reading.stretches if one.from_offset < branch or not one.from_offset)
+        stretches = until_offset(read.reading.stretches, branch)
         behind = CopyStretch(None, later[-1].life, branch)
         return ReadPartition(
             below.then(inventory),
@@ -276,8 +276,16 @@ class CopiedTopic:
 
     def _checked(self, number: int, reading: CopyReading) -> CopyReading:
         """Refuse to read again what was never to be read: whoever may write a plan may name any objects in it."""
-        offsets = [one.from_offset for one in reading.stretches]
-        is_order = bool(offsets) and offsets == sorted(offsets) and offsets[0] == 0 and len(offsets) <= _MOST_STRETCHES
+        bounds = [
+            bound for one in reading.stretches for bound in (one.from_offset, one.until_offset) if bound is not None
+        ]
+        is_open = [one.until_offset is None for one in reading.stretches]
+        is_order = (
+            0 < len(is_open) <= _MOST_STRETCHES
+            and not any(is_open[:-1])
+            and bounds == sorted(bounds)
+            and bounds[0] == 0
+        )
         strange = [
             one
             for one in reading.stretches

@@ -1,7 +1,6 @@
 """Copies of compacted topics: what of a partition is read, by an entry of its role log (docs/format.md §11)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from archiver.archive.archived_topic import CopyReading, CopyStretch
@@ -96,12 +95,11 @@ class CopyReader:
 
     def _again(self, number: int, reading: CopyReading) -> ReadPartition:
         joined, damaged = EMPTY_PARTITION, list[str]()
-        bounds = [one.from_offset for one in reading.stretches[1:]]
-        for one, until in zip(reading.stretches, [*bounds, None], strict=True):
-            found = self._of(number, one.life, one.generation, one.from_offset)
+        for one in reading.stretches:
+            found, until = self._of(number, one.life, one.generation, one.from_offset), one.until_offset
             joined = joined.then(found.inventory if until is None else found.inventory.below(until))
             damaged += found.damaged
-        return ReadPartition(joined, damaged, reading, max(joined.end, *bounds, 0))
+        return ReadPartition(joined, damaged, reading, max(joined.end, reading.stretches[-1].from_offset))
 
     def _joined(self, number: int, life: int, entry: RoleEntry) -> ReadPartition:
         held = self._promised(number, life, entry.holder)
@@ -111,6 +109,7 @@ class CopyReader:
         tail = _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, end)
         if not (tail.inventory.readable or tail.inventory.gaps or tail.damaged):
             return ReadPartition(held.inventory, held.damaged, CopyReading(stretches=(begins,), is_sure=is_sure), end)
+        begins = begins._replace(until_offset=held.inventory.end)
         behind = CopyStretch(_generation(entry.replaced), life, end)
         return ReadPartition(
             held.inventory.then(tail.inventory),
@@ -199,18 +198,25 @@ def join_read(one: ReadPartition, behind: ReadPartition) -> ReadPartition:
     later = behind.inventory.from_offset(end)
     if not (later.readable or later.gaps):
         return one
-    starts = [stretch.from_offset for stretch in behind.reading.stretches]
-    ends = [*(following for _, following in pairwise(starts)), None]
+    first = until_offset(one.reading.stretches, one.inventory.end)
     stretches = [
         stretch._replace(from_offset=max(stretch.from_offset, end))
-        for stretch, until in zip(behind.reading.stretches, ends, strict=True)
-        if until is None or until > end
+        for stretch in behind.reading.stretches
+        if stretch.until_offset is None or stretch.until_offset > end
     ]
     return ReadPartition(
         one.inventory.then(later),
         [*one.damaged, *behind.damaged],
-        CopyReading(
-            stretches=(*one.reading.stretches, *stretches), is_sure=one.reading.is_sure and behind.reading.is_sure
-        ),
+        CopyReading(stretches=(*first, *stretches), is_sure=one.reading.is_sure and behind.reading.is_sure),
         max(end, behind.reach),
+    )
+
+
+def until_offset(stretches: Sequence[CopyStretch], offset: int) -> tuple[CopyStretch, ...]:
+    """Leave out what lies at or above an offset; the first stretch stays, for every reading begins at 0."""
+    kept = [one for one in stretches if one.from_offset < offset or not one.from_offset]
+    last = kept[-1]
+    return (
+        *kept[:-1],
+        last._replace(until_offset=offset if last.until_offset is None else min(last.until_offset, offset)),
     )

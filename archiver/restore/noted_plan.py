@@ -84,16 +84,24 @@ def _copy_row(stretch: CopyStretch) -> Sequence[object]:
         None if generation is None else generation.number,
         stretch.life,
         stretch.from_offset,
+        stretch.until_offset,
     ]
 
 
-def _copy_stretch(instance: object, number: object, life: object, from_offset: object) -> CopyStretch:
+def _copy_stretch(
+    instance: object, number: object, life: object, from_offset: object, until_offset: object
+) -> CopyStretch:
     generation = None
     if instance is not None:
         generation = Generation(instance=as_text(instance), number=as_number(number, 0, MOST_PARTITION))
         if not is_instance(generation.instance):
             raise ValueError(f"{generation.instance!r:.300} is not the name of an instance")
-    return CopyStretch(generation, as_number(life, 0, MOST_PARTITION), as_number(from_offset))
+    return CopyStretch(
+        generation,
+        as_number(life, 0, MOST_PARTITION),
+        as_number(from_offset),
+        None if until_offset is None else as_number(until_offset),
+    )
 
 
 def _row_of(part: ObjectPart) -> tuple[object, ...]:

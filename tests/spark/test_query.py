@@ -579,7 +579,6 @@ def test_mistakes_are_told_in_a_line(run: Callable[..., tuple[int, str, str]]) -
             ["SELECT * FROM orders", "--instance", "blue"],
             "instance blue has no complete copy of topic orders; no instance",
         ),
-        (["SELECT * FROM orders", "--instance", "a/b"], "option instance: 'a/b' is not the name of an instance"),
     ):
         exit_code, out, err = run("query", *arguments)
         assert (exit_code, out, len(err.splitlines())) == (2, "", 1)

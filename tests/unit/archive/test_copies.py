@@ -48,6 +48,11 @@ def problems(topic: ArchivedTopic, number: int = 0) -> list[str]:
     return problems_of(T, number, topic.partitions.get(number, EMPTY_PARTITION), topic.damaged.get(number, ()))
 
 
+def read_again(bench: Bench, before: ArchivedTopic, number: int = 0) -> dict[int, str]:
+    """What is read where a plan names whose objects it has read."""
+    return given(bench.find(before.life, pinned={T: before.copies}), number).owners
+
+
 HISTORY_OF_0 = f"topics/{T}/partition=0/"
 
 
@@ -118,6 +123,7 @@ def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn:
     bench.entry(3, holder=former)
     bench.entry(7, holder=holder, replaced=replaced, candidate=("b", 5))
     assert given(bench.find()) == told_by_the_words(holder, replaced, objects)
+    assert read_again(bench, bench.find()) == given(bench.find()).owners
     (read,) = read_archive(bench.archive)
     assert given(read) == given(bench.find())
     assert given(bench.find(is_history=True)).owners.keys() == told_by_the_words("topics/", None, objects).owners.keys()
@@ -269,6 +275,7 @@ def test_each_partition_is_read_in_the_newest_life_with_a_complete_copy() -> Non
     child = f"topics/{T}@{life}/partition=1/"
     assert given(found, 1) == Given(all_of(place("a", 1, 1), range(6)) | all_of(child, range(6, 8)), set())
     assert "from offset 6 on, what lies under topics/ is read" in found.notes[0]
+    assert read_again(bench, found, 1) == given(found, 1).owners
     bench.copy("b", 1, [(0, 7)], 1, life)
     bench.entry(2, 1, holder=complete_copy("b", 1, 7), life=life)
     found = bench.find()
@@ -350,6 +357,16 @@ def test_an_instance_is_read_as_far_as_its_newest_complete_copy_stands() -> None
     assert given(bench.find(instance="a")).missing == set(range(9))
 
 
+def test_a_former_holder_is_found_behind_many_entries() -> None:
+    """A holder that cannot be replaced sees many candidates begin: what held before is some steps away, not thousands."""
+    bench = Bench()
+    bench.copy("a", 0, [(0, 3)])
+    bench.entry(1, holder=complete_copy("a", 0, 3))
+    for number in range(2, 1_300):
+        bench.entry(number, holder=complete_copy("b", 0, 0), switched=2, candidate=("b", number))
+    assert given(bench.find(instance="a")).owners == all_of(place("a", 0), range(3))
+
+
 def test_an_instance_and_a_history_are_not_one() -> None:
     with pytest.raises(UsageError, match="take one of them"):
         CopyChoice(instance="a", is_history=True)
@@ -383,12 +400,14 @@ def test_a_time_before_the_switch_is_told_by_the_copy_that_held_then() -> None:
     expected = all_of(place("a", 1), range(11)) | all_of(place("b", 3), range(11, 14))
     assert given(found) == Given(expected, set())
     assert str(found.copies[0]) == "a/1 + b/3"
+    assert read_again(turns.bench, found) == expected
 
 
 def test_a_time_before_all_copies_is_told_by_the_history_if_it_reached_then() -> None:
     turns = Turns()
     found = turns.bench.find(as_of_ms=turns.before_first)
     assert given(found).owners == all_of(HISTORY_OF_0, range(6)) | all_of(place("b", 3), range(6, 14))
+    assert read_again(turns.bench, found) == given(found).owners
     with pytest.raises(UsageError, match="the archive has no state as of then"):
         turns.bench.find(as_of_ms=turns.before_first + 1000)
 
@@ -413,6 +432,7 @@ def test_what_was_read_before_is_read_again_whoever_holds_now() -> None:
     bench.entry(2, holder=complete_copy("a", 1, 7, 8), replaced="topics/")
     before = bench.find()
     bench.history([(10, 12)])
+    bench.copy("a", 1, [(7, 11)])  # the holder went on
     bench.copy("b", 3, [(0, 14)])
     bench.entry(4, holder=complete_copy("b", 3, 14), replaced=complete_copy("a", 1, 7))
     assert given(bench.find()).owners == all_of(place("b", 3), range(14))

@@ -89,7 +89,7 @@ def _with_copies(*stretches: CopyStretch) -> TopicPlan:
 def test_whose_objects_are_read_is_noted() -> None:
     store = MemoryStore()
     blue = Generation(instance="blue", number=4)
-    plan = _with_copies(CopyStretch(blue, 0, 0), CopyStretch(None, 1, 7))
+    plan = _with_copies(CopyStretch(blue, 0, 0, 5), CopyStretch(None, 1, 7))
     note(store, plan)
     assert noted(store) == plan
     assert (plan.is_copied, plan_of().is_copied) == (True, False)
@@ -97,7 +97,10 @@ def test_whose_objects_are_read_is_noted() -> None:
     assert plan.pins[1].stretches == (CopyStretch(None, 1, 0),)
 
 
-@pytest.mark.parametrize("row", [["../x", 1, 0, 0], ["a", None, 0, 0], ["a", 1, 0], ["a", 1, -1, 0], [5, 1, 0, 0], 7])
+@pytest.mark.parametrize(
+    "row",
+    [["../x", 1, 0, 0, None], ["a", None, 0, 0, None], ["a", 1, 0, 0], ["a", 1, -1, 0, None], [5, 1, 0, 0, None], 7],
+)
 def test_copies_that_cannot_be_are_no_plan(row: object) -> None:
     plan = _with_copies(CopyStretch(Generation(instance="a", number=1), 0, 0))
     archive = Archive(MemoryStore(), LAYOUT)
