@@ -42,7 +42,7 @@ class LogBounds:
 
     @property
     def is_compacted_alone(self) -> bool:
-        """Tell whether nothing but a deletion of records by hand moves the log start. Where it is not known, nothing else is assumed."""
+        """Tell whether the log start stays where it is. Where the policy is not known, that is assumed."""
         return self.policy is None or "delete" not in self.policy
 
     @property
@@ -172,8 +172,8 @@ def _reasons_of_objects(situation: Situation, generation: Generation, state: Cop
         yield f"it ends at {state.end}, and what is read reaches {situation.reached}"
     if begins_lower(situation, state) and not accepts_start(situation):
         yield (
-            f"it has the log from offset {state.begins} on, and records above that were deleted by hand before what is read was"
-            " begun; `archiver compacted accept` says that this was meant"
+            f"it has the log from offset {state.begins} on, and records above that were deleted, not compacted, before what is read"
+            " was begun; `archiver compacted accept` says that this was meant"
         )
 
 
@@ -216,7 +216,7 @@ def log_problems(situation: Situation) -> tuple[str, ...]:
     if is_start_risen(situation) and not accepts_start(situation):
         problems.append(
             f"the log begins at offset {log.log_start}, and the copy that is read at {situation.holder_begins}: records were"
-            " deleted by hand; `archiver compacted accept` says that this was meant"
+            " deleted while cleanup.policy had delete; `archiver compacted accept` says that this was meant"
         )
     if is_end_fallen(situation) and not accepted.accepts_end(log.log_end, situation.reached):
         problems.append(

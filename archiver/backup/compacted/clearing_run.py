@@ -16,7 +16,7 @@ from typing import Final
 from archiver.archive.handle import Archive
 from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import Generation, RolePlace, read_newest_entry
-from archiver.backup.compacted.clearing import Situation, holder_problems, judge_clearing, log_problems
+from archiver.backup.compacted.clearing import Situation, holder_problems, is_left, judge_clearing, log_problems
 from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
 from archiver.backup.compacted.sights import copy_key
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
@@ -84,6 +84,8 @@ def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_o
     if alarms := alarms_of(one.situation):
         report.alarms[one.place] = alarms
     for generation, why in judge_clearing(one.situation, survey.rules):
+        if not is_left(one.situation.entry, generation):
+            continue
         if why:
             report.kept.append(Kept(place=one.place, generation=generation, why=why))
         else:

@@ -165,6 +165,11 @@ def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
     first = CopyKey(instance="b.l_u-e", topic="orders", life=0, partition=0, generation=0)
     assert layout.copy_prefix(first) == "p/compacted/b.l_u-e/topics/orders/partition=0/generation=0/"
     assert layout.copy_prefix(COPY) == COPIED[: COPIED.rindex("/") + 1]
+    assert layout.copy_prefix(COPY).startswith(layout.copied_topic_prefix("blue", "orders", 2))
+    assert [layout.parse_copy(f"{layout.copy_prefix(one)}x") for one in (COPY, first)] == [COPY, first]
+    assert layout.parse_copy(COPIED.replace("generation=3", "generation=03")) is None
+    assert layout.parse_copy(f"{layout.copy_prefix(COPY)}deeper/x") is None
+    assert layout.parse_copy(f"q{COPIED}") is None
     assert layout.parse_copied_segment(COPY, COPIED) == EXAMPLE
     assert layout.parse_segment(COPIED) is None
     assert layout.parse_copied_segment(COPY, SPELLED) is None

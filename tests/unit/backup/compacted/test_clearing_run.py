@@ -175,7 +175,7 @@ def test_a_log_start_that_rose_is_accepted_by_a_user() -> None:
 def test_a_copy_with_records_that_were_deleted_by_hand_before_the_next_one_stays() -> None:
     bucket, risen = turned(), replace(COMPACTED, log_start=5)
     bucket.fill("b2", [(0, 10)], begins=5)
-    assert "records above that were deleted by hand" in reasons(clear(bucket, bounds=risen), "a0")
+    assert "records above that were deleted, not compacted" in reasons(clear(bucket, bounds=risen), "a0")
     assert bucket.standing() == {"a0", "b2"}
     accept_logs(bucket.archive, "orders", 0, {3: AcceptedLog(log_start=5)})
     clear(bucket, bounds=risen)
