@@ -37,8 +37,9 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NUMBERED = (0, 3)
 MOMENT_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 MOMENTS = [Rec(at, MOMENT_MS + 1000 * at, 0, b"k%d" % at, b"v%d" % at) for at in range(100)]
-# Two listings of the index, which is not there, two of the topic's directory, one of its control facts, and the fact.
-GETS_OF_PLANNING = 7  # one of them lists the role logs of the topic
+# Two listings of the index, which is not there, two of the topic's directory, one of its control facts, and the fact; and one of
+# its role logs.
+GETS_OF_PLANNING = 7
 TIMELESS = [Rec(at, -1, -1, None, b"no time") for at in range(100, 110)]
 
 
