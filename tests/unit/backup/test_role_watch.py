@@ -27,6 +27,7 @@ BEGUN = entries.begin(None, 0, "a", has_history=True)
 SWITCHED = entries.switch(BEGUN, 1, COPY)
 NEXT_BEGUN = entries.begin(SWITCHED, 2, "b", has_history=True)
 RETURNED = entries.history(SWITCHED, 2, "topics/")
+LOGGER = "archiver.backup.role_watch"
 
 
 class Here:
@@ -105,20 +106,20 @@ def test_whose_a_partition_is(
 
 def test_partitions_with_a_copy_are_left_which_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger=LOGGER)
     site.log(0, BEGUN)
     site.log(1, BEGUN, SWITCHED)
     site.log(2, BEGUN, SWITCHED, NEXT_BEGUN)
     watch, fact = site.watch(), site.record()
     assert asyncio.run(watch.list_topics()) == frozenset({"t"})
     assert [site.left(watch, fact) for _ in range(3)] == [{1, 2}] * 3
-    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert [record.levelname for record in caplog.records if record.name == LOGGER] == ["INFO"]
     assert "a complete copy of 2 of 4 partitions is read now" in caplog.text
     site.log(3, BEGUN, SWITCHED)
     assert site.left(watch, fact) == {1, 2, 3}
     put_entry(site.archive, RolePlace(topic="t", life=0, partition=1), 2, RETURNED)
     assert site.left(watch, fact) == {2, 3}
-    assert len(caplog.records) == 1
+    assert len([record for record in caplog.records if record.name == LOGGER]) == 1
 
 
 def test_only_the_life_that_is_live_counts() -> None:
