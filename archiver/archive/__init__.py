@@ -32,7 +32,6 @@
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
-- role_log_listing: the role logs of all partitions of a topic, listed together: the newest entry of each, and when its entries were put
 - role_logs: all role logs of a topic: listed once, their entries read when they are asked for
 - roles: the role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next
 - segment: reads one finished segment back into frames, and compares it with its facts

@@ -1,13 +1,15 @@
 """All role logs of a topic: listed once, their entries read when they are asked for."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_topic_name
 from archiver.archive.roles import ROLES, CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
+from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
 from archiver.process.workers import side_by_side
 
@@ -17,6 +19,21 @@ _MOST_STEPS: Final = 1_000  # former holders of one partition that are looked fo
 
 Numbers = Mapping[int, datetime]  # of the entries of one role log, and when each was put
 Told = RoleEntry | NotWholeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRoleLog:
+    """One role log as a listing shows it. `entry` None: the newest entry cannot be read, and `problem` says why."""
+
+    place: RolePlace
+    number: int  # of the newest entry
+    entry: RoleEntry | None
+    put_at: Mapping[int, datetime]  # of each entry, by the store's clock
+    problem: str = ""
+
+    def put_ms(self, number: int) -> int:
+        """Return when an entry was put; where it is gone, when the next one was: it was put no later."""
+        return epoch_ms(self.put_at[min(one for one in self.put_at if one >= min(number, self.number))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,29 @@ def list_role_logs(archive: Archive, topic: str) -> RoleLogs:
         if number is not None:
             listed.setdefault(int(life), {}).setdefault(int(partition), {})[number] = item.last_modified
     return RoleLogs(archive, topic, listed)
+
+
+def read_role_logs(
+    archive: Archive, topic: str, wanted: Collection[RolePlace] | None = None
+) -> dict[RolePlace, ListedRoleLog]:
+    """Read the newest entry of each role log of a topic; of the wanted ones only, if `wanted` is given."""
+    logs = list_role_logs(archive, topic)
+    listed = (
+        RolePlace(topic=topic, life=life, partition=number)
+        for life, partitions in logs.listed.items()
+        for number in partitions
+    )
+    places = [place for place in listed if wanted is None or place in wanted]
+    return dict(zip(places, side_by_side(_AT_ONCE, partial(_read, logs), places, "role"), strict=True))
+
+
+def _read(logs: RoleLogs, place: RolePlace) -> ListedRoleLog:
+    put_at = logs.numbers(place.life, place.partition)
+    number = max(put_at)
+    told = logs.entry(place.life, place.partition, number)
+    if isinstance(told, NotWholeError):
+        return ListedRoleLog(place=place, number=number, entry=None, put_at=put_at, problem=str(told))
+    return ListedRoleLog(place=place, number=number, entry=told, put_at=put_at)
 
 
 def list_all_role_logs(archive: Archive, wanted: Callable[[str], bool] | None = None) -> dict[str, RoleLogs]:

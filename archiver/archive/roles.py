@@ -141,11 +141,6 @@ def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
     return _entry_of(read_fact(archive, place.stream, number), archive, place, number)
 
 
-def list_entry_times(archive: Archive, place: RolePlace) -> dict[int, datetime]:
-    """List when each entry was put, by the store's clock."""
-    return dict(_listed(archive, place))
-
-
 def put_entry(archive: Archive, place: RolePlace, number: int, entry: RoleEntry) -> None:
     """Put an entry, unless its number is taken. Only a listing afterwards tells whether it counts: see `read_newest_entry`."""
     content = encode_fact(_fact_of(entry, place))

@@ -196,7 +196,12 @@ _TOPIC_FACT: Final = FactModel(TopicFact)
 def is_compacted(fact: TopicFact) -> bool | None:
     """Tell whether the brokers compact a topic's log; None when that is not known."""
     policy = (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
-    return None if policy is None else "compact" in {part.strip() for part in policy.split(",")}
+    return None if policy is None else says_compact(policy)
+
+
+def says_compact(policy: str) -> bool:
+    """Tell whether a cleanup.policy has a log compacted."""
+    return "compact" in {part.strip() for part in policy.split(",")}
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:

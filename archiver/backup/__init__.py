@@ -18,6 +18,7 @@
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made
+- owner_on_loop: hands the calls of a group, which come in a thread of their own, to whoever works on its partitions, on the loop
 - partition_writer: makes segments of what was fetched of one partition, and puts them
 - pump: moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put
 - put_turns: decides which partition puts next: topics take turns

@@ -6,14 +6,12 @@ from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import Inventory, arrange_all, end_at
-from archiver.archive.layout import CopyKey
-from archiver.archive.listing import ListedSegments, Newest, list_directory
+from archiver.archive.inventory import Inventory, arrange_all, position_of_copy
+from archiver.archive.listing import ListedSegments, list_directory
 from archiver.archive.lookup import find_facts
 from archiver.archive.roles import (
     HISTORY,
     CompleteCopy,
-    Generation,
     Holder,
     NumberedEntry,
     RoleEntry,
@@ -23,6 +21,7 @@ from archiver.archive.roles import (
 )
 from archiver.archive.topics import TopicFact, is_compacted, read_topic
 from archiver.backup.compacted import entries
+from archiver.backup.compacted.sights import copy_key
 from archiver.config.model import IndexUse
 from archiver.process.failpoints import reach
 
@@ -98,7 +97,7 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
         " meanwhile may have an older value under topics/",
         place.stream,
         now.number,
-        archive.layout.copy_prefix(_copy_of(place, copy.generation)),
+        archive.layout.copy_prefix(copy_key(place, copy.generation)),
     )
     return Outcome.DONE
 
@@ -109,26 +108,7 @@ def _readers_end(archive: Archive, place: RolePlace, holder: CompleteCopy, repla
     A generation's last object counts, also behind a gap: too much is waited for rather than too little.
     """
     generations = [copy.generation for copy in (holder, replaced) if isinstance(copy, CompleteCopy)]
-    return max(holder.position, *(_end_of_copy(archive, _copy_of(place, one)) for one in generations))
-
-
-def _copy_of(place: RolePlace, generation: Generation) -> CopyKey:
-    return CopyKey(
-        instance=generation.instance,
-        topic=place.topic,
-        life=place.life,
-        partition=place.partition,
-        generation=generation.number,
-    )
-
-
-def _end_of_copy(archive: Archive, copy: CopyKey) -> int:
-    newest = Newest()
-    for item in archive.store.list(archive.layout.copy_prefix(copy)):
-        key = archive.layout.parse_copied_segment(copy, item.key)
-        if key is not None:
-            newest.see(key, item.key)
-    return end_at(archive.store, newest).next
+    return max(holder.position, *(position_of_copy(archive, copy_key(place, one)).next for one in generations))
 
 
 def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:

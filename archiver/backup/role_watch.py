@@ -7,7 +7,7 @@ from typing import Final
 
 from archiver.archive.control import newest_numbers
 from archiver.archive.handle import Archive
-from archiver.archive.layout import is_topic_name
+from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry, RolePlace, read_entry
 from archiver.archive.topics import PartitionSource, TopicFact, is_compacted
 from archiver.backup.history_return import Outcome, take_back
@@ -56,7 +56,7 @@ class RoleWatch:
     async def list_topics(self) -> frozenset[str] | None:
         """List the topics that have a role log. None: the store does not tell, so each topic is to be looked at."""
         try:
-            return await self._pool.call(_list_topics, self._archive)
+            return await self._pool.call(list_copied_topics, self._archive)
         except (StoreError, StoreTemporaryError) as error:
             log.debug("role logs could not be listed: %s", error)
             return None if self.is_enabled else frozenset()
@@ -177,10 +177,6 @@ def place_of(source: PartitionSource) -> RolePlace:
 
 def _named(place: RolePlace) -> str:
     return f"{place.topic}-{place.partition}"
-
-
-def _list_topics(archive: Archive) -> frozenset[str]:
-    return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(ROLES))))
 
 
 def _places_of(fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> dict[int, RolePlace]:

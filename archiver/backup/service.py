@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
 from archiver.archive.topics import list_known_topics, read_topic
@@ -14,6 +13,7 @@ from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.opener import OPENERS
+from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.backup.role_watch import place_of
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-# Flushing revoked partitions delays the whole group's rebalance; the poll interval would allow 5 min.
-RELEASE_S: Final = 20.0
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
@@ -68,7 +66,7 @@ class Service:
         self._asides = Workers(1, "hints")  # neither must asking for hints
         self._wait = wait
         self._indexer = indexer_of(request, wait)
-        self.membership = Membership(request.kafka, group, _OnLoop(self))
+        self.membership = Membership(request.kafka, group, OwnerOnLoop(self))
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
@@ -432,24 +430,3 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:
     await asyncio.gather(*loops)
-
-
-class _OnLoop:
-    """Hands the calls of the group, which come in a thread of their own, to the service's loop."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-
-    def gained(self, partitions: Sequence[TopicPartition]) -> None:
-        self._loop.call_soon_threadsafe(self._service.gain, partitions)
-
-    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        future = asyncio.run_coroutine_threadsafe(self._service.release(partitions), self._loop)
-        try:
-            return future.result(RELEASE_S + 5)
-        except WaitError:
-            return []
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._loop.call_soon_threadsafe(self._service.lose, partitions)

@@ -7,7 +7,7 @@ from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog, read_a
 from archiver.archive.handle import Archive
 from archiver.archive.listing import ListedSegment
 from archiver.archive.restore_pins import PinnedCopies, RestorePins
-from archiver.archive.role_log_listing import ListedRoleLog, read_role_logs
+from archiver.archive.role_logs import ListedRoleLog, read_role_logs
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
 from archiver.backup.compacted.clearing import (
     ClearingRules,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import is_instance
+from archiver.archive.layout import CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
@@ -28,6 +28,15 @@ def list_copies(archive: Archive, topic: str, life: int) -> ListedCopies:
                 place = RolePlace(topic=topic, life=life, partition=copy.partition)
                 found.setdefault(place, {}).setdefault(generation, []).append(ListedSegment(key, item))
     return found
+
+
+def list_copy(archive: Archive, copy: CopyKey) -> Sequence[ListedSegment]:
+    """List the objects of one generation. Other keys are left alone."""
+    parsed = (
+        (archive.layout.parse_copied_segment(copy, item.key), item)
+        for item in archive.store.list(archive.layout.copy_prefix(copy))
+    )
+    return [ListedSegment(key, item) for key, item in parsed if key is not None]
 
 
 class CopyState(NamedTuple):

@@ -45,6 +45,7 @@ from archiver.backup.compacted.turn import (
 from archiver.backup.feed import Feed
 from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
+from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import ArchiverError
@@ -107,7 +108,7 @@ class PartitionTurn:
         report_end: Callable[["PartitionTurn", ArchiverError], None],
     ) -> None:
         self.source = source
-        self.place = RolePlace(topic=source.topic, life=source.life, partition=source.partition)
+        self.place = place_of(source)
         self.turn = Turn(instance=parts.instance)
         self.readings: dict[int, OpenReading] = {}
         self.error: ArchiverError | None = None  # of the last look
@@ -171,7 +172,7 @@ class PartitionTurn:
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
             readers_end = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
-            end = await parts.pool.call(look_over_copy, parts.archive, copy_key(place, candidate))
+            end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
                 log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, candidate.number)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -17,9 +16,10 @@ from archiver.archive.moments import (
     put_moments,
     read_moments,
 )
+from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
-from archiver.archive.topics import PartitionSource, TopicFact, list_known_topics
+from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, PartitionSource, TopicFact, list_known_topics, says_compact
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
@@ -27,6 +27,7 @@ from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
 from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
+from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
@@ -44,7 +45,6 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-_RELEASE_S: Final = 20.0
 _LEAVE_S: Final = 3.0
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
@@ -77,7 +77,7 @@ class InstanceService:
         self._clock = StoreClock()
         self._number = 0  # of the next moments
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
-        self.membership = Membership(request.backup.kafka, group, _OnLoop(self))
+        self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
         self._facts: dict[str, TopicFact] = {}
         self._terms: dict[str, Terms] = {}
@@ -173,17 +173,19 @@ class InstanceService:
         names = set(topics.select(seen.found)) - _LEFT_OUT
         recorder = self._opener.topics
         configs = await recorder.learn_configs([seen.found[name] for name in names])
+        # These were compacted once: instances go on until the history holds again.
+        copied = self.topics.keys() | await self._openers.call(list_copied_topics, self._sink.archive)
         taken: dict[str, TopicDescription] = {}
         for name in sorted(names):
             topic = seen.found[name]
             effective = configs.found[name].effective if name in configs.found else {}
-            policy = effective.get("cleanup.policy")
+            policy = effective.get(POLICY)
             if policy is None or not topic.topic_id:
                 if name in self.topics and topic.topic_id:
                     taken[name] = topic  # unknown is no change
                 continue
-            is_now = "compact" in policy.split(",")
-            if not is_now and name not in self.topics and not await self._has_copies(name):
+            is_now = says_compact(policy)
+            if not is_now and name not in copied:
                 continue
             fact = await recorder.try_to_record(topic, configs)
             if isinstance(fact, StrangerError):
@@ -198,15 +200,9 @@ class InstanceService:
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.topics = taken
 
-    async def _has_copies(self, topic: str) -> bool:
-        """Tell whether there is a role log of a topic: it was compacted, and instances go on until its history holds again."""
-        store, layout = self._sink.archive.store, self._sink.archive.layout
-        prefix = layout.control_prefix(f"roles/{topic}")
-        return await self._openers.call(lambda: next(iter(store.list(prefix)), None) is not None)
-
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return how long a reading may take: as long as tombstones are kept, less the margin."""
-        told = effective.get("delete.retention.ms", "0")
+        told = effective.get(TOMBSTONES_KEPT, "0")
         kept_ms = int(told) if told.isascii() and told.isdigit() else 0
         margin_ms = self._config.margin_ms
         return max(0, kept_ms - (kept_ms // 10 if margin_ms is None else margin_ms))
@@ -262,25 +258,24 @@ class InstanceService:
         self.turns[key] = turn
         self._running[key] = asyncio.get_running_loop().create_task(turn.run())
 
-    def _end(self, key: TopicPartition) -> PartitionTurn | None:
+    def _take(self, key: TopicPartition) -> PartitionTurn | None:
+        """Stop looking at a partition. Returns what has still to be ended of it."""
         task, turn = self._running.pop(key, None), self.turns.pop(key, None)
         if task is not None:
             task.cancel()
-        if turn is not None:
-            turn.let_go()
         return turn
 
-    async def release(self, partitions: Sequence[TopicPartition]) -> None:
-        """Put what is held of partitions that go to others."""
+    def _end(self, key: TopicPartition) -> None:
+        turn = self._take(key)
+        if turn is not None:
+            turn.let_go()
+
+    async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
+        """Put what is held of partitions that go to others. Nothing is committed: role logs and objects tell all."""
         self.held -= set(partitions)
-        closing: list[PartitionTurn] = []
-        for key in partitions:
-            task, turn = self._running.pop(key, None), self.turns.pop(key, None)
-            if task is not None:
-                task.cancel()
-            if turn is not None:
-                closing.append(turn)
-        await asyncio.gather(*(turn.close(_RELEASE_S) for turn in closing))
+        closing = [turn for key in partitions if (turn := self._take(key)) is not None]
+        await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
+        return []
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         self.held -= set(partitions)
@@ -391,23 +386,3 @@ class InstanceService:
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:
     await asyncio.gather(*loops)
-
-
-class _OnLoop:
-    """Hands the calls of the group, which come in a thread of their own, to the service's loop."""
-
-    def __init__(self, service: InstanceService) -> None:
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-
-    def gained(self, partitions: Sequence[TopicPartition]) -> None:
-        self._loop.call_soon_threadsafe(self._service.gain, partitions)
-
-    def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        future = asyncio.run_coroutine_threadsafe(self._service.release(partitions), self._loop)
-        with suppress(WaitError):
-            future.result(_RELEASE_S + 5)
-        return []
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._loop.call_soon_threadsafe(self._service.lose, partitions)

@@ -1,12 +1,10 @@
 """What storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given."""
 
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index
-from archiver.archive.inventory import arrange, position_of, position_of_copy
+from archiver.archive.inventory import position_of, position_of_copy
 from archiver.archive.layout import CopyKey
-from archiver.archive.listing import ListedPartition, ListedSegments
-from archiver.archive.lookup import find_facts
 from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry, RolePlace
+from archiver.backup.compacted.listed_copies import CopyFacts, list_copy
 from archiver.backup.compacted.turn import CopyEnd
 
 
@@ -20,20 +18,11 @@ def copy_key(place: RolePlace, generation: Generation) -> CopyKey:
     )
 
 
-def look_over_copy(archive: Archive, copy: CopyKey) -> CopyEnd:
+def look_over_copy(archive: Archive, place: RolePlace, generation: Generation) -> CopyEnd:
     """List a generation, ask each object for its facts, and apply the read rule from offset 0 on."""
-    where = (copy.topic, copy.life, copy.partition)
-    items = archive.store.list(archive.layout.copy_prefix(copy))
-    parsed = ((archive.layout.parse_copied_segment(copy, item.key), item) for item in items)
-    rows = [(key.base, key.next or 0, item) for key, item in parsed if key is not None]
-    if not rows:
-        return CopyEnd(next=0, is_whole=True)
-    listed = ListedSegments({where: ListedPartition.of(where, rows)}, ())
-    found = find_facts(archive.store, listed, Index())
-    arranged = arrange(found.segments[where]) if where in found.segments else None
-    if arranged is None or found.damaged or arranged.gaps or arranged.overlaps:
-        return CopyEnd(next=0 if arranged is None else arranged.end, is_whole=False)
-    return CopyEnd(next=arranged.end, is_whole=True)
+    objects = list_copy(archive, copy_key(place, generation))
+    state = CopyFacts(archive.store).state_of(place, generation, objects)
+    return CopyEnd(next=state.end, is_whole=state.is_whole)
 
 
 def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> int:

@@ -9,7 +9,7 @@ from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_instance
 from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
-from archiver.archive.role_log_listing import ListedRoleLog, list_topics_with_roles
+from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts
@@ -92,7 +92,7 @@ class StatusReader:
     def read(self, topics: re.Pattern[str]) -> CompactedStatus:
         """Read how the topics stand whose names match."""
         problems: list[str] = []
-        names = {name for name in list_topics_with_roles(self.archive) if topics.fullmatch(name)}
+        names = {name for name in list_copied_topics(self.archive) if topics.fullmatch(name)}
         facts, told = _facts_of(self.archive, topics)
         problems += told
         heard = self._heard(problems)

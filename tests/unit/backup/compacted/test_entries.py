@@ -16,9 +16,9 @@ from archiver.archive.roles import (
     Left,
     RoleEntry,
     RolePlace,
-    list_entry_times,
     put_entry,
     read_newest_entry,
+    read_role_log,
 )
 from archiver.backup.compacted import entries
 from archiver.errors import CorruptSegmentError
@@ -68,7 +68,7 @@ def test_each_entry_is_read_as_it_was_written(archive: Archive) -> None:
         found = read_newest_entry(archive, PLACE)
         assert found is not None
         assert (found.number, found.entry) == (number, entry)
-    assert sorted(list_entry_times(archive, PLACE)) == [0, 1, 2, 3, 4, 5]
+    assert sorted(read_role_log(archive, PLACE).put_at) == [0, 1, 2, 3, 4, 5]
     put_entry(archive, PLACE, 3, cycle()[0])  # the number is taken: nothing happens
     assert read_fact(archive, PLACE.stream, 3)["type"] == EntryType.SWITCH
 
