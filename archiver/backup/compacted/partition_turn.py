@@ -315,8 +315,8 @@ class PartitionTurn:
         writer = PartitionWriter(source, end, parts.sink, confirm=reading.refuse_put, home=home)
         if not end.key:
             log_start = (await parts.client.offsets([self._key]))[self._key].log_start
-            if log_start > 0:
-                writer.skip(log_start, HoleCause.BEFORE_START, is_news=False)
+            if log_start > 0:  # a clearing looks at it: a copy that begins lower has more
+                writer.skip(log_start, HoleCause.EXPIRED, is_news=False)
         return Feed(writer=writer)
 
     def _wake_from_anywhere(self) -> Callable[[], None]:

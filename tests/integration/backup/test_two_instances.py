@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.examples import EAGER_CLEANER
+from tests.support.foreign_reader import read_objects
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, producer_of
 from tests.support.processes import standing_still
@@ -81,6 +84,21 @@ def test_the_other_takes_over(broker: Broker, site: ArchiveSite, topic: str, jav
         assert len(expected) == 190
         eventually(lambda: holder(site, topic).startswith("a:"))
     print(generations_of(site.bucket, topic).keys())
+
+
+def test_a_copy_tells_where_the_log_began(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """As offsets that Kafka has deleted: a clearing keeps a copy that begins lower until somebody accepts that."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    write(bootstrap, topic, {f"k{number}": "some" for number in range(50)})
+    where = TopicPartition(topic, 0, 20)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_records([where])[where].result(20)
+    with instance(site, compacted_config(site, bootstrap, topic), "a", "--initial-role", "active"):
+        eventually(lambda: holder(site, topic) != "")
+    (keys,) = generations_of(site.bucket, topic).values()
+    (first, *_) = read_objects(site.bucket, keys)
+    assert (first.base, first.holes, len(first.records)) == (0, "0-19:expired", 30)
 
 
 class Fleet:
