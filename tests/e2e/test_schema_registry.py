@@ -13,10 +13,11 @@ from tests.support.compacted_copies import latest, records_given
 from tests.support.examples import EAGER_CLEANER
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic
-from tests.support.round_trip import ArchiveSite
-from tests.support.schema_registry import TOPIC, Reference, Registry, record_schema
+from tests.support.round_trip import ArchiveSite, errors_of
+from tests.support.schema_registry import TOPIC, Reference, Registry, Told, record_schema
 from tests.support.schemas_topic import documented_form
 from tests.support.service import eventually
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -76,16 +77,41 @@ def test_a_registry_comes_back_with_the_same_ids(
         written = java_oracle.consume(broker.bootstrap, TOPIC).records[0]
         eventually(lambda: latest(records_given(site.bucket, TOPIC)) == latest(written))
         before = registry.told()
-    delete_topic(broker.bootstrap, TOPIC)
+    bring_back(site, broker)
+    with start(broker, tmp_path) as registry:
+        goes_on_from(registry, before)
 
+
+@pytest.mark.long
+def test_so_does_one_whose_topic_is_not_compacted(new_broker: StartBroker, site: ArchiveSite, tmp_path: Path) -> None:
+    """As Apicurio wants its topic to be: a plain backup keeps it."""
+    broker = new_broker()
+    create_topic(broker.bootstrap, TOPIC, 1, {"retention.ms": "-1"})
+    with apicurio(broker, tmp_path) as registry:
+        set_configs(broker, TOPIC, cleanup_policy="delete")
+        register_first(registry)
+        change_in_the_first_turn(registry)
+        change_in_the_second_turn(registry)
+        before = registry.told()
+    assert not errors_of(site.back_up(broker.bootstrap, TOPIC))
+    bring_back(site, broker)
+    with apicurio(broker, tmp_path) as registry:
+        goes_on_from(registry, before)
+
+
+def bring_back(site: ArchiveSite, broker: Broker) -> None:
+    delete_topic(broker.bootstrap, TOPIC)
     site.write_config(broker.bootstrap, TOPIC)
     site.write_target(broker.bootstrap)
     done = site.run("restore", "--target", "target.yaml", "--topics", TOPIC, timeout_s=150.0)
     assert done.returncode == 0, done.stderr
-    with start(broker, tmp_path) as registry:
-        assert registry.told() == before
-        assert registry.register("behind-the-turns", record_schema("Behind", first="")) == max(before.ids)
-        assert registry.register("new", record_schema("New", first="")) > max(before.ids)
+
+
+def goes_on_from(registry: Registry, before: Told) -> None:
+    assert registry.told() == before
+    known = before.ids[max(before.ids)]
+    assert registry.register("known", known) == max(before.ids)
+    assert registry.register("new", record_schema("New", first="")) > max(before.ids)
 
 
 def a_copy_is_of_the_compacted_log(site: ArchiveSite, registry: Registry) -> bool:
