@@ -24,6 +24,7 @@
 - learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them
 - listing: lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's
 - lookup: finds the facts of listed segments: in the index, or by asking the objects themselves
+- lost_entries: role logs whose newest entries are gone: a copy stands that a later entry has begun
 - message_format: tells topics in a message format of before Kafka 0.11
 - moments: what each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are
 - offset_map: an offset map: where a restore has put the records of a partition
