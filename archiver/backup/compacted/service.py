@@ -11,7 +11,9 @@ from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_top
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
+    NoteName,
     clear_old_moments,
+    first_note,
     moment_stream,
     put_moments,
     read_moments,
@@ -63,7 +65,7 @@ class InstanceRequest:
 class InstanceService:
     """`run` returns when it was stopped; everything held is durable or dropped by then."""
 
-    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers, process: str) -> None:
+    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
         self._request = request
         self._config = request.config
         self._sink = (
@@ -71,11 +73,10 @@ class InstanceService:
         )  # its clock is `since_boot_s`: also of what a machine sleeps through, the store knows
         self._group = group
         self._pool = pool
-        self._process = process  # a name of its own, under which it notes its moments
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
-        self._number = 0  # of the next moments
+        self._next_note = first_note()
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
@@ -332,16 +333,16 @@ class InstanceService:
             for turn in self.turns.values()
             for generation, reading in turn.readings.items()
         ]
-        archive, name, number = self._sink.archive, self._request.name, self._number
-        self._number += 1
-        await self._notes.call(self._put_moments, number, moments)
+        archive, name, note = self._sink.archive, self._request.name, self._next_note
+        self._next_note = note.following
+        await self._notes.call(self._put_moments, note, moments)
         heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
         for one in self._config.instances:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
         now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        await self._notes.call(clear_old_moments, archive, name, *note, now_ms)
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
@@ -356,13 +357,13 @@ class InstanceService:
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; copies are cleared later", error)
 
-    def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
+    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, self._process, number, moments):
+        if not put_moments(archive, name, *note, moments):
             return
-        ended_s, stream = since_boot_s(), moment_stream(name, self._process)
-        for item in archive.store.list(archive.layout.fact_key(stream, number)):
+        ended_s, stream = since_boot_s(), moment_stream(name, note.process)
+        for item in archive.store.list(archive.layout.fact_key(stream, note.number)):
             self._clock.note(begun_s, ended_s, item.last_modified)
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
