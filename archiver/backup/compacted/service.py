@@ -82,6 +82,7 @@ class InstanceService:
         self.topics: dict[str, TopicDescription] = {}
         self._facts: dict[str, TopicFact] = {}
         self._terms: dict[str, Terms] = {}
+        self._without_id: set[str] = set()  # compacted topics that were told to be left out
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -184,6 +185,8 @@ class InstanceService:
             if policy is None or not topic.topic_id:
                 if name in self.topics and topic.topic_id:
                     taken[name] = topic  # unknown is no change
+                elif policy is not None and says_compact(policy):
+                    self._tell_without_id(name)
                 continue
             is_now = says_compact(policy)
             if not is_now and name not in copied:
@@ -200,6 +203,15 @@ class InstanceService:
         for name in sorted(taken.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.topics = taken
+
+    def _tell_without_id(self, topic: str) -> None:
+        if topic not in self._without_id:
+            self._without_id.add(topic)
+            log.warning(
+                "topic %s is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could"
+                " not be told from it, so no copies of it are made. `archiver backup` archives its history under topics/",
+                topic,
+            )
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return how long a reading may take: as long as tombstones are kept, less the margin."""
