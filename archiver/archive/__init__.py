@@ -30,6 +30,7 @@
 - offset_map: an offset map: where a restore has put the records of a partition
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
+- planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
