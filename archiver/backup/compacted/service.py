@@ -33,10 +33,10 @@ from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
-from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StrangerError
+from archiver.config.model import CompactedConfig, TopicsConfig
+from archiver.errors import ArchiverError, CutBackError, StoreError, StrangerError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
@@ -49,6 +49,10 @@ Value = TypeVar("Value")
 
 _LEAVE_S: Final = 3.0
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
+_WITHOUT_ID: Final = (
+    "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
+    " it, so no copies of it are made. `archiver backup` archives its history under topics/"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +81,13 @@ class InstanceService:
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
         self._next_note = first_note()
+        self._keeps_notes = False  # the store refuses to delete old ones
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
         self._facts: dict[str, TopicFact] = {}
         self._terms: dict[str, Terms] = {}
-        self._without_id: set[str] = set()  # compacted topics that were told to be left out
+        self._left_out: dict[str, str] = {}  # topics of which no copies are made, and why, as it was told
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -173,6 +178,7 @@ class InstanceService:
         known = await self._openers.call(list_known_topics, self._sink.archive)
         seen = await find_cluster_topics(self._client, topics, topics.select(known))
         names = set(topics.select(seen.found)) - _LEFT_OUT
+        self._tell_refused(topics, seen.refused)
         recorder = self._opener.topics
         configs = await recorder.learn_configs([seen.found[name] for name in names])
         # These were compacted once: instances go on until the history holds again.
@@ -185,8 +191,12 @@ class InstanceService:
             if policy is None or not topic.topic_id:
                 if name in self.topics and topic.topic_id:
                     taken[name] = topic  # unknown is no change
+                elif policy is None and name in configs.refused:
+                    self._tell_left_out(
+                        name, f"{configs.refused[name]}; no copies of it are made: it may not be compacted"
+                    )
                 elif policy is not None and says_compact(policy):
-                    self._tell_without_id(name)
+                    self._tell_left_out(name, f"topic {name} {_WITHOUT_ID}")
                 continue
             is_now = says_compact(policy)
             if not is_now and name not in copied:
@@ -204,14 +214,14 @@ class InstanceService:
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.topics = taken
 
-    def _tell_without_id(self, topic: str) -> None:
-        if topic not in self._without_id:
-            self._without_id.add(topic)
-            log.warning(
-                "topic %s is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could"
-                " not be told from it, so no copies of it are made. `archiver backup` archives its history under topics/",
-                topic,
-            )
+    def _tell_refused(self, topics: TopicsConfig, refused: Mapping[str, Refusal]) -> None:
+        for name in topics.select(refused):
+            self._tell_left_out(name, f"{refused[name]}; no copies of it are made")
+
+    def _tell_left_out(self, topic: str, why: str) -> None:
+        if why and self._left_out.get(topic) != why:
+            self._left_out[topic] = why
+            log.warning("%s", why)
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return how long a reading may take: as long as tombstones are kept, less the margin."""
@@ -353,8 +363,12 @@ class InstanceService:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
-        now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, *note, now_ms)
+        try:
+            await self._notes.call(clear_old_moments, archive, name, *note, self._clock.earliest_now_ms())
+        except StoreError as error:  # nothing is lost by that but room
+            if not self._keeps_notes:
+                log.warning("%s; what it has noted of its reading before stays", error)
+            self._keeps_notes = True
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
@@ -395,6 +409,13 @@ class InstanceService:
                 turn = self.turns.get((place.topic, place.partition))
                 if turn is not None:
                     turn.wake()
+
+
+def _why_left_out(topic: str, policy: str | None, refused: Refusal | None) -> str:
+    """Say why no copies of a topic are made that may be compacted; empty: it is not, or nobody tells."""
+    if policy is None:
+        return "" if refused is None else f"{refused}; no copies of it are made: whether it is compacted is not known"
+    return f"topic {topic} {_WITHOUT_ID}" if says_compact(policy) else ""
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:
