@@ -22,6 +22,7 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, TurnTimes, judge
+from archiver.backup.compacted.group_hints import HeldPosition
 from archiver.backup.compacted.reading import Clock, OpenReading
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
@@ -354,6 +355,12 @@ class PartitionTurn:
 
     def note_durable(self) -> None:
         self._backoff.reset()
+
+    @property
+    def held(self) -> HeldPosition | None:
+        """How far the generation that holds is in storage, where it is filled here."""
+        reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
+        return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
 
     async def close(self, timeout_s: float) -> None:
         """Put what is held, and end all that is filled here."""

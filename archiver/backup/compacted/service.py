@@ -26,6 +26,7 @@ from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
+from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
 from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
@@ -90,6 +91,7 @@ class InstanceService:
         self._left_out: dict[str, str] = {}  # topics of which no copies are made, and why, as it was told
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
+        self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -160,14 +162,14 @@ class InstanceService:
 
     async def _leave(self) -> None:
         """Put what is held, say how far it was read, and leave the group."""
-        turns = list(self.turns.values())
+        turns, hints = list(self.turns.values()), self._hints.take()
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
         with suppress(ArchiverError, TimeoutError):
             await asyncio.wait_for(self._note_moments(), _LEAVE_S)
         leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, [], _LEAVE_S):
+        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this process after the session timeout")
 
     # --- topics
@@ -294,11 +296,12 @@ class InstanceService:
             turn.let_go()
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Put what is held of partitions that go to others. Nothing is committed: role logs and objects tell all."""
+        """Put what is held of partitions that go to others. What is committed is for people: role logs and objects tell all."""
+        hints = self._hints.take(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
-        return []
+        return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         self.held -= set(partitions)
@@ -336,6 +339,7 @@ class InstanceService:
     async def _keep_noting(self) -> None:
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
+            self.membership.commit(self._hints.take())
             try:
                 await self._note_moments()
             except (ArchiverError, TimeoutError) as error:
