@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from archiver.config import model as config
 from archiver.kafka.cluster import TopicPartition
 
-
 # librdkafka also commits the zero byte that ends a text in C.
 _METADATA: Final = re.compile(
     r"(?:base=(\d{1,19}))?(?:(?:^|(?<=\d) )generation=(\d{1,19}))?(?:(?:^|(?<=\d) )archive=([0-9a-f]{8}))?\0?", re.ASCII

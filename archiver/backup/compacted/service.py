@@ -28,6 +28,7 @@ from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
@@ -147,6 +148,9 @@ class InstanceService:
             pumps=pumps,
             sink=self._sink,
             pool=self._openers,
+            listings=RoleListings(
+                self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
+            ),
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
