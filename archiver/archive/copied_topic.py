@@ -112,6 +112,17 @@ class CopiedTopic:
             notes=(*self._notes, *self._unsure(found.copies)),
         )
 
+    def copies_in(self, life: int) -> Mapping[int, ReadPartition]:
+        """Read the copies of one life alone that hold, with their tails, by partition. An entry that cannot be read is damage."""
+        found: dict[int, ReadPartition] = {}
+        entries: dict[int, LifeEntry] = {}
+        for number, entry in self._logs.newest([life]).get(life, {}).items():
+            if isinstance(entry, NotWholeError):
+                found[number] = ReadPartition(EMPTY_PARTITION, [str(entry)], CopyReading(stretches=()), 0)
+            elif isinstance(entry.holder, CompleteCopy):
+                entries[number] = LifeEntry(life, entry)
+        return found | self._reader.read_by(entries)
+
     # --- which life
 
     def _life(self, choice: CopyChoice) -> int:
