@@ -45,6 +45,9 @@ class CopyReading:
 
     stretches: tuple[CopyStretch, ...]
     is_sure: bool = True  # no: there may be values whose tombstones were gone before they were read
+    reach: int = field(
+        default=0, compare=False
+    )  # up to where that is all of the log: behind the last object it held no record
 
     @property
     def is_copy(self) -> bool:

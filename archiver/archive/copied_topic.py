@@ -57,7 +57,7 @@ class _Found:
         for number, one in read.items():
             self.partitions[number] = one.inventory
             self.damaged[number] += one.damaged
-            self.copies[number] = one.reading
+            self.copies[number] = replace(one.reading, reach=one.reach)
 
 
 class CopiedTopic:
@@ -399,6 +399,12 @@ def find_copied_topics(
             history = []
         found.append(CopiedTopic(logs, inventory, history))
     return [one for one in found if one.has_copies], unreadable
+
+
+def copied_by(archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None) -> frozenset[str]:
+    """Return of which of the wanted topics the instance that is asked for has a complete copy of some partition."""
+    found, _ = find_copied_topics(archive, Inventory(partitions={}, strangers=(), damaged=()), wanted)
+    return frozenset(one.topic for one in found if one.lives(choice))
 
 
 def problems_of_copied(topic: ArchivedTopic) -> list[str]:
