@@ -14,6 +14,7 @@
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
 - fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
 - handle: the archive as a value: a store, and where in that store everything lies
+- history_doubts: whether what lies under `topics/` of a compacted topic may lack deletions: where it was read so late that tombstones had gone
 - holdings: totals for `ls`: how many records and bytes the archive holds of each topic and partition
 - index: the index of segment facts as a reader has it in memory: saves asking each segment for its facts
 - index_file: one file of the index: how it is divided by topic directory

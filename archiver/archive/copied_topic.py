@@ -9,6 +9,7 @@ from typing import Final
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
 from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
 from archiver.archive.handle import Archive
+from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.layout import Layout
 from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
@@ -109,7 +110,7 @@ class CopiedTopic:
             damaged=found.damaged,
             other_lives=tuple(sorted((self._with_records | set(self._logs.listed)) - joined - {life})),
             copies=found.copies,
-            notes=(*self._notes, *self._unsure(found.copies)),
+            notes=(*self._notes, *self._unsure(found.copies), *self._doubts(life, found).values()),
         )
 
     def copies_in(self, life: int) -> Mapping[int, ReadPartition]:
@@ -376,6 +377,16 @@ class CopiedTopic:
             if stretch.until_offset is None or stretch.until_offset > from_offset
         ]
         return self._inventory.join(self.topic, number, lineage, is_above=True)
+
+    def _doubts(self, life: int, found: _Found) -> Mapping[int, str]:
+        """Say where what is read under `topics/` may lack deletions."""
+        layout = self._logs.archive.layout
+        some = {
+            number: one
+            for number, one in found.partitions.items()
+            if number not in found.copies or any(part.generation is None for part in found.copies[number].stretches)
+        }
+        return history_doubts(self.topic, life, some, layout, self._history)
 
     def _unsure(self, copies: Mapping[int, CopyReading]) -> Iterator[str]:
         unsure = sorted(number for number, one in copies.items() if not one.is_sure)
