@@ -5,6 +5,7 @@ works on; what an earlier one says counts no more, so the process deletes it. It
 """
 
 import re
+import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from pydantic import Field, Strict
 from archiver.archive.control import MOMENTS, decode_fact, encode_fact, most_fact_bytes
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_OFFSET, MOST_PARTITION, is_instance
+from archiver.archive.layout import LAST_FACT_NUMBER, MOST_OFFSET, MOST_PARTITION, is_instance
 from archiver.archive.roles import RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
@@ -25,6 +26,7 @@ from archiver.store.port import ObjectKind
 MOST_MOMENTS: Final = 100_000  # of one process: so many partitions it can work on
 FORGOTTEN_AFTER_MS: Final = 7 * 86_400_000
 _PROCESS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_PROCESS_BYTES: Final = 8
 _MOST_PROCESSES: Final = 256  # of an instance, that are read: anybody who may put objects there may put many
 _READS_AT_ONCE: Final = 4  # a fact may have 64 MiB
 _LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are read
@@ -101,6 +103,23 @@ class _ListedNote(NamedTuple):
 _TOLD: Final = FactModel(_Told)
 
 
+class NoteName(NamedTuple):
+    """Where a process puts a fact: under a name of its own, and a number."""
+
+    process: str
+    number: int
+
+    @property
+    def following(self) -> "NoteName":
+        """Where it puts the next one. After the last number that a fact can have, a process takes another name."""
+        return self._replace(number=self.number + 1) if self.number < LAST_FACT_NUMBER else first_note()
+
+
+def first_note() -> NoteName:
+    """Draw the name of a process."""
+    return NoteName(secrets.token_hex(_PROCESS_BYTES), 0)
+
+
 def moment_stream(instance: str, process: str) -> str:
     if not is_instance(instance) or not _PROCESS.fullmatch(process):
         raise ValueError(f"not an instance and a process of it: {instance!r}, {process!r}")
@@ -110,7 +129,7 @@ def moment_stream(instance: str, process: str) -> str:
 def put_moments(archive: Archive, instance: str, process: str, number: int, moments: Collection[MomentNote]) -> bool:
     """Put all that a process tells now. False: others have put something there, so that nothing was told; take another number.
 
-    Raises ArchiverError for what nobody would read. After the last number (999,999) a process takes a new name.
+    Raises ArchiverError for what nobody would read.
     """
     stream = moment_stream(instance, process)
     key = archive.layout.fact_key(stream, number)

@@ -11,10 +11,12 @@
 - entries: entries for a role log: what each of the four says, made of the entry before it
 - events: events by which instances tell each other to look at a role log: how each is spelled as a record of the coordination topic
 - freshness: rule W: whether a generation has been read fast enough to have seen every tombstone, which Kafka keeps for `delete.retention.ms` only
+- group_hints: how far an instance's copies reach, committed to its group for whoever watches lag. Nothing is ever decided on it
 - listed_copies: the generations that stand, by a listing, and what their objects cover: each object is asked for its facts once
 - live_logs: where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one
 - partition_turn: one compacted partition in this process's hands: it looks at storage, lets the turn decide, and carries out what was decided
 - reading: a generation that this process fills: its feed, and how fresh it is (rule W)
+- role_listings: the role logs of whole topics, listed for all partitions of a process at once: whoever finds nothing new there need not look by itself
 - run: runs a process of an instance, from a configuration to its end: opens the parts, and closes what it opened
 - service: a process of an instance, until it is stopped: the partitions that the instance's group gives it, and what they share
 - sights: what storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given

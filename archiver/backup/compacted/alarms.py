@@ -66,6 +66,8 @@ def _alarms_of(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[
 
 def _copy_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[AlarmKind, str]]:
     holder = one.holder
+    if one.doubt:
+        yield AlarmKind.UNSURE, one.doubt.removeprefix(f"{one.place.topic}-{one.place.partition}: ")
     if not isinstance(holder, CompleteCopy):
         if one.candidate is not None:
             what = "what lies under topics/ is read" if holder else "nothing can be read"

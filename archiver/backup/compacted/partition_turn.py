@@ -22,7 +22,9 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, TurnTimes, judge
+from archiver.backup.compacted.group_hints import HeldPosition
 from archiver.backup.compacted.reading import Clock, OpenReading
+from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
     Append,
@@ -85,6 +87,7 @@ class Parts:
     pumps: Sequence[Pump]  # a partition has a feed in each, where two of its generations are filled
     sink: SegmentSink
     pool: Workers
+    listings: RoleListings
     clock: Clock
     heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
     publish: Callable[[str, RolePlace, int], None]
@@ -131,10 +134,12 @@ class PartitionTurn:
         self._woken.set()
 
     async def run(self) -> None:
+        is_woken = True
         while True:
             self._woken.clear()
             try:
-                await self._look_until_quiet()
+                if is_woken or not await self._is_quiet():
+                    await self._look_until_quiet()
                 self.error = None
             except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
                 found = as_ours(error, str(self.source))
@@ -144,9 +149,30 @@ class PartitionTurn:
             finally:
                 self._resume()
             try:
-                await asyncio.wait_for(self._woken.wait(), self._parts.interval_s)
+                is_woken = await asyncio.wait_for(self._woken.wait(), self._parts.interval_s)
             except TimeoutError:
-                continue
+                is_woken = False
+
+    async def _is_quiet(self) -> bool:
+        """Tell whether the role log is as it was at the last look, by a listing that all partitions share, and nothing is to be done.
+
+        Nothing is decided on that: in any other case the partition looks by itself.
+        """
+        if self.error is not None or self.turn.candidacy is not None:
+            return False
+        if await self._parts.listings.numbers(self.place) != self._log.put_at:
+            return False
+        self._check_freshness()
+        newest = self._log.newest
+        sight = Sight(
+            number=-1 if newest is None else newest.number,
+            entry=None if newest is None else newest.entry,
+            readers_end=0,
+            has_history=False,
+            dues=self._dues(self._log),
+        )
+        _, effects = react(self.turn, Looked(sight))
+        return not effects
 
     async def _look_until_quiet(self) -> None:
         for _ in range(_MOST_LOOKS):
@@ -354,6 +380,12 @@ class PartitionTurn:
 
     def note_durable(self) -> None:
         self._backoff.reset()
+
+    @property
+    def held(self) -> HeldPosition | None:
+        """How far the generation that holds is in storage, where it is filled here."""
+        reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
+        return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
 
     async def close(self, timeout_s: float) -> None:
         """Put what is held, and end all that is filled here."""

@@ -1,7 +1,6 @@
 """Runs a process of an instance, from a configuration to its end: opens the parts, and closes what it opened."""
 
 import asyncio
-import secrets
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -16,8 +15,6 @@ from archiver.kafka.group import GroupSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.store.address import archive_mark
-
-_PROCESS_BYTES = 8
 
 
 def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> None:
@@ -53,7 +50,6 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
                     archive=mark,
                 ),
                 pool,
-                secrets.token_hex(_PROCESS_BYTES),
             )
             await service.run(stop)
 

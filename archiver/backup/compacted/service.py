@@ -11,7 +11,9 @@ from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_top
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
+    NoteName,
     clear_old_moments,
+    first_note,
     moment_stream,
     put_moments,
     read_moments,
@@ -24,17 +26,19 @@ from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
+from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
-from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StrangerError
+from archiver.config.model import CompactedConfig, TopicsConfig
+from archiver.errors import ArchiverError, CutBackError, StoreError, StrangerError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
@@ -47,6 +51,10 @@ Value = TypeVar("Value")
 
 _LEAVE_S: Final = 3.0
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
+_WITHOUT_ID: Final = (
+    "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
+    " it, so no copies of it are made. `archiver backup` archives its history under topics/"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +71,7 @@ class InstanceRequest:
 class InstanceService:
     """`run` returns when it was stopped; everything held is durable or dropped by then."""
 
-    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers, process: str) -> None:
+    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
         self._request = request
         self._config = request.config
         self._sink = (
@@ -71,18 +79,20 @@ class InstanceService:
         )  # its clock is `since_boot_s`: also of what a machine sleeps through, the store knows
         self._group = group
         self._pool = pool
-        self._process = process  # a name of its own, under which it notes its moments
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
-        self._number = 0  # of the next moments
+        self._next_note = first_note()
+        self._keeps_notes = False  # the store refuses to delete old ones
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
         self._facts: dict[str, TopicFact] = {}
         self._terms: dict[str, Terms] = {}
+        self._left_out: dict[str, str] = {}  # topics of which no copies are made, and why, as it was told
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
+        self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -138,6 +148,9 @@ class InstanceService:
             pumps=pumps,
             sink=self._sink,
             pool=self._openers,
+            listings=RoleListings(
+                self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
+            ),
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
@@ -153,14 +166,14 @@ class InstanceService:
 
     async def _leave(self) -> None:
         """Put what is held, say how far it was read, and leave the group."""
-        turns = list(self.turns.values())
+        turns, hints = list(self.turns.values()), self._hints.take()
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
         with suppress(ArchiverError, TimeoutError):
             await asyncio.wait_for(self._note_moments(), _LEAVE_S)
         leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, [], _LEAVE_S):
+        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this process after the session timeout")
 
     # --- topics
@@ -171,6 +184,7 @@ class InstanceService:
         known = await self._openers.call(list_known_topics, self._sink.archive)
         seen = await find_cluster_topics(self._client, topics, topics.select(known))
         names = set(topics.select(seen.found)) - _LEFT_OUT
+        self._tell_refused(topics, seen.refused)
         recorder = self._opener.topics
         configs = await recorder.learn_configs([seen.found[name] for name in names])
         # These were compacted once: instances go on until the history holds again.
@@ -183,6 +197,12 @@ class InstanceService:
             if policy is None or not topic.topic_id:
                 if name in self.topics and topic.topic_id:
                     taken[name] = topic  # unknown is no change
+                elif policy is None and name in configs.refused:
+                    self._tell_left_out(
+                        name, f"{configs.refused[name]}; no copies of it are made: it may not be compacted"
+                    )
+                elif policy is not None and says_compact(policy):
+                    self._tell_left_out(name, f"topic {name} {_WITHOUT_ID}")
                 continue
             is_now = says_compact(policy)
             if not is_now and name not in copied:
@@ -199,6 +219,15 @@ class InstanceService:
         for name in sorted(taken.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.topics = taken
+
+    def _tell_refused(self, topics: TopicsConfig, refused: Mapping[str, Refusal]) -> None:
+        for name in topics.select(refused):
+            self._tell_left_out(name, f"{refused[name]}; no copies of it are made")
+
+    def _tell_left_out(self, topic: str, why: str) -> None:
+        if why and self._left_out.get(topic) != why:
+            self._left_out[topic] = why
+            log.warning("%s", why)
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return how long a reading may take: as long as tombstones are kept, less the margin."""
@@ -271,11 +300,12 @@ class InstanceService:
             turn.let_go()
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Put what is held of partitions that go to others. Nothing is committed: role logs and objects tell all."""
+        """Put what is held of partitions that go to others. What is committed is for people: role logs and objects tell all."""
+        hints = self._hints.take(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
-        return []
+        return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         self.held -= set(partitions)
@@ -313,6 +343,7 @@ class InstanceService:
     async def _keep_noting(self) -> None:
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
+            self.membership.commit(self._hints.take())
             try:
                 await self._note_moments()
             except (ArchiverError, TimeoutError) as error:
@@ -332,16 +363,20 @@ class InstanceService:
             for turn in self.turns.values()
             for generation, reading in turn.readings.items()
         ]
-        archive, name, number = self._sink.archive, self._request.name, self._number
-        self._number += 1
-        await self._notes.call(self._put_moments, number, moments)
+        archive, name, note = self._sink.archive, self._request.name, self._next_note
+        self._next_note = note.following
+        await self._notes.call(self._put_moments, note, moments)
         heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
         for one in self._config.instances:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
-        now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        try:
+            await self._notes.call(clear_old_moments, archive, name, *note, self._clock.earliest_now_ms())
+        except StoreError as error:  # nothing is lost by that but room
+            if not self._keeps_notes:
+                log.warning("%s; what it has noted of its reading before stays", error)
+            self._keeps_notes = True
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
@@ -356,13 +391,13 @@ class InstanceService:
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; copies are cleared later", error)
 
-    def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
+    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, self._process, number, moments):
+        if not put_moments(archive, name, *note, moments):
             return
-        ended_s, stream = since_boot_s(), moment_stream(name, self._process)
-        for item in archive.store.list(archive.layout.fact_key(stream, number)):
+        ended_s, stream = since_boot_s(), moment_stream(name, note.process)
+        for item in archive.store.list(archive.layout.fact_key(stream, note.number)):
             self._clock.note(begun_s, ended_s, item.last_modified)
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
@@ -382,6 +417,13 @@ class InstanceService:
                 turn = self.turns.get((place.topic, place.partition))
                 if turn is not None:
                     turn.wake()
+
+
+def _why_left_out(topic: str, policy: str | None, refused: Refusal | None) -> str:
+    """Say why no copies of a topic are made that may be compacted; empty: it is not, or nobody tells."""
+    if policy is None:
+        return "" if refused is None else f"{refused}; no copies of it are made: whether it is compacted is not known"
+    return f"topic {topic} {_WITHOUT_ID}" if says_compact(policy) else ""
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
+from archiver.archive.history_doubts import history_doubts
+from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
 from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
-from archiver.archive.roles import CompleteCopy, EntryType, Generation, Holder, RolePlace
+from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts
+from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts, read_topic_history
 from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds, is_left, judge_clearing
 from archiver.backup.compacted.clearing_run import alarms_of
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
@@ -57,6 +59,7 @@ class PartitionStatus:
     log: LogBounds | None = None
     reached: int | None = None  # up to where the holder was read, by its objects; None: these were not asked
     alarms: tuple[str, ...] = ()
+    doubt: str = ""  # why what lies under `topics/`, which is read, may lack deletions
     kept_ms: int | None = None  # delete.retention.ms, as archived
     limit_ms: int | None = None  # so long may a reading take: that, less compacted.margin
     problem: str = ""
@@ -99,14 +102,38 @@ class StatusReader:
         survey = survey_for_status(self.archive, self.config, self.ask_logs)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
+        doubts = self._doubts(surveyed, facts)
         return CompactedStatus(
             now_ms=self.now_ms,
-            partitions=tuple(self._partition(one, facts.get(one.place.topic), heard, survey.rules) for one in surveyed),
+            partitions=tuple(
+                replace(
+                    self._partition(one, facts.get(one.place.topic), heard, survey.rules),
+                    doubt=doubts.get(one.place, ""),
+                )
+                for one in surveyed
+            ),
             heard_ms=self._last_heard(),
             missing=tuple(self._missing(facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
         )
+
+    def _doubts(self, surveyed: Iterable[Surveyed], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
+        """Say of partitions whose history is read why that may lack deletions."""
+        places = [one.place for one in surveyed if one.log.entry is not None and one.log.entry.holder == HISTORY]
+        names = {place.topic for place in places} & facts.keys()
+        if not names:
+            return {}
+        inventory = read_inventory(self.archive, names.__contains__, use=self.config.storage.index)
+        found: dict[RolePlace, str] = {}
+        for place in places:
+            if place.topic in names and place.life < len(facts[place.topic].lives):
+                lineage = facts[place.topic].lineage(place.life, place.partition)
+                joined = {place.partition: inventory.join(place.topic, place.partition, lineage)[0]}
+                history = read_topic_history(self.archive, place.topic)
+                told = history_doubts(place.topic, place.life, joined, self.archive.layout, history)
+                found[place] = told.get(place.partition, "")
+        return found
 
     def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))

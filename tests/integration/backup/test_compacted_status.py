@@ -49,7 +49,9 @@ def status(site: ArchiveSite, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
     archive = Archive(S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint)), Layout())
-    ask = asker_of(archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}))
+    ask = asker_of(
+        archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}), lambda error: pytest.fail(str(error))
+    )
     survey = ClearingSurvey.of(archive, ClearingRules(delay_ms=0), 0, ask)
     return clear_copies(survey, [RolePlace(topic=topic, life=0, partition=0)], 2**50)
 

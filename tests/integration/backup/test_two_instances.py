@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Broker
@@ -99,6 +99,27 @@ def test_a_copy_tells_where_the_log_began(broker: Broker, site: ArchiveSite, top
     (keys,) = generations_of(site.bucket, topic).values()
     (first, *_) = read_objects(site.bucket, keys)
     assert (first.base, first.holes, len(first.records)) == (0, "0-19:expired", 30)
+
+
+def test_the_group_of_the_active_instance_tells_its_lag(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """For whoever watches consumer groups: the generation that holds, and how far it is in storage."""
+    create_topic(broker.bootstrap, topic, 1, EAGER_CLEANER)
+    write(broker.bootstrap, topic, {f"k{number}": "first" for number in range(50)})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=3600.0)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def committed(name: str) -> list[tuple[int, str]]:
+        group = f"{config['backup']['group']}-{name}"
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        rows = asked[group].result(20).topic_partitions or []
+        return [(row.offset, (row.metadata or "").rstrip("\0").partition(" archive=")[0]) for row in rows]
+
+    with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
+        eventually(lambda: holder(site, topic).startswith("a:"))
+        eventually(lambda: committed("a") == [(50, "generation=0")])
+        write(broker.bootstrap, topic, {f"k{number}": "second" for number in range(7)})
+        eventually(lambda: committed("a") == [(57, "generation=0")])
+        assert committed("b") == []
 
 
 class Fleet:

@@ -11,13 +11,15 @@ from archiver.archive.control import encode_fact, most_fact_bytes
 from archiver.archive.control_census import count_control_objects, lost_control_objects
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.layout import Layout
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.moments import (
     MOST_MOMENTS,
     HeardMoment,
     Moment,
     MomentNote,
+    NoteName,
     clear_old_moments,
+    first_note,
     put_moments,
     read_moments,
 )
@@ -132,6 +134,24 @@ def test_a_high_number_of_somebody_else_does_not_silence_a_process(archive: Arch
     set_time(archive, P1, 999_999, 10)
     tell(archive, P1, 0, 11, note(ms(5)))
     assert heard(archive) == {4: HeardMoment(Moment(ms(5), 50), at(11))}
+
+
+def test_a_process_notes_moments_for_ever(archive: Archive) -> None:
+    """A note every 30 s, and the numbers of one name last for 347 days."""
+    where = NoteName(P1, LAST_FACT_NUMBER - 2)
+    names = set[str]()
+    for second in range(10, 16):
+        tell(archive, *where, second, note(ms(second)))
+        clear_old_moments(archive, "a", *where, ms(second))
+        names.add(where.process)
+        where = where.following
+        assert heard(archive) == {4: HeardMoment(Moment(ms(second), 50), at(second))}
+    assert len(names) == 2
+    week_s = 7 * 86_400
+    tell(archive, *where, week_s + 20, note(ms(week_s + 20)))
+    clear_old_moments(archive, "a", *where, ms(week_s + 20))
+    assert not any(P1 in item.key for item in archive.store.list("p/"))
+    assert first_note() != first_note()
 
 
 def test_what_nobody_would_read_is_not_put(archive: Archive) -> None:
