@@ -19,5 +19,6 @@
 - service: a process of an instance, until it is stopped: the partitions that the instance's group gives it, and what they share
 - sights: what storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given
 - status: how compacted topics stand, told from storage alone: who is active, what stands, what is next, and what keeps copies from going
+- taken_topics: the topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say
 - turn: the turn of one partition, as one process sees it: state, event -> state, effects. Nothing here waits, asks or remembers by itself
 """

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
@@ -16,15 +15,15 @@ from archiver.archive.moments import (
     put_moments,
     read_moments,
 )
-from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
-from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, PartitionSource, TopicFact, list_known_topics, says_compact
+from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.partition_turn import PartitionTurn, Parts
+from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
@@ -34,9 +33,8 @@ from archiver.backup.retry import persist
 from archiver.config.model import CompactedConfig
 from archiver.errors import ArchiverError, CutBackError, StrangerError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
@@ -46,7 +44,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _LEAVE_S: Final = 3.0
-_LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +75,6 @@ class InstanceService:
         self._number = 0  # of the next moments
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
-        self.topics: dict[str, TopicDescription] = {}
-        self._facts: dict[str, TopicFact] = {}
-        self._terms: dict[str, Terms] = {}
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -111,8 +105,9 @@ class InstanceService:
             ]
             self._pumps = pumps
             self._parts = self._shared(pumps)
-            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
-            self.membership.start(sorted(self.topics))
+            self.topics = self._topics_taken()
+            await unless_stopped(stop, self._persist("topics", self.topics.refresh))
+            self.membership.start(sorted(self.topics.described))
             loops = [
                 self._keep_topics_fresh(),
                 self._keep_noting(),
@@ -125,6 +120,15 @@ class InstanceService:
                 await unless_stopped(stop, _all(loops))
             finally:
                 await self._leave()
+
+    def _topics_taken(self) -> TakenTopics:
+        return TakenTopics(
+            request=self._request.backup,
+            client=self._client,
+            recorder=self._opener.topics,
+            pool=self._openers,
+            margin_ms=self._config.margin_ms,
+        )
 
     def _shared(self, pumps: Sequence[Pump]) -> Parts:
         config = self._config
@@ -165,59 +169,17 @@ class InstanceService:
 
     # --- topics
 
-    async def _refresh_topics(self) -> None:
-        """List the included topics, record what has changed, and take those that are compacted."""
-        topics = self._request.backup.topics
-        known = await self._openers.call(list_known_topics, self._sink.archive)
-        seen = await find_cluster_topics(self._client, topics, topics.select(known))
-        names = set(topics.select(seen.found)) - _LEFT_OUT
-        recorder = self._opener.topics
-        configs = await recorder.learn_configs([seen.found[name] for name in names])
-        # These were compacted once: instances go on until the history holds again.
-        copied = self.topics.keys() | await self._openers.call(list_copied_topics, self._sink.archive)
-        taken: dict[str, TopicDescription] = {}
-        for name in sorted(names):
-            topic = seen.found[name]
-            effective = configs.found[name].effective if name in configs.found else {}
-            policy = effective.get(POLICY)
-            if policy is None or not topic.topic_id:
-                if name in self.topics and topic.topic_id:
-                    taken[name] = topic  # unknown is no change
-                continue
-            is_now = says_compact(policy)
-            if not is_now and name not in copied:
-                continue
-            fact = await recorder.try_to_record(topic, configs)
-            if isinstance(fact, StrangerError):
-                raise fact
-            if isinstance(fact, ArchiverError):
-                log.warning("%s", fact)
-                continue
-            taken[name] = topic
-            self._facts[name] = fact
-            self._terms[name] = Terms(is_compacted=is_now, kept_ms=self._kept_ms(effective))
-        for name in sorted(taken.keys() ^ self.topics.keys()):
-            log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
-        self.topics = taken
-
-    def _kept_ms(self, effective: Mapping[str, str]) -> int:
-        """Return how long a reading may take: as long as tombstones are kept, less the margin."""
-        told = effective.get(TOMBSTONES_KEPT, "0")
-        kept_ms = int(told) if told.isascii() and told.isdigit() else 0
-        margin_ms = self._config.margin_ms
-        return max(0, kept_ms - (kept_ms // 10 if margin_ms is None else margin_ms))
-
     async def _keep_topics_fresh(self) -> None:
         while True:
             await asyncio.sleep(self._group.refresh_ms / 1000)
             try:
-                await self._refresh_topics()
+                await self.topics.refresh()
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
                 continue
-            self.membership.subscribe(sorted(self.topics))
+            self.membership.subscribe(sorted(self.topics.described))
             for key in list(self.held):
                 self._see_to(key)
 
@@ -230,7 +192,7 @@ class InstanceService:
 
     def _see_to(self, key: TopicPartition) -> None:
         """Have a held partition worked on, in the life that it has now."""
-        topic, fact = self.topics.get(key[0]), self._facts.get(key[0])
+        topic, fact = self.topics.described.get(key[0]), self.topics.facts.get(key[0])
         if topic is None or fact is None or key not in self.held or key[1] not in topic.partitions:
             return
         life = fact.life_of_partition(topic.topic_id, key[1])
@@ -250,7 +212,7 @@ class InstanceService:
         turn = PartitionTurn(
             self._parts,
             source,
-            lambda: self._terms[key[0]],
+            lambda: self.topics.terms[key[0]],
             history_begin=0 if branch is None else branch.offset,
             stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
@@ -297,7 +259,7 @@ class InstanceService:
         """Go on in a child life: the log was cut back, and what was copied of it is another history now."""
         key = (turn.source.topic, turn.source.partition)
         try:
-            self._facts[key[0]] = await self._opener.record_cut(turn.source)
+            self.topics.facts[key[0]] = await self._opener.record_cut(turn.source)
         except ArchiverError as error:
             log.warning("%s", error)
             return
@@ -346,7 +308,7 @@ class InstanceService:
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
         clearer = Clearer(
-            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self._facts
+            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self.topics.facts
         )
         while True:
             await asyncio.sleep(clearer.pause_s)
