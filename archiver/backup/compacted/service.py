@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from archiver.archive.handle import Archive
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
@@ -22,9 +23,11 @@ from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
+from archiver.backup.feed import Feed
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
@@ -55,6 +58,7 @@ class InstanceRequest:
     name: str
     begins_first: bool
     pin_ms: int  # so long the copies stay that an unfinished restore reads
+    counts: InstanceMetrics
 
 
 class InstanceService:
@@ -79,10 +83,23 @@ class InstanceService:
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.in_question: Collection[RolePlace] = ()  # of which no copy is cleared, for now
+        self.is_ready = False
+
+    @property
+    def archive(self) -> Archive:
+        return self._sink.archive
+
+    def now_ms(self) -> int:
+        """Return a time that the store's clock has surely reached."""
+        return self._clock.earliest_now_ms()
 
     # --- the life of a process
 
-    async def run(self, stop: asyncio.Event, watch: Callable[[], Sequence[Awaitable[None]]] = lambda: ()) -> None:
+    async def run(
+        self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]] = lambda _: ()
+    ) -> None:
+        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             clients = [await unless_stopped(stop, self._connect(stack)) for _ in range(2)]
             self._client = clients[0]
@@ -100,10 +117,10 @@ class InstanceService:
                 spool_bytes=self._request.backup.spool_bytes // 2,
             )
             pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
+                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
                 for client in clients
             ]
-            self._pumps = pumps
+            self.pumps = pumps
             self._parts = self._shared(pumps)
             self.topics = self._topics_taken()
             await unless_stopped(stop, self._persist("topics", self.topics.refresh))
@@ -114,11 +131,13 @@ class InstanceService:
                 self._follow_hints(),
                 self._keep_clearing(),
                 *(self._face_ends(pump) for pump in pumps),
-                *watch(),
+                *watch(self._client),
             ]
             try:
+                self.is_ready = True
                 await unless_stopped(stop, _all(loops))
             finally:
+                self.is_ready = False
                 await self._leave()
 
     def _topics_taken(self) -> TakenTopics:
@@ -145,6 +164,7 @@ class InstanceService:
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
+            counts=self._request.counts,
         )
 
     async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
@@ -251,6 +271,11 @@ class InstanceService:
             if turn is not None and turn.fills(feed):
                 turn.note_ended(feed)
 
+    def _note_durable(self, feed: Feed) -> None:
+        turn = self.turns.get(feed.key)
+        if turn is not None and turn.fills(feed):
+            turn.note_durable()
+
     def _note_end(self, turn: PartitionTurn, error: ArchiverError) -> None:
         if isinstance(error, CutBackError):
             self._spawn(self._branch_off(turn))
@@ -302,19 +327,24 @@ class InstanceService:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
-        now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        await self._notes.call(clear_old_moments, archive, name, self._process, number, self.now_ms())
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
         clearer = Clearer(
-            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self.topics.facts
+            self.archive,
+            self._client,
+            self._config,
+            pin_ms=self._request.pin_ms,
+            facts=lambda: self.topics.facts,
+            counts=self._request.counts,
         )
         while True:
             await asyncio.sleep(clearer.pause_s)
             places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
             try:
-                await clearer.clear(places, self._clock.earliest_now_ms(), lambda: bool(self.turns))
+                report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
+                self.in_question = report.alarms.keys()
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; copies are cleared later", error)
 
@@ -334,8 +364,9 @@ class InstanceService:
             instance=self._request.name,
             place=place,
             generation=generation,
-            timestamp_ms=self._clock.earliest_now_ms(),
+            timestamp_ms=self.now_ms(),
         )
+        self._request.counts.sent_hint(kind)
         self._spawn(self._coordination.tell([event]))
 
     async def _follow_hints(self) -> None:
@@ -343,7 +374,8 @@ class InstanceService:
             for place in await self._coordination.hints():
                 turn = self.turns.get((place.topic, place.partition))
                 if turn is not None:
-                    turn.wake()
+                    self._request.counts.received_hint()
+                    turn.wake_by_hint()
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

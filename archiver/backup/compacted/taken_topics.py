@@ -19,6 +19,7 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
+RETENTION: Final = "retention.ms"
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
@@ -68,7 +69,9 @@ class TakenTopics:
             log.warning("%s", fact)
             return False
         self.facts[topic.name] = fact
-        self.terms[topic.name] = Terms(is_compacted=is_now, kept_ms=self._kept_ms(effective))
+        self.terms[topic.name] = Terms(
+            is_compacted=is_now, kept_ms=self._kept_ms(effective), retention_ms=_retention_ms(policy, effective)
+        )
         return True
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
@@ -76,3 +79,9 @@ class TakenTopics:
         told = effective.get(TOMBSTONES_KEPT, "0")
         kept_ms = int(told) if told.isascii() and told.isdigit() else 0
         return max(0, kept_ms - (kept_ms // 10 if self.margin_ms is None else self.margin_ms))
+
+
+def _retention_ms(policy: str, effective: Mapping[str, str]) -> int | None:
+    """Return how long records stay that nothing replaces; None: for ever, or not known."""
+    told = effective.get(RETENTION, "-1")
+    return int(told) if "delete" in policy and told.isascii() and told.isdigit() else None
