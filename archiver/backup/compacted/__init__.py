@@ -18,6 +18,7 @@
 - live_logs: where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one
 - partition_turn: one compacted partition in this process's hands: it looks at storage, lets the turn decide, and carries out what was decided
 - reading: a generation that this process fills: its feed, and how fresh it is (rule W)
+- roleless: what of compacted topics nobody archives, because no instance has a role in it: `verify` complains of that
 - run: runs a process of an instance, from a configuration to its end: opens the parts, and closes what it opened
 - service: a process of an instance, until it is stopped: the partitions that the instance's group gives it, and what they share
 - sights: what storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given

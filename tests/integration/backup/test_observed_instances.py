@@ -114,3 +114,33 @@ def test_a_survivor_replaces_its_own_damaged_copy(broker: Broker, site: ArchiveS
         eventually(lambda: holder(site, topic) not in {former, ""})
         assert holder(site, topic).startswith("a:")
         eventually(lambda: len(latest(records_given(site.bucket, topic))) == 60)
+
+
+def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone."""
+    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+    write(broker.bootstrap, topic, {f"k{number}": "some" for number in range(30)})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="1h")
+
+    def verified(name: str) -> tuple[int, str]:
+        done = site.run("verify", "-c", str(site.folder / f"{name}.yaml"))
+        return done.returncode, done.stderr
+
+    with instance(site, config, "b") as b:  # it waits for the other, for ten minutes
+        eventually(lambda: "this instance is passive" in b.log)
+    code, told = verified("b")
+    assert (code, f"{topic}: is compacted, and neither an instance nor a backup" in told) == (3, True), told
+
+    quick = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="5s")
+    with instance(site, quick, "a", "--initial-role", "active", ARCHIVER_FAILPOINT="role.begin.put:1") as a:
+        eventually(lambda: a.process.poll() is not None)
+
+    def is_left_alone() -> bool:
+        code, told = verified("a")
+        assert (code, f"{topic}-0: no copy of this partition is complete" in told) == (3, True), told
+        return f"{topic}-0: nobody has worked on generation 0 of a for" in told
+
+    eventually(is_left_alone, every_s=1.0)
+    with instance(site, quick, "a", "--initial-role", "active"):
+        eventually(lambda: holder(site, topic).startswith("a:"))
+    assert verified("a")[0] == 0
