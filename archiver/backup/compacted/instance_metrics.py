@@ -92,7 +92,7 @@ HINTS_SENT: Final = Declared(
 HINTS_RECEIVED: Final = Declared(
     "archiver_compacted_hints_received_total",
     "counter",
-    "Events of the coordination topic, by whomever, about partitions that this process holds.",
+    "Events of others in the coordination topic, about partitions that this process holds.",
     (),
 )
 

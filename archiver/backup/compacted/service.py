@@ -108,7 +108,7 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._request.backup.kafka)
+            self._coordination = Coordination(self._request.backup.kafka, own=self._request.name)
             stack.push_async_callback(self._coordination.close)
             await unless_stopped(stop, self._coordination.start())
             half = replace(

@@ -116,6 +116,17 @@ def test_a_survivor_replaces_its_own_damaged_copy(broker: Broker, site: ArchiveS
         eventually(lambda: len(latest(records_given(site.bucket, topic))) == 60)
 
 
+def test_an_instance_does_not_wake_itself(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """Its turn is over, nobody else is there, and it says so at each look: its own events bring about no look."""
+    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+    write(broker.bootstrap, topic, {"k": "some"})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=1.0, takeover="90s", interval="2s")
+    with instance(site, config, "a", "--initial-role", "active") as a:
+        eventually(lambda: a.total("archiver_compacted_hints_sent_total", event="ACTIVATE") >= 3)
+        assert a.total("archiver_compacted_hints_sent_total", event="ACTIVATE") < 6
+        assert a.total("archiver_compacted_hints_received_total") == 0
+
+
 def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveSite, topic: str) -> None:
     """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone."""
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
