@@ -70,6 +70,7 @@ def run_verify(
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
+        roleless = _find_roleless(config, archive, wanted, choice)
         if level is not Level.LISTING:
             objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
         if kafka is not None:
@@ -86,11 +87,22 @@ def run_verify(
         checked=sum(report.examined for report in objects.findings),
         compared=comparison.records,
         # The same damage may be found more than once.
-        problems=list(dict.fromkeys([*listing.problems, *control, *comparison.problems, *found])),
+        problems=list(dict.fromkeys([*listing.problems, *roleless, *control, *comparison.problems, *found])),
         notes=[*listing.notes, *objects.notes, *comparison.notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
+
+
+def _find_roleless(
+    config: ArchiverConfig, archive: Archive, wanted: Callable[[str], bool] | None, choice: CopyChoice
+) -> list[str]:
+    """Find compacted topics that nobody archives, where instances are to do it, and copies are to be read."""
+    if not config.compacted.enabled or choice.is_history:
+        return []
+    from archiver.backup.compacted.roleless import find_roleless  # noqa: PLC0415 - where there are instances
+
+    return list(find_roleless(archive, config, time.time_ns() // 1_000_000, wanted))
 
 
 class _Objects(NamedTuple):

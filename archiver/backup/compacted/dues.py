@@ -22,8 +22,13 @@ class TurnTimes:
 
 def turn_stagger_ms(topic: str, partition: int, length_ms: int) -> int:
     """Return how much later the turns of a partition end than those of others: up to a tenth of a turn, always the same."""
+    return share_of(topic, partition, length_ms // 10)
+
+
+def share_of(topic: str, partition: int, whole: int) -> int:
+    """Return a part of a whole, always the same for a partition: so not all of them do at once what each does now and then."""
     share = int.from_bytes(hashlib.sha256(f"{topic}/{partition}".encode()).digest()[:4], "big")
-    return length_ms // 10 * share >> 32
+    return whole * share >> 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class Told:
     first_seen_ms: int  # when somebody first asked for a copy of this partition: before there is any entry
     put_ms: Mapping[int, int]  # entry -> when it was put
     heard_ms: Mapping[Generation, int]  # when a process last said that it works on a generation
-    damaged_since_ms: int | None = None  # since when the holder is known to be damaged
+    damaged_since_ms: int | None = None  # since when the holder is known to be damaged, to whoever asks
 
 
 def judge(

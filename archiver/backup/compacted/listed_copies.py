@@ -72,12 +72,8 @@ class CopyFacts:
         """Say what a generation's objects cover."""
         before = self._known.get((place, generation), {})
         known = {one.item.key: before[one.item.key] for one in objects if _is_known(one, before)}
-        problems: list[str] = []
-        for seen in ask_facts(self.store, [one for one in objects if one.item.key not in known]):
-            if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
-                known[seen.object_key] = seen.etag, _span_of(seen.facts)
-            else:
-                problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
+        spans, problems = ask_spans(self.store, [one for one in objects if one.item.key not in known])
+        known |= {key: (etag, span) for key, etag, span in spans}
         self._known[place, generation] = known
         state = coverage(span for _, span in known.values())
         return state._replace(problem=problems[0]) if problems else state
@@ -87,6 +83,18 @@ class CopyFacts:
         for place, generation in list(self._known):
             if place in places and generation not in copies.get(place, {}):
                 del self._known[place, generation]
+
+
+def ask_spans(store: ObjectStore, objects: Sequence[ListedSegment]) -> tuple[list[tuple[str, str, "_Span"]], list[str]]:
+    """Ask objects what they cover: key, ETag and span of each; and what is wrong with those that do not tell."""
+    spans: list[tuple[str, str, _Span]] = []
+    problems: list[str] = []
+    for seen in ask_facts(store, objects):
+        if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
+            spans.append((seen.object_key, seen.etag, _span_of(seen.facts)))
+        else:
+            problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
+    return spans, problems
 
 
 def _is_known(one: ListedSegment, known: Mapping[str, tuple[str, _Span]]) -> bool:
@@ -101,12 +109,12 @@ def _span_of(facts: SegmentFacts) -> _Span:
     return _Span(facts.base, facts.next, begins)
 
 
-def coverage(spans: Iterable[_Span]) -> CopyState:
-    """Walk through objects by the read rule, from offset 0 on."""
-    position, begins, in_order = 0, 0, sorted(spans, key=lambda span: (span.base, -span.next))
+def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
+    """Walk through objects by the read rule, from offset 0 on, or from where objects that were walked through before end."""
+    position, begins, in_order = start, 0, sorted(spans, key=lambda span: (span.base, -span.next))
     for span in in_order:
         if span.base > position:
             break
         begins = span.begins if position == 0 else begins
         position = max(position, span.next)
-    return CopyState(position, max((span.next for span in in_order), default=0), begins)
+    return CopyState(position, max([start, *(span.next for span in in_order)]), begins)

@@ -12,6 +12,7 @@ from archiver.archive.moments import HeardMoment, Moment
 from archiver.archive.roles import (
     CompleteCopy,
     Generation,
+    RoleEntry,
     RoleLog,
     RolePlace,
     put_entry,
@@ -21,12 +22,15 @@ from archiver.archive.segment_facts import HoleCause
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
-from archiver.backup.compacted.dues import Told, TurnTimes, judge
+from archiver.backup.compacted.dues import Told, TurnTimes, judge, share_of, turn_due_ms
 from archiver.backup.compacted.group_hints import HeldPosition
+from archiver.backup.compacted.holder_watch import HolderWatch
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.reading import Clock, OpenReading
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
+    PASSIVATE,
     Append,
     Broke,
     Close,
@@ -72,6 +76,7 @@ class Terms:
 
     is_compacted: bool
     kept_ms: int  # how long tombstones are kept, less the margin
+    retention_ms: int | None = None  # how long records are kept that nothing replaces; None: for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,7 @@ class Parts:
     clock: Clock
     heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
     publish: Callable[[str, RolePlace, int], None]
+    counts: InstanceMetrics
 
     @property
     def archive(self) -> Archive:
@@ -122,16 +128,43 @@ class PartitionTurn:
         self._report_end = report_end
         self._log = RoleLog(None, {})
         self._first_seen_ms: int | None = None
+        self.due_ms: int | None = None  # when the next copy is due, as of the last look
+        self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
+        every_s = (
+            parts.times.takeover_ms / 1000
+        )  # as long as an instance may be silent, nobody needs to notice anything
+        first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
+        self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
         self._woken = asyncio.Event()
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._open_again_s = 0.0
         self._was_told: tuple[object, ...] = ()
+
+    @property
+    def role_since_ms(self) -> int | None:
+        """Since when this instance is what it is for the partition: since the entry that made it that."""
+        newest, put_at = self._log
+        entry = None if newest is None else newest.entry
+        candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
+        number = candidate if self.turn.role is Role.CATCH_UP or entry is None else entry.switched
+        at = min((at for one, at in put_at.items() if number is not None and one >= number), default=None)
+        return self._first_seen_ms if at is None else epoch_ms(at)
+
+    @property
+    def retention_ms(self) -> int | None:
+        return self._terms().retention_ms
 
     # --- from look to look
 
     def wake(self) -> None:
         """Have the partition looked at soon. On the loop only."""
         self._woken.set()
+
+    def wake_by_hint(self) -> None:
+        """Have the partition looked at soon, and what another instance holds of it looked over, too: the hint may be about that."""
+        if self.turn.holds is None:
+            self.holder_watch.hasten(self._parts.sink.clock())
+        self.wake()
 
     async def run(self) -> None:
         is_woken = True
@@ -141,11 +174,15 @@ class PartitionTurn:
                 if is_woken or not await self._is_quiet():
                     await self._look_until_quiet()
                 self.error = None
+                if self.turn.is_all_filled:
+                    self.failing_since_s = None
             except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
                 found = as_ours(error, str(self.source))
                 if str(found) != str(self.error):
                     log.warning("%s; looked at again in %.0f s", found, self._parts.interval_s)
                 self.error = found
+                self._parts.counts.look_failed(self.source.topic)
+                self._note_failure()
             finally:
                 self._resume()
             try:
@@ -159,6 +196,8 @@ class PartitionTurn:
         Nothing is decided on that: in any other case the partition looks by itself.
         """
         if self.error is not None or self.turn.candidacy is not None:
+            return False
+        if self.holder_watch.is_due(self._parts.sink.clock()):
             return False
         if await self._parts.listings.numbers(self.place) != self._log.put_at:
             return False
@@ -192,6 +231,7 @@ class PartitionTurn:
         role_log = self._log = await parts.pool.call(read_role_log, parts.archive, place, self._log.newest)
         self._check_freshness()
         entry = None if role_log.newest is None else role_log.newest.entry
+        await self._look_over_holder(entry)
         candidate = entry.open_candidate if entry is not None else None
         ends: dict[int, CopyEnd] = {}
         readers_end = 0
@@ -201,8 +241,7 @@ class PartitionTurn:
             end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
-                log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, candidate.number)
-                self._tell(GaveUp(candidate.number))
+                self._give_up(candidate.number)
         is_first = role_log.newest is None
         return Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
@@ -213,14 +252,32 @@ class PartitionTurn:
             dues=self._dues(role_log),
         )
 
+    async def _look_over_holder(self, entry: RoleEntry | None) -> None:
+        """Look over what is read, if it is time: also where nothing is about to be decided, damage is to be noticed."""
+        parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
+        watch.note_holder(entry)
+        if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
+            try:
+                await parts.pool.call(watch.look, entry.holder, now_s, parts.clock.earliest_ms(now_s))
+            except ArchiverError as error:
+                log.warning("%s: the copy that is read could not be looked over: %s", self.source, error)
+
     def _has_history(self) -> bool:
         return self._history_begin > 0 or has_history(self._parts.archive, self.place)
+
+    def _give_up(self, generation: int) -> None:
+        if self.turn.readings[generation].is_given_up:
+            return
+        log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, generation)
+        self._parts.counts.gave_up(self.source.topic)
+        self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
         reading = self.turn.readings.get(candidate.number)
         return candidate.instance == self._parts.instance and reading is not None and reading.is_complete
 
     def _dues(self, role_log: RoleLog) -> Dues:
+        self.due_ms = None
         if not self._terms().is_compacted:
             return Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
         parts = self._parts
@@ -229,8 +286,10 @@ class PartitionTurn:
             first_seen_ms=self._first_seen_ms or 0,
             put_ms={number: epoch_ms(at) for number, at in role_log.put_at.items()},
             heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
+            damaged_since_ms=self.holder_watch.since_ms,
         )
         entry = None if role_log.newest is None else role_log.newest.entry
+        self.due_ms = turn_due_ms(entry, told, self._times, parts.instances)
         return judge(entry, told, self._times, parts.instances, begins_first=parts.begins_first)
 
     def _check_freshness(self) -> None:
@@ -276,6 +335,8 @@ class PartitionTurn:
                 case Open(generation):
                     await self._open(generation)
                 case Tell(kind):
+                    if kind == PASSIVATE:
+                        self._parts.counts.took_over(self.source.topic)
                     self._parts.publish(kind, self.place, self.turn.holds or 0)
                 case Append(number, entry):
                     reach(f"role.{entry.type}.decided")
@@ -376,7 +437,12 @@ class PartitionTurn:
                 pause_s = self._backoff.next_s()
                 self._open_again_s = self._parts.sink.clock() + pause_s
                 log.warning("%s; generation %d is gone on with in %.0f s", feed.error, generation, pause_s)
+                self._note_failure()
                 self._report_end(self, feed.error)
+
+    def _note_failure(self) -> None:
+        if self.failing_since_s is None:
+            self.failing_since_s = self._parts.sink.clock()
 
     def note_durable(self) -> None:
         self._backoff.reset()

@@ -5,8 +5,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from archiver.archive.store_clock import since_boot_s
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.instance_vitals import InstanceVitals
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.ledger import NO_LEDGER
+from archiver.backup.metrics import Metrics
+from archiver.backup.metrics_server import MetricsServer
 from archiver.backup.retry import persist
 from archiver.backup.run import decoders, own_group_of, request_of, spool_of
 from archiver.config.model import ArchiverConfig
@@ -22,10 +25,22 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
     refuse_stranger_instance(config, name)
     sweep_defects()
 
+    vitals = InstanceVitals(config)
+    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms)
+    ledger = Metrics(
+        vitals.states,
+        vitals.clock_ms,
+        rebalances=vitals.rebalances,
+        commit_failures=vitals.commit_failures,
+        others=[counts.collect],
+    )
+
     async def run() -> None:
-        stop = stop_on_signals()
-        ledger = NO_LEDGER
+        stop, listen = stop_on_signals(), config.metrics.listen
         with ExitStack() as stack:
+            if listen is not None:
+                checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
+                stack.enter_context(MetricsServer(listen, ledger, **checks))
             pool, spool = stack.enter_context(decoders()), stack.enter_context(spool_of(config))
             request = await unless_stopped(
                 stop, persist("probe", lambda: request_of(config, spool, ledger, pool), ledger)
@@ -41,6 +56,7 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
                     name=name,
                     begins_first=begins_first,
                     pin_ms=config.restores.pin_ms,
+                    counts=counts,
                 ),
                 GroupSettings(
                     group=f"{group}-{name}",
@@ -51,7 +67,8 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
                 ),
                 pool,
             )
-            await service.run(stop)
+            vitals.attend(service)
+            await service.run(stop, lambda client: [] if listen is None else vitals.watch(client))
 
     with suppress(StoppedError):
         asyncio.run(run())

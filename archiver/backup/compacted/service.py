@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
+from archiver.archive.handle import Archive
 from archiver.archive.moments import (
     HeardMoment,
     MomentNote,
@@ -18,29 +18,30 @@ from archiver.archive.moments import (
     put_moments,
     read_moments,
 )
-from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
-from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, PartitionSource, TopicFact, list_known_topics, says_compact
+from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.group_hints import GroupHints
-from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.partition_turn import PartitionTurn, Parts
 from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
+from archiver.backup.feed import Feed
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
-from archiver.config.model import CompactedConfig, TopicsConfig
+from archiver.config.model import CompactedConfig
 from archiver.errors import ArchiverError, CutBackError, StoreError, StrangerError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
@@ -50,11 +51,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _LEAVE_S: Final = 3.0
-_LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
-_WITHOUT_ID: Final = (
-    "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
-    " it, so no copies of it are made. `archiver backup` archives its history under topics/"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +62,7 @@ class InstanceRequest:
     name: str
     begins_first: bool
     pin_ms: int  # so long the copies stay that an unfinished restore reads
+    counts: InstanceMetrics
 
 
 class InstanceService:
@@ -86,19 +83,28 @@ class InstanceService:
         self._keeps_notes = False  # the store refuses to delete old ones
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
-        self.topics: dict[str, TopicDescription] = {}
-        self._facts: dict[str, TopicFact] = {}
-        self._terms: dict[str, Terms] = {}
-        self._left_out: dict[str, str] = {}  # topics of which no copies are made, and why, as it was told
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.in_question: Collection[RolePlace] = ()  # of which no copy is cleared, for now
+        self.is_ready = False
+
+    @property
+    def archive(self) -> Archive:
+        return self._sink.archive
+
+    def now_ms(self) -> int:
+        """Return a time that the store's clock has surely reached."""
+        return self._clock.earliest_now_ms()
 
     # --- the life of a process
 
-    async def run(self, stop: asyncio.Event, watch: Callable[[], Sequence[Awaitable[None]]] = lambda: ()) -> None:
+    async def run(
+        self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]] = lambda _: ()
+    ) -> None:
+        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             clients = [await unless_stopped(stop, self._connect(stack)) for _ in range(2)]
             self._client = clients[0]
@@ -107,7 +113,7 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._request.backup.kafka)
+            self._coordination = Coordination(self._request.backup.kafka, own=self._request.name)
             stack.push_async_callback(self._coordination.close)
             await unless_stopped(stop, self._coordination.start())
             half = replace(
@@ -116,25 +122,37 @@ class InstanceService:
                 spool_bytes=self._request.backup.spool_bytes // 2,
             )
             pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
+                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
                 for client in clients
             ]
-            self._pumps = pumps
+            self.pumps = pumps
             self._parts = self._shared(pumps)
-            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
-            self.membership.start(sorted(self.topics))
+            self.topics = self._topics_taken()
+            await unless_stopped(stop, self._persist("topics", self.topics.refresh))
+            self.membership.start(sorted(self.topics.described))
             loops = [
                 self._keep_topics_fresh(),
                 self._keep_noting(),
                 self._follow_hints(),
                 self._keep_clearing(),
                 *(self._face_ends(pump) for pump in pumps),
-                *watch(),
+                *watch(self._client),
             ]
             try:
+                self.is_ready = True
                 await unless_stopped(stop, _all(loops))
             finally:
+                self.is_ready = False
                 await self._leave()
+
+    def _topics_taken(self) -> TakenTopics:
+        return TakenTopics(
+            request=self._request.backup,
+            client=self._client,
+            recorder=self._opener.topics,
+            pool=self._openers,
+            margin_ms=self._config.margin_ms,
+        )
 
     def _shared(self, pumps: Sequence[Pump]) -> Parts:
         config = self._config
@@ -154,6 +172,7 @@ class InstanceService:
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
+            counts=self._request.counts,
         )
 
     async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
@@ -178,75 +197,17 @@ class InstanceService:
 
     # --- topics
 
-    async def _refresh_topics(self) -> None:
-        """List the included topics, record what has changed, and take those that are compacted."""
-        topics = self._request.backup.topics
-        known = await self._openers.call(list_known_topics, self._sink.archive)
-        seen = await find_cluster_topics(self._client, topics, topics.select(known))
-        names = set(topics.select(seen.found)) - _LEFT_OUT
-        self._tell_refused(topics, seen.refused)
-        recorder = self._opener.topics
-        configs = await recorder.learn_configs([seen.found[name] for name in names])
-        # These were compacted once: instances go on until the history holds again.
-        copied = self.topics.keys() | await self._openers.call(list_copied_topics, self._sink.archive)
-        taken: dict[str, TopicDescription] = {}
-        for name in sorted(names):
-            topic = seen.found[name]
-            effective = configs.found[name].effective if name in configs.found else {}
-            policy = effective.get(POLICY)
-            if policy is None or not topic.topic_id:
-                if name in self.topics and topic.topic_id:
-                    taken[name] = topic  # unknown is no change
-                elif policy is None and name in configs.refused:
-                    self._tell_left_out(
-                        name, f"{configs.refused[name]}; no copies of it are made: it may not be compacted"
-                    )
-                elif policy is not None and says_compact(policy):
-                    self._tell_left_out(name, f"topic {name} {_WITHOUT_ID}")
-                continue
-            is_now = says_compact(policy)
-            if not is_now and name not in copied:
-                continue
-            fact = await recorder.try_to_record(topic, configs)
-            if isinstance(fact, StrangerError):
-                raise fact
-            if isinstance(fact, ArchiverError):
-                log.warning("%s", fact)
-                continue
-            taken[name] = topic
-            self._facts[name] = fact
-            self._terms[name] = Terms(is_compacted=is_now, kept_ms=self._kept_ms(effective))
-        for name in sorted(taken.keys() ^ self.topics.keys()):
-            log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
-        self.topics = taken
-
-    def _tell_refused(self, topics: TopicsConfig, refused: Mapping[str, Refusal]) -> None:
-        for name in topics.select(refused):
-            self._tell_left_out(name, f"{refused[name]}; no copies of it are made")
-
-    def _tell_left_out(self, topic: str, why: str) -> None:
-        if why and self._left_out.get(topic) != why:
-            self._left_out[topic] = why
-            log.warning("%s", why)
-
-    def _kept_ms(self, effective: Mapping[str, str]) -> int:
-        """Return how long a reading may take: as long as tombstones are kept, less the margin."""
-        told = effective.get(TOMBSTONES_KEPT, "0")
-        kept_ms = int(told) if told.isascii() and told.isdigit() else 0
-        margin_ms = self._config.margin_ms
-        return max(0, kept_ms - (kept_ms // 10 if margin_ms is None else margin_ms))
-
     async def _keep_topics_fresh(self) -> None:
         while True:
             await asyncio.sleep(self._group.refresh_ms / 1000)
             try:
-                await self._refresh_topics()
+                await self.topics.refresh()
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
                 continue
-            self.membership.subscribe(sorted(self.topics))
+            self.membership.subscribe(sorted(self.topics.described))
             for key in list(self.held):
                 self._see_to(key)
 
@@ -259,7 +220,7 @@ class InstanceService:
 
     def _see_to(self, key: TopicPartition) -> None:
         """Have a held partition worked on, in the life that it has now."""
-        topic, fact = self.topics.get(key[0]), self._facts.get(key[0])
+        topic, fact = self.topics.described.get(key[0]), self.topics.facts.get(key[0])
         if topic is None or fact is None or key not in self.held or key[1] not in topic.partitions:
             return
         life = fact.life_of_partition(topic.topic_id, key[1])
@@ -279,7 +240,7 @@ class InstanceService:
         turn = PartitionTurn(
             self._parts,
             source,
-            lambda: self._terms[key[0]],
+            lambda: self.topics.terms[key[0]],
             history_begin=0 if branch is None else branch.offset,
             stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
@@ -319,6 +280,11 @@ class InstanceService:
             if turn is not None and turn.fills(feed):
                 turn.note_ended(feed)
 
+    def _note_durable(self, feed: Feed) -> None:
+        turn = self.turns.get(feed.key)
+        if turn is not None and turn.fills(feed):
+            turn.note_durable()
+
     def _note_end(self, turn: PartitionTurn, error: ArchiverError) -> None:
         if isinstance(error, CutBackError):
             self._spawn(self._branch_off(turn))
@@ -327,7 +293,7 @@ class InstanceService:
         """Go on in a child life: the log was cut back, and what was copied of it is another history now."""
         key = (turn.source.topic, turn.source.partition)
         try:
-            self._facts[key[0]] = await self._opener.record_cut(turn.source)
+            self.topics.facts[key[0]] = await self._opener.record_cut(turn.source)
         except ArchiverError as error:
             log.warning("%s", error)
             return
@@ -372,7 +338,7 @@ class InstanceService:
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
         try:
-            await self._notes.call(clear_old_moments, archive, name, *note, self._clock.earliest_now_ms())
+            await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
         except StoreError as error:  # nothing is lost by that but room
             if not self._keeps_notes:
                 log.warning("%s; what it has noted of its reading before stays", error)
@@ -381,13 +347,19 @@ class InstanceService:
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
         clearer = Clearer(
-            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self._facts
+            self.archive,
+            self._client,
+            self._config,
+            pin_ms=self._request.pin_ms,
+            facts=lambda: self.topics.facts,
+            counts=self._request.counts,
         )
         while True:
             await asyncio.sleep(clearer.pause_s)
             places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
             try:
-                await clearer.clear(places, self._clock.earliest_now_ms(), lambda: bool(self.turns))
+                report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
+                self.in_question = report.alarms.keys()
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; copies are cleared later", error)
 
@@ -407,8 +379,9 @@ class InstanceService:
             instance=self._request.name,
             place=place,
             generation=generation,
-            timestamp_ms=self._clock.earliest_now_ms(),
+            timestamp_ms=self.now_ms(),
         )
+        self._request.counts.sent_hint(kind)
         self._spawn(self._coordination.tell([event]))
 
     async def _follow_hints(self) -> None:
@@ -416,14 +389,8 @@ class InstanceService:
             for place in await self._coordination.hints():
                 turn = self.turns.get((place.topic, place.partition))
                 if turn is not None:
-                    turn.wake()
-
-
-def _why_left_out(topic: str, policy: str | None, refused: Refusal | None) -> str:
-    """Say why no copies of a topic are made that may be compacted; empty: it is not, or nobody tells."""
-    if policy is None:
-        return "" if refused is None else f"{refused}; no copies of it are made: whether it is compacted is not known"
-    return f"topic {topic} {_WITHOUT_ID}" if says_compact(policy) else ""
+                    self._request.counts.received_hint()
+                    turn.wake_by_hint()
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -177,6 +177,16 @@ class Turn:
         entry = self.sight.entry if self.sight else None
         return self._own(entry.open_candidate) if entry else None
 
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The generations that this instance is to fill."""
+        return frozenset(number for number in (self.holds, self.candidacy) if number is not None)
+
+    @property
+    def is_all_filled(self) -> bool:
+        """Whether this process fills all of them."""
+        return self.wanted <= self.readings.keys()
+
     def _own(self, generation: Generation | None) -> int | None:
         return generation.number if generation and generation.instance == self.instance else None
 
@@ -223,7 +233,7 @@ def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
 def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     before = turn
     turn = replace(turn, sight=sight)
-    wanted = {number for number in (turn.holds, turn.candidacy) if number is not None}
+    wanted = turn.wanted
     closed = sorted(turn.readings.keys() - wanted)
     opened = sorted(wanted - turn.readings.keys())
     turn = replace(turn, readings={number: one for number, one in turn.readings.items() if number in wanted})

@@ -59,7 +59,7 @@ def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
 def test_a_turn_is_told_and_its_copy_cleared(broker: Broker, site: ArchiveSite, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(200)})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=6.0, **{"clear.delay": "1d"})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=15.0, **{"clear.delay": "1d"})
     with instance(site, config, "a", "--initial-role", "active"):
         eventually(lambda: holder(site, topic).startswith("a:"))
         with instance(site, config, "b"):

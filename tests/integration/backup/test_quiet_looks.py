@@ -16,6 +16,7 @@ from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlac
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.process.workers import Workers
@@ -70,6 +71,7 @@ class Bench:
             clock=cast("Any", clock),
             heard=lambda _: {},
             publish=lambda *_: None,
+            counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: self.now_ms),
         )
         sources = (
             PartitionSource(topic="t", partition=number, life=0, topic_id="A", cluster_id="c")

@@ -7,6 +7,7 @@ from typing import Any, cast
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.moments import list_last_heard
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.kafka.group import GroupSettings
@@ -26,6 +27,7 @@ def _service(archive: Archive) -> InstanceService:
         name="a",
         begins_first=True,
         pin_ms=0,
+        counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: 0),
     )
     return InstanceService(request, group, Workers(1, "pool"))
 
