@@ -191,8 +191,9 @@ class PartitionTurn:
         return self._history_begin > 0 or has_history(self._parts.archive, self.place)
 
     def _is_complete(self, candidate: Generation) -> bool:
-        reading = self.turn.readings.get(candidate.number)
-        return candidate.instance == self._parts.instance and reading is not None and reading.is_complete
+        """Tell whether our candidate could take over now. Of one that never can, no object is asked."""
+        reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
+        return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
     def _dues(self, role_log: RoleLog) -> Dues:
         if not self._terms().is_compacted:
@@ -272,7 +273,7 @@ class PartitionTurn:
             limit_ms=lambda: self._terms().kept_ms,
             tell=self._tell,
             wake=self._wake_from_anywhere(),
-            wants_end=lambda: self.turn.candidacy == generation,
+            wants_end=lambda: self.turn.candidacy == generation and self.turn.may_hold(generation),
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,

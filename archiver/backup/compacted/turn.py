@@ -37,6 +37,7 @@ class Dues:
     is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
     is_overdue: bool  # the turn has been due for so long that anybody may begin
     is_candidate_heard: bool  # the candidate's instance works on it
+    may_try_again: bool = False  # the candidate was begun so long ago that its instance may begin another in its place
     begins_first: bool = False  # this instance is to begin where no copy holds
 
 
@@ -185,6 +186,11 @@ class Turn:
         reading = self.readings.get(generation)
         return reading is not None and (reading.is_sure or generation != self.holds or not self._counts_as_sure())
 
+    def may_hold(self, generation: int) -> bool:
+        """Tell whether a generation may take the holder's place, once it is complete: an unsure one never that of a sure one."""
+        reading, entry = self.readings.get(generation), self.sight.entry if self.sight else None
+        return reading is not None and entry is not None and (reading.is_sure or not _is_sure(entry))
+
     def _counts_as_sure(self) -> bool:
         entry = self.sight.entry if self.sight else None
         return entry is not None and isinstance(entry.holder, CompleteCopy) and entry.holder.is_sure
@@ -253,7 +259,7 @@ def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
         return entries.unsure(entry, number, turn.instance)
     if entry is not None and candidacy is not None:
         copy = _complete_copy(turn, sight, candidacy)
-        if copy is not None and (copy.is_sure or not _is_sure(entry)):
+        if copy is not None and turn.may_hold(candidacy):
             return entries.switch(entry, number, copy)
     if _may_begin(turn, sight):
         return entries.begin(entry, number, turn.instance, has_history=sight.has_history)
@@ -285,7 +291,8 @@ def _may_begin(turn: Turn, sight: Sight) -> bool:
     candidate = entry.open_candidate if entry else None
     if candidate is not None and turn.candidacy is not None:
         reading = turn.readings.get(candidate.number)
-        return reading is not None and reading.is_given_up
+        is_vain = reading is not None and not turn.may_hold(candidate.number) and dues.may_try_again
+        return is_vain or (reading is not None and reading.is_given_up)
     if candidate is not None and dues.is_candidate_heard:
         return False
     if not dues.is_turn_due:
