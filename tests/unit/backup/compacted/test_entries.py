@@ -10,6 +10,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.roles import (
     HISTORY,
+    MOST_LEFT,
     CompleteCopy,
     EntryType,
     Generation,
@@ -58,7 +59,19 @@ def test_a_candidate_that_another_replaces_is_left() -> None:
     first = entries.begin(None, 0, "a", has_history=True)
     again = entries.begin(first, 1, "b", has_history=True)
     assert (first.holder, again.holder, again.left) == (HISTORY, HISTORY, (Left(generation=A0, since=1),))
-    assert entries.without_cleared(again, frozenset({A0})).left == ()
+
+
+def test_after_a_thousand_turns_entries_are_still_read(archive: Archive) -> None:
+    entry = entries.begin(None, 0, "a", has_history=False)
+    for number in range(1, 2 * MOST_LEFT + 20, 2):
+        held = Generation(instance="a", number=number - 1)
+        entry = entries.switch(entry, number, replace(COPY, generation=held))
+        entry = entries.begin(entry, number + 1, "a", has_history=False)
+    put_entry(archive, PLACE, number + 1, entry)
+    found = read_newest_entry(archive, PLACE)
+    assert found is not None
+    assert (found.entry, len(found.entry.left)) == (entry, MOST_LEFT)
+    assert found.entry.left[-1] == Left(generation=Generation(instance="a", number=number - 3), since=number)
 
 
 def test_each_entry_is_read_as_it_was_written(archive: Archive) -> None:
