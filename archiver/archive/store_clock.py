@@ -21,6 +21,10 @@ def epoch_ms(moment: datetime) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
+def from_epoch_ms(moment_ms: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment_ms)
+
+
 class _Bound(NamedTuple):
     """The store's clock at an instant of ours, at least or at most."""
 

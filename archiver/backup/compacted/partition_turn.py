@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of_copy
-from archiver.archive.moments import HeardMoment, Moment
+from archiver.archive.moments import HeardMoment, LeftNote, Moment, MomentNote
 from archiver.archive.roles import (
     CompleteCopy,
     Generation,
@@ -117,6 +117,7 @@ class PartitionTurn:
         self._times = replace(parts.times, stagger_ms=stagger_ms)
         self._history_begin = history_begin
         self._report_end = report_end
+        self._left: dict[int, LeftNote] = {}  # of generations that were filled here, and are not filled now
         self._log = RoleLog(None, {})
         self._first_seen_ms: int | None = None
         self._woken = asyncio.Event()
@@ -281,6 +282,7 @@ class PartitionTurn:
         feed = await self._feed(generation, reading)
         reading.watch(feed)
         self.readings[generation] = reading
+        self._left.pop(generation, None)
         self._tell(Opened(generation, feed.writer.objects_end, not reading.is_unsure))
         self._tell_position(reading)
         pump.add(feed)
@@ -297,6 +299,8 @@ class PartitionTurn:
         copy = entry.holder if entry is not None else None
         if isinstance(copy, CompleteCopy) and copy.generation == self._own(generation) and not copy.is_sure:
             return None
+        if generation in self._left:
+            return self._left[generation].moment
         heard = self._parts.heard(self.place).get(self._own(generation))
         if heard is None:
             put_at = self._log.put_at.get(generation)  # before that, nothing of it was read
@@ -324,7 +328,30 @@ class PartitionTurn:
         loop = asyncio.get_running_loop()
         return lambda: _call(loop, self.wake)
 
+    def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
+        """Return what is to be told of the generations that are filled here, and of those that were, and are not now."""
+        filled = [MomentNote(**self._told_of(reading)) for reading in self.readings.values()]
+        return filled, list(self._left.values())
+
+    def _told_of(self, reading: OpenReading) -> dict[str, Any]:
+        moment, place = reading.moment(), self.place
+        return {
+            "topic": place.topic,
+            "life": place.life,
+            "partition": place.partition,
+            "generation": reading.generation,
+            "at_ms": None if moment is None else moment.at_ms,
+            "last_stable": 0 if moment is None else moment.last_stable,
+        }
+
+    def _leave(self, reading: OpenReading) -> None:
+        """Fill a generation no longer that somebody goes on with: who does must know how far it was read, and until when."""
+        del self.readings[reading.generation]
+        left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
+        self._left[reading.generation] = LeftNote(**self._told_of(reading), left_ms=left_ms)
+
     def _close(self, generation: int) -> None:
+        self._left.pop(generation, None)
         reading = self.readings.pop(generation, None)
         if reading is not None:
             self._pump_of(reading.feed).drop(reading.feed)
@@ -345,7 +372,7 @@ class PartitionTurn:
         """Take in that a feed has ended with an error: the generation goes on after a pause, where its objects end."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.error is not None:
-                del self.readings[generation]
+                self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
                 pause_s = self._backoff.next_s()
@@ -365,13 +392,15 @@ class PartitionTurn:
             mine = [feed for feed in feeds if pump.feeds.get(feed.key) is feed]
             for error in await pump.close(mine, timeout_s):
                 log.warning("%s", error)
-        self.readings.clear()
+        for reading in list(self.readings.values()):
+            self._leave(reading)
 
     def let_go(self) -> None:
         """End all that is filled here, for somebody else has the partition."""
         for reading in self.readings.values():
             self._pump_of(reading.feed).let_go(reading.feed)
-        self.readings.clear()
+        for reading in list(self.readings.values()):
+            self._leave(reading)
 
     def _announce(self) -> None:
         """Log what has become of the partition, once."""

@@ -9,7 +9,10 @@ from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
 from archiver.archive.moments import (
+    FORGOTTEN_AFTER_MS,
+    GenerationPlace,
     HeardMoment,
+    LeftNote,
     MomentNote,
     clear_old_moments,
     moment_stream,
@@ -76,6 +79,8 @@ class InstanceService:
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
         self._number = 0  # of the next moments
+        # What this process has read, and works on no longer, and how long it tells so.
+        self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.topics: dict[str, TopicDescription] = {}
@@ -269,12 +274,15 @@ class InstanceService:
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
+            self._remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         """Put what is held of partitions that go to others. Nothing is committed: role logs and objects tell all."""
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
+        for turn in closing:
+            self._remember(turn)
         return []
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
@@ -320,21 +328,10 @@ class InstanceService:
 
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
-        moments = [
-            MomentNote(
-                topic=turn.place.topic,
-                life=turn.place.life,
-                partition=turn.place.partition,
-                generation=generation,
-                at_ms=None if (moment := reading.moment()) is None else moment.at_ms,
-                last_stable=0 if moment is None else moment.last_stable,
-            )
-            for turn in self.turns.values()
-            for generation, reading in turn.readings.items()
-        ]
+        moments, left = self._moments()
         archive, name, number = self._sink.archive, self._request.name, self._number
         self._number += 1
-        await self._notes.call(self._put_moments, number, moments)
+        await self._notes.call(self._put_moments, number, moments, left)
         heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
         for one in self._config.instances:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
@@ -356,10 +353,34 @@ class InstanceService:
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; copies are cleared later", error)
 
-    def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
+    def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
+        """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""
+        told = [turn.notes() for turn in self.turns.values()]
+        moments = [note for filled, _ in told for note in filled]
+        working = {note.place for note in moments}
+        now_s = since_boot_s()
+        self._left = {
+            place: (note, until_s)
+            for place, (note, until_s) in self._left.items()
+            if now_s < until_s and place not in working and not self._has_gone_on(place, note)
+        }
+        left = {note.place: note for note, _ in self._left.values()}
+        left |= {note.place: note for _, notes in told for note in notes}
+        return moments, list(left.values())
+
+    def _has_gone_on(self, place: GenerationPlace, note: MomentNote) -> bool:
+        heard = self._heard.get(place[0], {}).get(Generation(instance=self._request.name, number=place[1]))
+        return heard is not None and heard.moment is not None and heard.moment.at_ms > (note.at_ms or 0)
+
+    def _remember(self, turn: PartitionTurn) -> None:
+        """Go on telling how far a partition was read that this process works on no longer, until whoever does tells more."""
+        until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
+        self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
+
+    def _put_moments(self, number: int, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, self._process, number, moments):
+        if not put_moments(archive, name, self._process, number, moments, left):
             return
         ended_s, stream = since_boot_s(), moment_stream(name, self._process)
         for item in archive.store.list(archive.layout.fact_key(stream, number)):
