@@ -22,7 +22,15 @@ from archiver.archive.moments import (
 from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
-from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, PartitionSource, TopicFact, list_known_topics, says_compact
+from archiver.archive.topics import (
+    POLICY,
+    TOMBSTONES_KEPT,
+    PartitionSource,
+    TopicFact,
+    is_compacted,
+    list_known_topics,
+    says_compact,
+)
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
@@ -182,28 +190,30 @@ class InstanceService:
         copied = self.topics.keys() | await self._openers.call(list_copied_topics, self._sink.archive)
         taken: dict[str, TopicDescription] = {}
         for name in sorted(names):
-            topic = seen.found[name]
+            topic, before = seen.found[name], self.topics.get(name)
             effective = configs.found[name].effective if name in configs.found else {}
-            policy = effective.get(POLICY)
-            if policy is None or not topic.topic_id:
-                if name in self.topics and topic.topic_id:
-                    taken[name] = topic  # unknown is no change
-                continue
-            is_now = says_compact(policy)
-            if not is_now and name not in copied:
+            if not topic.topic_id or not (name in copied or says_compact(effective.get(POLICY, ""))):
                 continue
             fact = await recorder.try_to_record(topic, configs)
             if isinstance(fact, StrangerError):
                 raise fact
             if isinstance(fact, ArchiverError):
                 log.warning("%s", fact)
+                if before is not None and before.topic_id == topic.topic_id:
+                    taken[name] = before
                 continue
             taken[name] = topic
             self._facts[name] = fact
-            self._terms[name] = Terms(is_compacted=is_now, kept_ms=self._kept_ms(effective))
+            self._terms[name] = self._terms_of(fact, effective)
         for name in sorted(taken.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.topics = taken
+
+    def _terms_of(self, fact: TopicFact, effective: Mapping[str, str]) -> Terms:
+        """Return what holds now: unknown is no change, so what cannot be asked is as it was archived; of a topic with copies, compacted."""
+        known = effective if POLICY in effective else fact.effective or {}
+        is_now = says_compact(known[POLICY]) if POLICY in known else is_compacted(fact) is not False
+        return Terms(is_compacted=is_now, kept_ms=self._kept_ms(known))
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return how long a reading may take: as long as tombstones are kept, less the margin."""
