@@ -23,7 +23,7 @@ def begin(before: RoleEntry | None, number: int, instance: str, *, has_history: 
 
 
 def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
-    """The candidate's copy holds from here on."""
+    """The candidate's copy holds from here on. Where nobody held, readers were given what lies under `topics/`."""
     return replace(
         before,
         type=EntryType.SWITCH,
@@ -31,7 +31,7 @@ def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
         holder=copy,
         switched=number,
         broke=None,
-        replaced=before.holder,
+        replaced=before.holder or HISTORY,
         left=_left_with(before.left, _generation_of(before.holder), number),
     )
 

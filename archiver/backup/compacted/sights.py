@@ -3,7 +3,7 @@
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of, position_of_copy
 from archiver.archive.layout import CopyKey
-from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry, RolePlace
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace
 from archiver.backup.compacted.listed_copies import CopyFacts, list_copy
 from archiver.backup.compacted.turn import CopyEnd
 
@@ -30,8 +30,8 @@ def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history
 
     `history_begin`: where the partition's life begins under `topics/`. A gap may end what readers are given earlier.
     """
-    ends = [_end_of(archive, place, holder, history_begin) for holder in (entry.holder, entry.replaced)]
-    return max(ends)
+    named = (entry.holder or HISTORY, entry.replaced)  # where nobody holds, readers are given what lies under `topics/`
+    return max(_end_of(archive, place, holder, history_begin) for holder in named)
 
 
 def has_history(archive: Archive, place: RolePlace) -> bool:

@@ -46,7 +46,7 @@ def cycle() -> list[RoleEntry]:
 def test_a_cycle() -> None:
     first, second, third, fourth, fifth, sixth = cycle()
     assert (first.holder, first.open_candidate, first.left) == (None, A0, ())
-    assert (second.holder, second.open_candidate, second.switched, second.replaced) == (COPY, None, 1, None)
+    assert (second.holder, second.open_candidate, second.switched, second.replaced) == (COPY, None, 1, HISTORY)
     assert (third.holder, third.open_candidate, third.switched) == (COPY, B2, 1)
     assert (fourth.replaced, fourth.switched, fourth.left) == (COPY, 3, (Left(generation=A0, since=3),))
     assert isinstance(fifth.holder, CompleteCopy)

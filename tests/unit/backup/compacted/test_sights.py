@@ -1,0 +1,26 @@
+"""Where that ends what readers are given."""
+
+from archiver.archive.layout import SegmentKey
+from archiver.backup.compacted import entries
+from archiver.backup.compacted.sights import end_of_readers
+from tests.support.segments import facts_of
+from tests.support.standing_copies import PLACE, StandingCopies, copy_of
+
+
+def put_history(stand: StandingCopies, base: int, following: int) -> None:
+    key = SegmentKey(topic=PLACE.topic, life=0, partition=PLACE.partition, base=base)
+    facts = facts_of(base, following)
+    stand.put(stand.layout.segment_key(key), b"x", facts.to_metadata())
+
+
+def test_where_nobody_holds_readers_are_given_what_lies_under_topics_and_so_they_are_behind_the_first_copy() -> None:
+    """A plain backup goes on until it sees that a copy holds: no reader loses what it has put meanwhile."""
+    stand = StandingCopies()
+    begun = entries.begin(None, 0, "a", has_history=False)
+    assert end_of_readers(stand.archive, PLACE, begun) == 0
+    put_history(stand, 0, 20)
+    assert end_of_readers(stand.archive, PLACE, begun) == 20
+    switched = entries.switch(begun, 1, copy_of("a0", 25))
+    assert (switched.replaced, end_of_readers(stand.archive, PLACE, switched)) == ("topics/", 25)
+    put_history(stand, 20, 30)
+    assert end_of_readers(stand.archive, PLACE, switched) == 30
