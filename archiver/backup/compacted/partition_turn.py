@@ -103,6 +103,7 @@ class PartitionTurn:
         source: PartitionSource,
         terms: Callable[[], Terms],
         *,
+        earlier: Sequence[int] = (),
         history_begin: int = 0,
         stagger_ms: int = 0,
         report_end: Callable[["PartitionTurn", ArchiverError], None],
@@ -115,6 +116,7 @@ class PartitionTurn:
         self._parts = parts
         self._terms = terms
         self._times = replace(parts.times, stagger_ms=stagger_ms)
+        self._earlier = earlier  # lives that this one goes on from
         self._history_begin = history_begin
         self._report_end = report_end
         self._left: dict[int, LeftNote] = {}  # of generations that were filled here, and are not filled now
@@ -189,7 +191,7 @@ class PartitionTurn:
         )
 
     def _has_history(self) -> bool:
-        return self._history_begin > 0 or has_history(self._parts.archive, self.place)
+        return has_history(self._parts.archive, self.place, self._earlier, self._history_begin)
 
     def _is_complete(self, candidate: Generation) -> bool:
         """Tell whether our candidate could take over now. Of one that never can, no object is asked."""

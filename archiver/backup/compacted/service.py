@@ -266,6 +266,7 @@ class InstanceService:
             self._parts,
             source,
             lambda: self._terms[key[0]],
+            earlier=[one.life for one in fact.lineage(life.life, key[1]) if one.life != life.life],
             history_begin=0 if branch is None else branch.offset,
             stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,

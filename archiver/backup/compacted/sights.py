@@ -1,11 +1,15 @@
 """What storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given."""
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of, position_of_copy
 from archiver.archive.layout import CopyKey
-from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace, read_newest_entry
 from archiver.backup.compacted.listed_copies import CopyFacts, list_copy
 from archiver.backup.compacted.turn import CopyEnd
+from archiver.errors import NotWholeError
 
 
 def copy_key(place: RolePlace, generation: Generation) -> CopyKey:
@@ -34,10 +38,26 @@ def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history
     return max(_end_of(archive, place, holder, history_begin) for holder in named)
 
 
-def has_history(archive: Archive, place: RolePlace) -> bool:
-    """Tell whether something lies under `topics/` in this life."""
+def has_history(archive: Archive, place: RolePlace, earlier: Collection[int] = (), begin: int = 0) -> bool:
+    """Tell whether readers of a life without a copy are given what lies under `topics/`.
+
+    `earlier`: the lives that it goes on from, at `begin`. A copy of one of them is read as long as nobody holds in this one: it
+    has all up to where the log was cut back, and `topics/` ends where it began.
+    """
+    if any(_has_copy(archive, replace(place, life=life)) for life in earlier):
+        return False
+    if begin > 0:
+        return True
     prefix = archive.layout.partition_prefix(place.topic, place.life, place.partition)
     return any(archive.layout.parse_segment(item.key) is not None for item in archive.store.list(prefix))
+
+
+def _has_copy(archive: Archive, place: RolePlace) -> bool:
+    try:
+        newest = read_newest_entry(archive, place)
+    except NotWholeError:
+        return False
+    return newest is not None and isinstance(newest.entry.holder, CompleteCopy)
 
 
 def _end_of(archive: Archive, place: RolePlace, holder: Holder, history_begin: int) -> int:

@@ -1,8 +1,10 @@
 """Where that ends what readers are given."""
 
+from dataclasses import replace
+
 from archiver.archive.layout import SegmentKey
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.sights import end_of_readers
+from archiver.backup.compacted.sights import end_of_readers, has_history
 from tests.support.segments import facts_of
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of
 
@@ -24,3 +26,16 @@ def test_where_nobody_holds_readers_are_given_what_lies_under_topics_and_so_they
     assert (switched.replaced, end_of_readers(stand.archive, PLACE, switched)) == ("topics/", 25)
     put_history(stand, 20, 30)
     assert end_of_readers(stand.archive, PLACE, switched) == 30
+
+
+def test_where_a_log_was_cut_back_the_copy_of_before_is_read_until_the_new_life_has_one() -> None:
+    stand = StandingCopies()
+    child = replace(PLACE, life=1)
+    assert (has_history(stand.archive, child), has_history(stand.archive, child, [0], 20)) == (False, True)
+    begun = entries.begin(None, 0, "a", has_history=True)
+    stand.note(0, begun, 0)
+    assert has_history(stand.archive, child, [0], 20)
+    stand.note(1, entries.switch(begun, 1, copy_of("a0", 25)), 0)
+    assert not has_history(stand.archive, child, [0], 20)
+    put_history(stand, 0, 20)
+    assert has_history(stand.archive, PLACE)
