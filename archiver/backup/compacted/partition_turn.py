@@ -48,7 +48,7 @@ from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.segment_sink import SegmentSink
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
@@ -246,13 +246,17 @@ class PartitionTurn:
     async def _carry_out(self, effects: Sequence[Effect]) -> bool:
         """Do what was decided, in this order. Returns whether an entry was put: whatever came of it, the next look tells."""
         self._announce()
-        has_put = False
+        has_put, failed = False, None
         for effect in effects:
             match effect:
                 case Close(generation):
                     self._close(generation)
                 case Open(generation):
-                    await self._open(generation)
+                    try:
+                        await self._open(generation)
+                    except ArchiverError as error:  # what else was decided does not depend on it
+                        failed = error
+                        self._note_failure(generation, error)
                 case Tell(kind):
                     self._parts.publish(kind, self.place, self.turn.holds or 0)
                 case Append(number, entry):
@@ -260,7 +264,14 @@ class PartitionTurn:
                     await self._parts.pool.call(put_entry, self._parts.archive, self.place, number, entry)
                     reach(f"role.{entry.type}.put")
                     has_put = True
+        if failed is not None and not has_put:
+            raise failed
         return has_put
+
+    def _note_failure(self, generation: int, error: ArchiverError) -> None:
+        """Give a candidate up in which an object is damaged, or is a stranger's: this would stay so."""
+        if isinstance(error, CorruptSegmentError | FalseFactsError | StrangerError):
+            self._tell(GaveUp(generation))
 
     async def _open(self, generation: int) -> None:
         """Fill a generation from where its objects end. If that fails, the next look wants it again."""
@@ -280,6 +291,7 @@ class PartitionTurn:
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,
+            opened_s=parts.sink.clock(),
         )
         feed = await self._feed(generation, reading)
         reading.watch(feed)
@@ -377,13 +389,13 @@ class PartitionTurn:
                 self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
+                if self._parts.sink.clock() - reading.opened_s > _LONGEST_PAUSE_S:
+                    self._backoff.reset()
                 pause_s = self._backoff.next_s()
                 self._open_again_s = self._parts.sink.clock() + pause_s
+                self._note_failure(generation, feed.error)
                 log.warning("%s; generation %d is gone on with in %.0f s", feed.error, generation, pause_s)
                 self._report_end(self, feed.error)
-
-    def note_durable(self) -> None:
-        self._backoff.reset()
 
     async def close(self, timeout_s: float) -> None:
         """Put what is held, and end all that is filled here."""

@@ -41,6 +41,7 @@ class OpenReading:
     may_put: Callable[[], bool]
     fresh: Freshness
     is_unsure: bool
+    opened_s: float
     try_again_s: float = 0.0  # it stands still for a switch from then on
     feed: Feed = field(init=False)
 

@@ -156,6 +156,7 @@ class Turn:
     instance: str
     sight: Sight | None = None
     readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    unusable: frozenset[int] = frozenset()  # generations that cannot be gone on with: an object of them is damaged
 
     @property
     def role(self) -> Role:
@@ -206,6 +207,8 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
             return replace(turn, readings={**turn.readings, generation: opened}), ()
         case _:
             reading = turn.readings.get(event.generation)
+            if reading is None and isinstance(event, GaveUp):
+                return replace(turn, unusable=turn.unusable | {event.generation}), ()
             if reading is None:  # closed meanwhile
                 return turn, ()
             return replace(turn, readings={**turn.readings, event.generation: _moved(reading, event)}), ()
@@ -292,7 +295,8 @@ def _may_begin(turn: Turn, sight: Sight) -> bool:
     if candidate is not None and turn.candidacy is not None:
         reading = turn.readings.get(candidate.number)
         is_vain = reading is not None and not turn.may_hold(candidate.number) and dues.may_try_again
-        return is_vain or (reading is not None and reading.is_given_up)
+        is_given_up = candidate.number in turn.unusable if reading is None else reading.is_given_up
+        return is_vain or is_given_up
     if candidate is not None and dues.is_candidate_heard:
         return False
     if not dues.is_turn_due:
