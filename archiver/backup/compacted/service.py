@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
+from archiver.archive.layout import FACT_DIGITS
 from archiver.archive.moments import (
     FORGOTTEN_AFTER_MS,
     GenerationPlace,
@@ -43,7 +45,7 @@ from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StrangerError
+from archiver.errors import ArchiverError, CutBackError, StoreError, StoreTemporaryError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
@@ -87,6 +89,7 @@ class InstanceService:
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
         self._number = 0  # of the next moments
+        self._uncleared = ""  # why old moments could not be deleted
         # What this process has read, and works on no longer, and how long it tells so.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
@@ -340,6 +343,8 @@ class InstanceService:
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
         moments, left = self._moments()
+        if self._number >= 10**FACT_DIGITS:  # a stream has no room for more: go on as another process
+            self._process, self._number = secrets.token_hex(len(self._process) // 2), 0
         archive, name, number = self._sink.archive, self._request.name, self._number
         self._number += 1
         await self._notes.call(self._put_moments, number, moments, left)
@@ -349,7 +354,12 @@ class InstanceService:
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
         now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        try:
+            await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
+            if str(error) != self._uncleared:
+                log.warning("%s; old moments stay", error)
+            self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
