@@ -22,6 +22,7 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, TurnTimes, judge
+from archiver.backup.compacted.listed_copies import highest_generation
 from archiver.backup.compacted.reading import Clock, OpenReading
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
@@ -180,14 +181,17 @@ class PartitionTurn:
             if not end.is_whole:
                 log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, candidate.number)
                 self._tell(GaveUp(candidate.number))
-        is_first = role_log.newest is None
+        is_first, dues, highest = role_log.newest is None, self._dues(role_log), -1
+        if dues.is_turn_due and not dues.is_candidate_heard:
+            highest = await parts.pool.call(highest_generation, parts.archive, place)
         return Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
             entry=entry,
             readers_end=readers_end,
             has_history=is_first and await parts.pool.call(self._has_history),
             ends=ends,
-            dues=self._dues(role_log),
+            highest=highest,
+            dues=dues,
         )
 
     def _has_history(self) -> bool:

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.archive.roles import CompleteCopy, EntryType, Generation, RoleEntry
 from archiver.backup.compacted import entries
 
 
@@ -49,6 +49,7 @@ class Sight:
     entry: RoleEntry | None
     readers_end: int  # where that ends what readers are given now: the holder, with its tail
     has_history: bool  # something lies under `topics/`
+    highest: int = -1  # the highest number of a generation that stands, where another one may be begun
     ends: Mapping[int, CopyEnd] = field(default_factory=lambda: MappingProxyType({}))  # of own generations
     dues: Dues
 
@@ -241,7 +242,8 @@ def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     effects += _hints(before, turn)
     entry = _next_entry(turn, sight)
     if entry is not None:
-        effects.append(Append(sight.number + 1, entry))
+        begun = entry.candidate if entry.type is EntryType.BEGIN else None
+        effects.append(Append(sight.number + 1 if begun is None else begun.number, entry))
     return turn, tuple(effects)
 
 
@@ -265,6 +267,8 @@ def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
         if copy is not None and turn.may_hold(candidacy):
             return entries.switch(entry, number, copy)
     if _may_begin(turn, sight):
+        # Where entries were deleted, their numbers would come again: whoever filled a generation before has no part in the new one.
+        number = max(number, sight.highest + 1)
         return entries.begin(entry, number, turn.instance, has_history=sight.has_history)
     return None
 

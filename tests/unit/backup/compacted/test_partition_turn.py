@@ -24,14 +24,14 @@ async def no_broker(*_: object) -> None:
     raise KafkaTemporaryError("no broker")
 
 
-def turn_of(stand: StandingCopies, instance: str) -> PartitionTurn:
+def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False) -> PartitionTurn:
     """No broker is there, and none is needed: an object is in the way before one is asked."""
     clock = StoreClock(lambda: 0.0)
     clock.note(0.0, 0.0, at_ms(NOW_MS))
     parts = Parts(
         instance=instance,
         instances=("a", "b"),
-        begins_first=False,
+        begins_first=begins_first,
         times=TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS),
         interval_s=60.0,
         client=cast("Any", SimpleNamespace(offsets=no_broker)),
@@ -89,3 +89,17 @@ def test_the_next_copy_is_begun_also_where_the_one_that_holds_cannot_be_gone_on_
         asyncio.run(turn._look_until_quiet())
     assert newest(stand).candidate == generation("a2")
     assert newest(stand).holder == copy_of("a0", 20)
+
+
+def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
+    """What stands below it is of another reading: a new one that went on behind it would count as sure, and is not."""
+    stand = StandingCopies()
+    stand.fill("a7", [(0, 20)])
+    stand.fill("b3", [(0, 20)])
+    stand.put(f"{stand.prefix('a7').replace('=7', '=2000000000')}x", b"x")  # nobody has begun that
+    turn = turn_of(stand, "a", begins_first=True)
+    with pytest.raises(KafkaTemporaryError, match="no broker"):
+        asyncio.run(turn._look_until_quiet())
+    found = read_newest_entry(stand.archive, PLACE)
+    assert found is not None
+    assert (found.number, found.entry.candidate) == (8, generation("a8"))
