@@ -296,6 +296,7 @@ class PartitionTurn:
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,
             opened_s=parts.sink.clock(),
+            set_back_ms=parts.clock.set_back_ms,
         )
         feed = await self._feed(generation, reading)
         reading.watch(feed)
@@ -312,7 +313,15 @@ class PartitionTurn:
         reading.report_durable()
 
     def _begun(self, generation: int) -> Moment | None:
-        """Return the moment from which a generation goes on; None: it broke the rule, and that holds for good."""
+        """Return the moment from which a generation goes on; None: it broke the rule, and that holds for good.
+
+        A moment that is still to come was noted before the store's clock was set back: how long ago that was, nobody knows.
+        """
+        moment = self._newest_moment(generation)
+        is_to_come = moment is not None and moment.at_ms > self._parts.clock.latest_ms(self._parts.sink.clock())
+        return None if is_to_come else moment
+
+    def _newest_moment(self, generation: int) -> Moment | None:
         entry = self._log.newest.entry if self._log.newest is not None else None
         copy = entry.holder if entry is not None else None
         if isinstance(copy, CompleteCopy) and copy.generation == self._own(generation) and not copy.is_sure:
