@@ -51,6 +51,7 @@ from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
+from archiver.process.defects import as_ours
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -371,8 +372,8 @@ class InstanceService:
             places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
             try:
                 await clearer.clear(places, self._clock.earliest_now_ms(), lambda: bool(self.turns))
-            except (ArchiverError, TimeoutError) as error:
-                log.warning("%r; copies are cleared later", error)
+            except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
+                log.warning("%s; copies are cleared later", as_ours(error, "clearing"))
 
     def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
         """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""
