@@ -182,7 +182,8 @@ class PartitionTurn:
                 log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, candidate.number)
                 self._tell(GaveUp(candidate.number))
         is_first, dues, highest = role_log.newest is None, self._dues(role_log), -1
-        if dues.is_turn_due and not dues.is_candidate_heard:
+        may_begin = dues.is_overdue or (dues.is_turn_due and self.turn.holds is None)
+        if may_begin and not dues.is_candidate_heard:
             highest = await parts.pool.call(highest_generation, parts.archive, place)
         return Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
