@@ -49,7 +49,7 @@ from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.segment_sink import SegmentSink
-from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, StrangerError
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
@@ -275,7 +275,7 @@ class PartitionTurn:
 
     def _note_failure(self, generation: int, error: ArchiverError) -> None:
         """Give a candidate up in which an object is damaged, or is a stranger's: this would stay so."""
-        if isinstance(error, CorruptSegmentError | FalseFactsError | StrangerError):
+        if isinstance(error, CorruptSegmentError | StrangerError):
             self._tell(GaveUp(generation))
 
     async def _open(self, generation: int) -> None:

@@ -39,3 +39,14 @@ def test_where_a_log_was_cut_back_the_copy_of_before_is_read_until_the_new_life_
     assert not has_history(stand.archive, child, [0], 20)
     put_history(stand, 0, 20)
     assert has_history(stand.archive, PLACE)
+
+
+def test_a_damaged_object_at_the_end_of_what_is_read_keeps_no_copy_from_taking_its_place() -> None:
+    """Readers are given nothing of it; nor may damage under topics/ block the turns of copies."""
+    stand = StandingCopies()
+    put_history(stand, 0, 20)
+    stand.put(stand.layout.segment_key(SegmentKey(topic=PLACE.topic, life=0, partition=PLACE.partition, base=20)), b"x")
+    begun = entries.begin(None, 0, "a", has_history=True)
+    assert end_of_readers(stand.archive, PLACE, begun) == 20
+    stand.fill("a0", [(0, 25), (25, 40), (40, 60)], damaged=[40])
+    assert end_of_readers(stand.archive, PLACE, entries.switch(begun, 1, copy_of("a0", 25, 30))) == 40
