@@ -28,4 +28,5 @@
 - status: how compacted topics stand, told from storage alone: who is active, what stands, what is next, and what keeps copies from going
 - taken_topics: the topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say
 - turn: the turn of one partition, as one process sees it: state, event -> state, effects. Nothing here waits, asks or remembers by itself
+- turn_parts: what a partition's turn is given: what all partitions of a process share, and what its topic's configs say now
 """

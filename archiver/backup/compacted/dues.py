@@ -9,6 +9,7 @@ from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted.turn import Dues
 
 FIRST_TAKEOVER_MS: Final = 600_000
+_MOST_DOUBLED: Final = 6  # a try that was in vain is made again after a turn, after two more, four more, up to 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,17 @@ def judge(
         is_turn_due=due_ms is not None and told.now_ms >= due_ms,
         is_overdue=due_ms is not None and told.now_ms >= due_ms + patience_ms,
         is_candidate_heard=candidate is not None and _is_heard(candidate, told, times, instances),
+        may_try_again=entry is not None and candidate is not None and _may_try_again(entry, candidate, told, times),
         begins_first=begins_first,
     )
+
+
+def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: TurnTimes) -> bool:
+    """Tell whether a candidate that can never hold may be given up: each one in vain since the last switch doubles the pause."""
+    since = -1 if entry.switched is None else entry.switched
+    in_vain = sum(1 for one in entry.left if one.since > since)
+    begun_ms = told.put_ms.get(candidate.number, told.first_seen_ms)
+    return told.now_ms >= begun_ms + (times.length_ms << min(in_vain, _MOST_DOUBLED))
 
 
 def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, is_instance
+from archiver.archive.layout import FACT_DIGITS, CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
@@ -28,6 +28,18 @@ def list_copies(archive: Archive, topic: str, life: int) -> ListedCopies:
                 place = RolePlace(topic=topic, life=life, partition=copy.partition)
                 found.setdefault(place, {}).setdefault(generation, []).append(ListedSegment(key, item))
     return found
+
+
+def highest_generation(archive: Archive, place: RolePlace) -> int:
+    """List the highest number of a generation that has an object, of whatever instance; -1: there is none."""
+    highest = -1
+    for instance in filter(is_instance, archive.store.list_directories(archive.layout.copies_root)):
+        some = CopyKey(instance=instance, topic=place.topic, life=place.life, partition=place.partition, generation=0)
+        parent = archive.layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
+        copies = (archive.layout.parse_copy(f"{parent}{name}/") for name in archive.store.list_directories(parent))
+        numbers = (copy.generation for copy in copies if copy is not None)
+        highest = max([highest, *(number for number in numbers if number < 10**FACT_DIGITS)])  # others nobody has begun
+    return highest
 
 
 def list_copy(archive: Archive, copy: CopyKey) -> Sequence[ListedSegment]:

@@ -9,7 +9,10 @@ from typing import Final, TypeVar
 
 from archiver.archive.handle import Archive
 from archiver.archive.moments import (
+    FORGOTTEN_AFTER_MS,
+    GenerationPlace,
     HeardMoment,
+    LeftNote,
     MomentNote,
     NoteName,
     clear_old_moments,
@@ -27,22 +30,23 @@ from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
-from archiver.backup.compacted.partition_turn import PartitionTurn, Parts
+from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
-from archiver.backup.feed import Feed
+from archiver.backup.compacted.turn_parts import Parts
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StoreError, StrangerError
+from archiver.errors import ArchiverError, CutBackError, StoreError, StoreTemporaryError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
+from archiver.process.defects import as_ours
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -80,7 +84,9 @@ class InstanceService:
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
         self._next_note = first_note()
-        self._keeps_notes = False  # the store refuses to delete old ones
+        self._uncleared = ""  # why old moments could not be deleted
+        # What this process has read, and works on no longer, and how long it tells so.
+        self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.held: set[TopicPartition] = set()
@@ -122,7 +128,7 @@ class InstanceService:
                 spool_bytes=self._request.backup.spool_bytes // 2,
             )
             pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
+                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
                 for client in clients
             ]
             self.pumps = pumps
@@ -241,6 +247,7 @@ class InstanceService:
             self._parts,
             source,
             lambda: self.topics.terms[key[0]],
+            earlier=[one.life for one in fact.lineage(life.life, key[1]) if one.life != life.life],
             history_begin=0 if branch is None else branch.offset,
             stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
@@ -259,6 +266,7 @@ class InstanceService:
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
+            self._remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         """Put what is held of partitions that go to others. What is committed is for people: role logs and objects tell all."""
@@ -266,6 +274,8 @@ class InstanceService:
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
+        for turn in closing:
+            self._remember(turn)
         return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
@@ -279,11 +289,6 @@ class InstanceService:
             turn = self.turns.get(feed.key)
             if turn is not None and turn.fills(feed):
                 turn.note_ended(feed)
-
-    def _note_durable(self, feed: Feed) -> None:
-        turn = self.turns.get(feed.key)
-        if turn is not None and turn.fills(feed):
-            turn.note_durable()
 
     def _note_end(self, turn: PartitionTurn, error: ArchiverError) -> None:
         if isinstance(error, CutBackError):
@@ -317,21 +322,10 @@ class InstanceService:
 
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
-        moments = [
-            MomentNote(
-                topic=turn.place.topic,
-                life=turn.place.life,
-                partition=turn.place.partition,
-                generation=generation,
-                at_ms=None if (moment := reading.moment()) is None else moment.at_ms,
-                last_stable=0 if moment is None else moment.last_stable,
-            )
-            for turn in self.turns.values()
-            for generation, reading in turn.readings.items()
-        ]
+        moments, left = self._moments()
         archive, name, note = self._sink.archive, self._request.name, self._next_note
         self._next_note = note.following
-        await self._notes.call(self._put_moments, note, moments)
+        await self._notes.call(self._put_moments, note, moments, left)
         heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
         for one in self._config.instances:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
@@ -339,10 +333,10 @@ class InstanceService:
         self._heard = heard
         try:
             await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
-        except StoreError as error:  # nothing is lost by that but room
-            if not self._keeps_notes:
+        except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
+            if str(error) != self._uncleared:
                 log.warning("%s; what it has noted of its reading before stays", error)
-            self._keeps_notes = True
+            self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
@@ -360,13 +354,37 @@ class InstanceService:
             try:
                 report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
                 self.in_question = report.alarms.keys()
-            except (ArchiverError, TimeoutError) as error:
-                log.warning("%r; copies are cleared later", error)
+            except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
+                log.warning("%s; copies are cleared later", as_ours(error, "clearing"))
 
-    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote]) -> None:
+    def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
+        """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""
+        told = [turn.notes() for turn in self.turns.values()]
+        moments = [note for filled, _ in told for note in filled]
+        working = {note.place for note in moments}
+        now_s = since_boot_s()
+        self._left = {
+            place: (note, until_s)
+            for place, (note, until_s) in self._left.items()
+            if now_s < until_s and place not in working and not self._has_gone_on(place, note)
+        }
+        left = {note.place: note for note, _ in self._left.values()}
+        left |= {note.place: note for _, notes in told for note in notes}
+        return moments, list(left.values())
+
+    def _has_gone_on(self, place: GenerationPlace, note: MomentNote) -> bool:
+        heard = self._heard.get(place[0], {}).get(Generation(instance=self._request.name, number=place[1]))
+        return heard is not None and heard.moment is not None and heard.moment.at_ms > (note.at_ms or 0)
+
+    def _remember(self, turn: PartitionTurn) -> None:
+        """Go on telling how far a partition was read that this process works on no longer, until whoever does tells more."""
+        until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
+        self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
+
+    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, *note, moments):
+        if not put_moments(archive, name, *note, moments, left):
             return
         ended_s, stream = since_boot_s(), moment_stream(name, note.process)
         for item in archive.store.list(archive.layout.fact_key(stream, note.number)):

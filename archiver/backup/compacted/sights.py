@@ -1,11 +1,16 @@
 """What storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given."""
 
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of, position_of_copy
-from archiver.archive.layout import CopyKey
-from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry, RolePlace
+from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
+from archiver.archive.layout import CopyKey, SegmentKey
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace, read_newest_entry
 from archiver.backup.compacted.listed_copies import CopyFacts, list_copy
 from archiver.backup.compacted.turn import CopyEnd
+from archiver.errors import CorruptSegmentError, NotWholeError
 
 
 def copy_key(place: RolePlace, generation: Generation) -> CopyKey:
@@ -30,21 +35,54 @@ def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history
 
     `history_begin`: where the partition's life begins under `topics/`. A gap may end what readers are given earlier.
     """
-    ends = [_end_of(archive, place, holder, history_begin) for holder in (entry.holder, entry.replaced)]
-    return max(ends)
+    named = (entry.holder or HISTORY, entry.replaced)  # where nobody holds, readers are given what lies under `topics/`
+    return max(_end_of(archive, place, holder, history_begin) for holder in named)
 
 
-def has_history(archive: Archive, place: RolePlace) -> bool:
-    """Tell whether something lies under `topics/` in this life."""
+def has_history(archive: Archive, place: RolePlace, earlier: Collection[int] = (), begin: int = 0) -> bool:
+    """Tell whether readers of a life without a copy are given what lies under `topics/`.
+
+    `earlier`: the lives that it goes on from, at `begin`. A copy of one of them is read as long as nobody holds in this one: it
+    has all up to where the log was cut back, and `topics/` ends where it began.
+    """
+    if any(_has_copy(archive, replace(place, life=life)) for life in earlier):
+        return False
+    if begin > 0:
+        return True
     prefix = archive.layout.partition_prefix(place.topic, place.life, place.partition)
     return any(archive.layout.parse_segment(item.key) is not None for item in archive.store.list(prefix))
+
+
+def _has_copy(archive: Archive, place: RolePlace) -> bool:
+    try:
+        newest = read_newest_entry(archive, place)
+    except NotWholeError:
+        return False
+    return newest is not None and isinstance(newest.entry.holder, CompleteCopy)
 
 
 def _end_of(archive: Archive, place: RolePlace, holder: Holder, history_begin: int) -> int:
     match holder:
         case CompleteCopy():
-            return max(holder.position, position_of_copy(archive, copy_key(place, holder.generation)).next)
+            copy = copy_key(place, holder.generation)
+            keys = (one.key for one in list_copy(archive, copy))
+            return max(holder.position, _end_or_base(lambda: position_of_copy(archive, copy), keys))
         case "topics/":
-            return max(history_begin, position_of(archive, place.topic, place.life, place.partition).next)
+            prefix = archive.layout.partition_prefix(place.topic, place.life, place.partition)
+            found = (archive.layout.parse_segment(item.key) for item in archive.store.list(prefix))
+            keys = (key for key in found if key is not None)
+            end = partial(position_of, archive, place.topic, place.life, place.partition)
+            return max(history_begin, _end_or_base(end, keys))
         case None:
             return 0
+
+
+def _end_or_base(end: Callable[[], ArchivedEnd], keys: Iterable[SegmentKey]) -> int:
+    """Return where the newest object ends. Of a damaged one nobody is given anything: then, where it begins.
+
+    Else damage in what is read would keep whole copies from taking its place.
+    """
+    try:
+        return end().next
+    except CorruptSegmentError:
+        return max((key.base for key in keys), default=0)

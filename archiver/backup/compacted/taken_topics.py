@@ -7,8 +7,8 @@ from typing import Final
 
 from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
 from archiver.archive.role_logs import list_copied_topics
-from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, list_known_topics, says_compact
-from archiver.backup.compacted.partition_turn import Terms
+from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, is_compacted, list_known_topics, says_compact
+from archiver.backup.compacted.turn_parts import Terms
 from archiver.backup.request import BackupRequest
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.errors import ArchiverError, StrangerError
@@ -50,44 +50,53 @@ class TakenTopics:
         seen = await find_cluster_topics(self.client, topics, topics.select(known))
         names = set(topics.select(seen.found)) - _LEFT_OUT
         for name in topics.select(seen.refused):
-            self._tell_left_out(name, f"{seen.refused[name]}; no copies of it are made")
+            self._tell(name, f"{seen.refused[name]}; no copies of it are made")
         configs = await self.recorder.learn_configs([seen.found[name] for name in names])
         copied = self.described.keys() | await self.pool.call(list_copied_topics, archive)
-        taken = {
-            name: seen.found[name]
-            for name in sorted(names)
-            if await self._takes(seen.found[name], configs, was_copied=name in copied)
-        }
+        taken: dict[str, TopicDescription] = {}
+        for name in sorted(names):
+            topic = await self._take(seen.found[name], configs, was_copied=name in copied)
+            if topic is not None:
+                taken[name] = topic
         for name in sorted(taken.keys() ^ self.described.keys()):
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.described = taken
 
-    async def _takes(self, topic: TopicDescription, configs: LearnedConfigs, *, was_copied: bool) -> bool:
-        """Tell whether a topic is taken; if so, what was learnt of it is noted."""
+    async def _take(
+        self, topic: TopicDescription, configs: LearnedConfigs, *, was_copied: bool
+    ) -> TopicDescription | None:
+        """Return a topic that is taken, as it is described from now on; what was learnt of it is noted. None: it is left out."""
         effective = configs.found[topic.name].effective if topic.name in configs.found else {}
-        policy = effective.get(POLICY)
-        if policy is None or not topic.topic_id:
-            is_known = topic.name in self.described and bool(topic.topic_id)  # unknown is no change
-            if not is_known:
-                self._tell_left_out(topic.name, _why_left_out(topic.name, policy, configs.refused.get(topic.name)))
-            return is_known
-        is_now = says_compact(policy)
-        if not is_now and not was_copied:
-            return False
+        if not topic.topic_id or not (was_copied or says_compact(effective.get(POLICY, ""))):
+            self._tell_left_out(topic, effective.get(POLICY), configs.refused.get(topic.name))
+            return None
         fact = await self.recorder.try_to_record(topic, configs)
         if isinstance(fact, StrangerError):
             raise fact
         if isinstance(fact, ArchiverError):
             log.warning("%s", fact)
-            return False
+            before = self.described.get(topic.name)
+            return before if before is not None and before.topic_id == topic.topic_id else None
         self.facts[topic.name] = fact
-        self.terms[topic.name] = Terms(
-            is_compacted=is_now, kept_ms=self._kept_ms(effective), retention_ms=_retention_ms(policy, effective)
-        )
-        return True
+        self.terms[topic.name] = self._terms_of(fact, effective)
+        return topic
 
-    def _tell_left_out(self, topic: str, why: str) -> None:
-        if why and self.left_out.get(topic) != why:
+    def _terms_of(self, fact: TopicFact, effective: Mapping[str, str]) -> Terms:
+        """Return what holds now: unknown is no change, so what cannot be asked is as it was archived; of a topic with copies, compacted."""
+        known = effective if POLICY in effective else fact.effective or {}
+        is_now = says_compact(known[POLICY]) if POLICY in known else is_compacted(fact) is not False
+        retention_ms = _retention_ms(known.get(POLICY, ""), known)
+        return Terms(is_compacted=is_now, kept_ms=self._kept_ms(known), retention_ms=retention_ms)
+
+    def _tell_left_out(self, topic: TopicDescription, policy: str | None, refused: Refusal | None) -> None:
+        """Tell, once, why no copies of a topic are made that may be compacted."""
+        if policy is None and refused is not None:
+            self._tell(topic.name, f"{refused}; no copies of it are made: it may not be compacted")
+        elif policy is not None and says_compact(policy):
+            self._tell(topic.name, f"topic {topic.name} {_WITHOUT_ID}")
+
+    def _tell(self, topic: str, why: str) -> None:
+        if self.left_out.get(topic) != why:
             self.left_out[topic] = why
             log.warning("%s", why)
 
@@ -96,13 +105,6 @@ class TakenTopics:
         told = effective.get(TOMBSTONES_KEPT, "0")
         kept_ms = int(told) if told.isascii() and told.isdigit() else 0
         return max(0, kept_ms - (kept_ms // 10 if self.margin_ms is None else self.margin_ms))
-
-
-def _why_left_out(topic: str, policy: str | None, refused: Refusal | None) -> str:
-    """Say why no copies of a topic are made that may be compacted; empty: it is not, or nobody tells."""
-    if policy is None:
-        return "" if refused is None else f"{refused}; no copies of it are made: it may not be compacted"
-    return f"topic {topic} {_WITHOUT_ID}" if says_compact(policy) else ""
 
 
 def _retention_ms(policy: str, effective: Mapping[str, str]) -> int | None:

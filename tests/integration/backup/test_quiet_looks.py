@@ -17,8 +17,9 @@ from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.dues import TurnTimes
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.process.workers import Workers
 from archiver.store.port import ListedObject
 from tests.support.memory_store import MemoryStore

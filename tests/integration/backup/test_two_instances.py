@@ -255,3 +255,21 @@ def test_what_is_read_no_more_goes(broker: Broker, site: ArchiveSite, topic: str
         eventually(is_small, every_s=1.5)
         eventually(lambda: len(generations_of(site.bucket, topic)) <= 2)
     assert len(latest(records_given(site.bucket, topic))) == 20
+
+
+def test_a_copy_stays_sure_over_restarts(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """Whoever stops, or gives a partition away, says how far it has read: the next process goes on from there, and not from the beginning."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, {"cleanup.policy": "compact", "delete.retention.ms": "15000"})
+    write(bootstrap, topic, {f"k{number}": "some" for number in range(20)})
+    config = compacted_config(site, bootstrap, topic, turn_s=600.0)
+    with instance(site, config, "a", "--initial-role", "active") as first:
+        eventually(lambda: holder(site, topic) == "a:0")
+        time.sleep(16)
+        first.stop()
+    with instance(site, config, "a"):
+        write(bootstrap, topic, {"more": "some"})
+        eventually(lambda: len(records_given(site.bucket, topic)) == 21)
+        entry = newest_entry(site.bucket, topic)
+        assert entry is not None
+        assert (entry.type, entry.holder, entry.told["holder"]["is_sure"]) == ("switch", "a:0", True)

@@ -15,6 +15,7 @@ from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.moments import (
     MOST_MOMENTS,
     HeardMoment,
+    LeftNote,
     Moment,
     MomentNote,
     NoteName,
@@ -302,3 +303,31 @@ def test_wrong_names_are_refused(archive: Archive) -> None:
             put_moments(archive, instance, process, 0, [])
     with pytest.raises(ValueError, match="not the name of an instance"):
         read_moments(archive, "")
+
+
+def left_note(left_ms: int, at_ms: int | None, generation: int) -> LeftNote:
+    return LeftNote(topic="t", life=0, partition=3, generation=generation, at_ms=at_ms, last_stable=50, left_ms=left_ms)
+
+
+def test_what_a_process_has_left_tells_how_far_it_was_read_and_until_when(archive: Archive) -> None:
+    left = [left_note(BEGIN_MS - 3_000, BEGIN_MS - 9_000, 5), left_note(BEGIN_MS - 2_000, BEGIN_MS - 7_000, 6)]
+    put_moments(archive, "a", P1, 0, [note(BEGIN_MS - 5_000)], left)
+    put_moments(archive, "a", P2, 0, [note(BEGIN_MS - 8_000, generation=5)], [left_note(BEGIN_MS, None, 7)])
+    heard = read_moments(archive, "a", pytest.fail)
+    put_at = BEGIN + timedelta(seconds=1)
+    assert heard[PLACE, 4] == HeardMoment(Moment(BEGIN_MS - 5_000, 50), put_at)
+    assert heard[PLACE, 5] == HeardMoment(Moment(BEGIN_MS - 8_000, 50), put_at + timedelta(seconds=1))
+    assert heard[PLACE, 6] == HeardMoment(Moment(BEGIN_MS - 7_000, 50), BEGIN - timedelta(seconds=2))
+    assert heard[PLACE, 7] == HeardMoment(None, BEGIN)
+
+
+def test_what_is_left_never_keeps_a_process_from_telling_what_it_works_on(archive: Archive) -> None:
+    left = [left_note(BEGIN_MS, None, generation=one) for one in range(5, 5 + MOST_MOMENTS)]
+    assert put_moments(archive, "a", P1, 0, [note(BEGIN_MS)], left)
+    assert len(read_moments(archive, "a", pytest.fail)) == MOST_MOMENTS
+
+
+def test_a_fact_that_has_left_something_after_it_was_put_is_refused(archive: Archive) -> None:
+    put_moments(archive, "a", P1, 0, [], [left_note(2**63 - 1, BEGIN_MS, 5)])
+    problems: list[str] = []
+    assert (read_moments(archive, "a", problems.append), len(problems)) == ({}, 1)

@@ -83,6 +83,13 @@ def test_a_copy_goes_when_its_time_is_over() -> None:
     assert not report.alarms
 
 
+def test_a_delay_may_be_as_long_as_somebody_likes() -> None:
+    bucket = turned()
+    report = clear(bucket, ClearingRules(delay_ms=10**20))
+    assert bucket.standing() == {"a0", "b2"}
+    assert "stays until after the year 9999" in reasons(report, "a0")
+
+
 def test_what_a_sleeper_puts_into_a_cleared_generation_is_cleared_again() -> None:
     bucket = turned()
     clear(bucket)
