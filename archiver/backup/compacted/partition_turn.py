@@ -327,6 +327,7 @@ class PartitionTurn:
         reading = self.readings.pop(generation, None)
         if reading is not None:
             self._pump_of(reading.feed).drop(reading.feed)
+            reach("reading.closed")
 
     # --- feeds that end, and the end
 

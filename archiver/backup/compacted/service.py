@@ -38,6 +38,7 @@ from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
+from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -361,6 +362,7 @@ class InstanceService:
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
         if not put_moments(archive, name, self._process, number, moments):
             return
+        reach("moments.put")
         ended_s, stream = since_boot_s(), moment_stream(name, self._process)
         for item in archive.store.list(archive.layout.fact_key(stream, number)):
             self._clock.note(begun_s, ended_s, item.last_modified)
