@@ -51,6 +51,7 @@ def judge(
         is_overdue=due_ms is not None and told.now_ms >= due_ms + patience_ms,
         is_candidate_heard=candidate is not None and _is_heard(candidate, told, times, instances),
         begins_first=begins_first,
+        may_try_again=candidate is not None and told.now_ms >= _begun_ms(candidate, told) + times.length_ms,
     )
 
 
@@ -77,6 +78,11 @@ def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances
 def _is_heard(generation: Generation, told: Told, times: TurnTimes, instances: Collection[str]) -> bool:
     is_silent = told.now_ms - _last_heard_ms(generation, told) > times.takeover_ms
     return generation.instance in instances and not is_silent
+
+
+def _begun_ms(generation: Generation, told: Told) -> int:
+    """Return when a generation was begun. Where its entry is gone, nobody knows that it was not just now."""
+    return told.put_ms.get(generation.number, told.now_ms)
 
 
 def _last_heard_ms(generation: Generation, told: Told) -> int:

@@ -23,7 +23,7 @@ from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, TurnTimes, judge
 from archiver.backup.compacted.reading import Clock, OpenReading
-from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
+from archiver.backup.compacted.sights import ReadersEnd, copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
     Append,
     Broke,
@@ -43,12 +43,13 @@ from archiver.backup.compacted.turn import (
     react,
 )
 from archiver.backup.feed import Feed
+from archiver.backup.log_agreement import is_cut_below
 from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.segment_sink import SegmentSink
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, CutBackError
 from archiver.kafka.client import KafkaClient
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
@@ -141,6 +142,7 @@ class PartitionTurn:
                 if str(found) != str(self.error):
                     log.warning("%s; looked at again in %.0f s", found, self._parts.interval_s)
                 self.error = found
+                self._report_end(self, found)
             finally:
                 self._resume()
             try:
@@ -171,7 +173,9 @@ class PartitionTurn:
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
-            readers_end = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            await self._refuse_cut_log(given)
+            readers_end = given.offset
             end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
@@ -186,6 +190,18 @@ class PartitionTurn:
             ends=ends,
             dues=self._dues(role_log),
         )
+
+    async def _refuse_cut_log(self, given: ReadersEnd) -> None:
+        """Raise CutBackError where the log is not the one that readers are given: a copy of it belongs to another life.
+
+        Whoever reads on behind the cut finds that out by itself. Who began anew, with no other at work, reads no such place.
+        """
+        for archived in given.archived:
+            if await is_cut_below(self._parts.client, self._key, archived):
+                raise CutBackError(
+                    f"{self.source}: what readers are given of it reaches offset {archived.next}, and the log there is not the one"
+                    " that was read: the log was cut back"
+                )
 
     def _has_history(self) -> bool:
         return self._history_begin > 0 or has_history(self._parts.archive, self.place)

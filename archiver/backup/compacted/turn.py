@@ -38,6 +38,7 @@ class Dues:
     is_overdue: bool  # the turn has been due for so long that anybody may begin
     is_candidate_heard: bool  # the candidate's instance works on it
     begins_first: bool = False  # this instance is to begin where no copy holds
+    may_try_again: bool = False  # the candidate was begun so long ago that one that can never hold may be begun anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +276,11 @@ def _complete_copy(turn: Turn, sight: Sight, generation: int) -> CompleteCopy | 
     )
 
 
+def _is_in_vain(reading: Reading, entry: RoleEntry | None) -> bool:
+    """Tell whether a candidate cannot hold any more, whole as it may become: it is unsure for good, and what holds is sure."""
+    return entry is not None and not reading.is_sure and _is_sure(entry)
+
+
 def _is_sure(entry: RoleEntry) -> bool:
     """Tell whether what holds has lost no deletion. What lies under `topics/` keeps each tombstone."""
     return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
@@ -285,7 +291,7 @@ def _may_begin(turn: Turn, sight: Sight) -> bool:
     candidate = entry.open_candidate if entry else None
     if candidate is not None and turn.candidacy is not None:
         reading = turn.readings.get(candidate.number)
-        return reading is not None and reading.is_given_up
+        return reading is not None and (reading.is_given_up or (dues.may_try_again and _is_in_vain(reading, entry)))
     if candidate is not None and dues.is_candidate_heard:
         return False
     if not dues.is_turn_due:
