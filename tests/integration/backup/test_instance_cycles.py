@@ -71,12 +71,12 @@ class Ground(NamedTuple):
         eventually(all_have_switched, "not all have switched", timeout_s=150, every_s=0.3)
 
     def until_all_is_given(self, *, sees_to: bool = True) -> None:
-        """Nothing is written meanwhile."""
-        expected = latest_on(self.oracle, self.bootstrap, self.topic, PARTITIONS)
+        """Nothing is written meanwhile, but for a marker: brokers write it after they answered a transaction's end."""
 
         def all_is_given() -> bool:
             if sees_to:
                 self.fleet.see_to()
+            expected = latest_on(self.oracle, self.bootstrap, self.topic, PARTITIONS)
             return latest_given(self.site, self.topic, PARTITIONS) == expected
 
         eventually(all_is_given, "other records are given", timeout_s=60, every_s=0.5)

@@ -94,11 +94,11 @@ def test_a_topic_that_is_deleted_and_auto_created_empty_leaves_its_last_copy(
         assert latest(records_given(site.bucket, topic)) == before[0]
 
 
-@pytest.mark.parametrize("regrown", [1, 4])
+@pytest.mark.parametrize(("regrown", "lives"), [(1, True), pytest.param(4, True, marks=pytest.mark.long), (4, False)])
 def test_a_log_that_is_cut_back_gets_copies_of_its_own(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, regrown: int
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, regrown: int, lives: bool
 ) -> None:
-    """Both instances run meanwhile. The log ends below where its copy ends, or above."""
+    """Both instances run meanwhile, or the active one is dead. The log ends below where its copy ends, or above."""
     broker = new_broker(KAFKA_41)
     bootstrap = broker.bootstrap
     create_topic(bootstrap, topic, 1, SINGLE_SEGMENT)
@@ -109,6 +109,8 @@ def test_a_log_that_is_cut_back_gets_copies_of_its_own(
             fleet.start(name)
         eventually(lambda: holder(site, topic).startswith("b:"))
         eventually(lambda: latest(records_given(site.bucket, topic)) == before[0])
+        if not lives:
+            fleet.kill("b")
         broker.stop()
         cut_log(broker, topic, 0, 40)
         broker.start()
@@ -119,6 +121,8 @@ def test_a_log_that_is_cut_back_gets_copies_of_its_own(
         eventually(lambda: latest(records_given(site.bucket, topic, life=1)) == after[0])
         assert any("the log was cut back" in one.log for one in fleet.running.values())
         held, stood = holder(site, topic), entries_of(site, topic)
+        if not lives:
+            fleet.start("b")
         eventually(lambda: entries_of(site, topic, 1) >= 6)  # three turns
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.now") == after
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
