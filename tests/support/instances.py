@@ -108,10 +108,10 @@ class Fleet:
                 assert one.process.returncode == -signal.SIGKILL, f"{name} ended, with {one.process.returncode}"
                 self.start(name)
             elif self.is_standing(name):
-                since = self._stands_since.setdefault(one.process.pid, time.monotonic())
-                if time.monotonic() > since + longest_s:
-                    del self._stands_since[one.process.pid]
+                if one.process.pid not in self._stands_since:
+                    self._stands_since[one.process.pid] = time.monotonic()
                     self.stops += 1
+                if time.monotonic() > self._stands_since[one.process.pid] + longest_s:
                     self.wake(name)
 
     def __enter__(self) -> Self:
