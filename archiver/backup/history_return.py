@@ -64,7 +64,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
         return Outcome.NOT_OURS
-    readers_end = end_of_readers(archive, place, newest.entry)
+    readers_end = end_of_readers(archive, place, newest.entry).offset
     if durable < readers_end:  # it need not be looked at object by object
         return Outcome.BEHIND
     history = _read_history(archive, fact, place)

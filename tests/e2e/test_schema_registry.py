@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.backup.test_two_instances import compacted_config, holder, instance
 from tests.support.apicurio import apicurio
 from tests.support.brokers import Broker, StartBroker
 from tests.support.compacted_copies import latest, records_given
 from tests.support.examples import EAGER_CLEANER
+from tests.support.instances import compacted_config, holder, instance
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic
 from tests.support.round_trip import ArchiveSite, errors_of

@@ -41,6 +41,7 @@ from archiver.backup.compacted.turn import (
 )
 from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.backup.feed import Feed
+from archiver.backup.log_agreement import refuse_cut_log
 from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
@@ -89,9 +90,7 @@ class PartitionTurn:
         self._first_seen_ms: int | None = None
         self.due_ms: int | None = None  # when the next copy is due, as of the last look
         self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
-        every_s = (
-            parts.times.takeover_ms / 1000
-        )  # as long as an instance may be silent, nobody needs to notice anything
+        every_s = parts.times.takeover_ms / 1000  # so long an instance may be silent, and nobody notices anything
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
         self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
         self._woken = asyncio.Event()
@@ -141,7 +140,8 @@ class PartitionTurn:
                     log.warning("%s; looked at again in %.0f s", found, self._parts.interval_s)
                 self.error = found
                 self._parts.counts.look_failed(self.source.topic)
-                self._note_failing()
+                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
+                self._report_end(self, found)
             finally:
                 self._resume()
             try:
@@ -196,7 +196,9 @@ class PartitionTurn:
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
-            readers_end = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            await refuse_cut_log(parts.client, self.source, given.archived)
+            readers_end = given.offset
             end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
@@ -425,6 +427,7 @@ class PartitionTurn:
         reading = self.readings.pop(generation, None)
         if reading is not None:
             self._pump_of(reading.feed).drop(reading.feed)
+            reach("reading.closed")
 
     # --- feeds that end, and the end
 
@@ -451,12 +454,8 @@ class PartitionTurn:
                 self._open_again_s = self._parts.sink.clock() + pause_s
                 self._note_failure(generation, feed.error)
                 log.warning("%s; generation %d is gone on with in %.0f s", feed.error, generation, pause_s)
-                self._note_failing()
+                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
                 self._report_end(self, feed.error)
-
-    def _note_failing(self) -> None:
-        if self.failing_since_s is None:
-            self.failing_since_s = self._parts.sink.clock()
 
     @property
     def held(self) -> HeldPosition | None:
@@ -478,9 +477,8 @@ class PartitionTurn:
 
     def let_go(self) -> None:
         """End all that is filled here, for somebody else has the partition."""
-        for reading in self.readings.values():
-            self._pump_of(reading.feed).let_go(reading.feed)
         for reading in list(self.readings.values()):
+            self._pump_of(reading.feed).let_go(reading.feed)
             self._leave(reading)
 
     def _announce(self) -> None:

@@ -47,6 +47,7 @@ from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
+from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -386,6 +387,7 @@ class InstanceService:
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
         if not put_moments(archive, name, *note, moments, left):
             return
+        reach("moments.put")
         ended_s, stream = since_boot_s(), moment_stream(name, note.process)
         for item in archive.store.list(archive.layout.fact_key(stream, note.number)):
             self._clock.note(begun_s, ended_s, item.last_modified)

@@ -1,8 +1,9 @@
 """What storage shows of a compacted partition: how whole a copy is, and where that ends what readers are given."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
@@ -30,13 +31,20 @@ def look_over_copy(archive: Archive, place: RolePlace, generation: Generation) -
     return CopyEnd(next=state.end, is_whole=state.is_whole)
 
 
-def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> int:
-    """Return an offset at or above which that ends what readers are given: the holder, and the tail behind it.
+class ReadersEnd(NamedTuple):
+    """Where that ends what readers are given."""
 
-    `history_begin`: where the partition's life begins under `topics/`. A gap may end what readers are given earlier.
-    """
+    offset: int  # at or above the end; a gap may end it earlier
+    archived: Sequence[ArchivedEnd]  # of the holder, and of what it replaced
+
+
+def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
+    """Return where the holder ends, and the tail behind it. `history_begin`: where the partition's life begins under `topics/`."""
     named = (entry.holder or HISTORY, entry.replaced)  # where nobody holds, readers are given what lies under `topics/`
-    return max(_end_of(archive, place, holder, history_begin) for holder in named)
+    archived = [_end_of(archive, place, holder) for holder in named]
+    read = [one.position for one in named if isinstance(one, CompleteCopy)]
+    begun = [history_begin] if HISTORY in named else []
+    return ReadersEnd(max(0, *(one.next for one in archived), *read, *begun), archived)
 
 
 def has_history(archive: Archive, place: RolePlace, earlier: Collection[int] = (), begin: int = 0) -> bool:
@@ -61,28 +69,27 @@ def _has_copy(archive: Archive, place: RolePlace) -> bool:
     return newest is not None and isinstance(newest.entry.holder, CompleteCopy)
 
 
-def _end_of(archive: Archive, place: RolePlace, holder: Holder, history_begin: int) -> int:
+def _end_of(archive: Archive, place: RolePlace, holder: Holder) -> ArchivedEnd:
     match holder:
         case CompleteCopy():
             copy = copy_key(place, holder.generation)
             keys = (one.key for one in list_copy(archive, copy))
-            return max(holder.position, _end_or_base(lambda: position_of_copy(archive, copy), keys))
+            return _end_or_base(lambda: position_of_copy(archive, copy), keys)
         case "topics/":
             prefix = archive.layout.partition_prefix(place.topic, place.life, place.partition)
             found = (archive.layout.parse_segment(item.key) for item in archive.store.list(prefix))
-            keys = (key for key in found if key is not None)
             end = partial(position_of, archive, place.topic, place.life, place.partition)
-            return max(history_begin, _end_or_base(end, keys))
+            return _end_or_base(end, (key for key in found if key is not None))
         case None:
-            return 0
+            return ArchivedEnd()
 
 
-def _end_or_base(end: Callable[[], ArchivedEnd], keys: Iterable[SegmentKey]) -> int:
+def _end_or_base(end: Callable[[], ArchivedEnd], keys: Iterable[SegmentKey]) -> ArchivedEnd:
     """Return where the newest object ends. Of a damaged one nobody is given anything: then, where it begins.
 
     Else damage in what is read would keep whole copies from taking its place.
     """
     try:
-        return end().next
+        return end()
     except CorruptSegmentError:
-        return max((key.base for key in keys), default=0)
+        return ArchivedEnd(next=max((key.base for key in keys), default=0))

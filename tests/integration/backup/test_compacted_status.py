@@ -20,9 +20,9 @@ from archiver.backup.compacted.clearing_survey import ClearingSurvey
 from archiver.config.model import StorageConfig
 from archiver.kafka.settings import KafkaSettings
 from archiver.store.s3 import S3Store
-from tests.integration.backup.test_two_instances import compacted_config, holder, instance, write
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of
+from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
 from tests.support.service import eventually

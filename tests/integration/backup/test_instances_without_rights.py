@@ -7,9 +7,9 @@ from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
 from tests.conftest import kafka_jars
-from tests.integration.backup.test_two_instances import compacted_config, holder, instance, write
 from tests.support.brokers import KAFKA_41
 from tests.support.compacted_copies import newest_entry, records_given
+from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker

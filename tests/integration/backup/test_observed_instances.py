@@ -3,10 +3,10 @@
 import pytest
 
 from tests.integration.backup.test_compacted_status import status
-from tests.integration.backup.test_two_instances import compacted_config, holder, instance, write
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.foreign_reader import s3_client
+from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite

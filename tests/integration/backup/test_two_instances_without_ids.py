@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.integration.backup.test_two_instances import compacted_config, instance, write
 from tests.support.foreign_reader import keys_in
+from tests.support.instances import compacted_config, instance, write
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite

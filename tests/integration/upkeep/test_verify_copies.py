@@ -6,12 +6,12 @@ from archiver.archive.copied_topic import CopyChoice
 from archiver.config.model import ArchiverConfig
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.verify import Level
-from tests.integration.backup.test_two_instances import compacted_config, fill_oddly, holder, instance, write
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, newest_entry
 from tests.support.copied_topic import complete_copy, put_role_entry
 from tests.support.examples import EAGER_CLEANER
 from tests.support.foreign_reader import s3_client
+from tests.support.instances import compacted_config, fill_oddly, holder, instance, write
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite

@@ -132,4 +132,4 @@ def test_behind_the_history_the_replaced_copy_is_read_as_before() -> None:
     assert str(found.copies[0]) == "topics/ + a/0"
     newest = read_newest_entry(bench.archive, RolePlace(topic=T, life=0, partition=0))
     assert newest is not None
-    assert end_of_readers(bench.archive, RolePlace(topic=T, life=0, partition=0), newest.entry) == 15
+    assert end_of_readers(bench.archive, RolePlace(topic=T, life=0, partition=0), newest.entry).offset == 15

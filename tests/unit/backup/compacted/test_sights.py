@@ -19,13 +19,13 @@ def test_where_nobody_holds_readers_are_given_what_lies_under_topics_and_so_they
     """A plain backup goes on until it sees that a copy holds: no reader loses what it has put meanwhile."""
     stand = StandingCopies()
     begun = entries.begin(None, 0, "a", has_history=False)
-    assert end_of_readers(stand.archive, PLACE, begun) == 0
+    assert end_of_readers(stand.archive, PLACE, begun).offset == 0
     put_history(stand, 0, 20)
-    assert end_of_readers(stand.archive, PLACE, begun) == 20
+    assert end_of_readers(stand.archive, PLACE, begun).offset == 20
     switched = entries.switch(begun, 1, copy_of("a0", 25))
-    assert (switched.replaced, end_of_readers(stand.archive, PLACE, switched)) == ("topics/", 25)
+    assert (switched.replaced, end_of_readers(stand.archive, PLACE, switched).offset) == ("topics/", 25)
     put_history(stand, 20, 30)
-    assert end_of_readers(stand.archive, PLACE, switched) == 30
+    assert end_of_readers(stand.archive, PLACE, switched).offset == 30
 
 
 def test_where_a_log_was_cut_back_the_copy_of_before_is_read_until_the_new_life_has_one() -> None:
@@ -47,6 +47,6 @@ def test_a_damaged_object_at_the_end_of_what_is_read_keeps_no_copy_from_taking_i
     put_history(stand, 0, 20)
     stand.put(stand.layout.segment_key(SegmentKey(topic=PLACE.topic, life=0, partition=PLACE.partition, base=20)), b"x")
     begun = entries.begin(None, 0, "a", has_history=True)
-    assert end_of_readers(stand.archive, PLACE, begun) == 20
+    assert end_of_readers(stand.archive, PLACE, begun).offset == 20
     stand.fill("a0", [(0, 25), (25, 40), (40, 60)], damaged=[40])
-    assert end_of_readers(stand.archive, PLACE, entries.switch(begun, 1, copy_of("a0", 25, 30))) == 40
+    assert end_of_readers(stand.archive, PLACE, entries.switch(begun, 1, copy_of("a0", 25, 30))).offset == 40
