@@ -77,9 +77,10 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int | None:
-        """How many offsets of the log the holder lacks."""
-        is_known = self.log is not None and self.reached is not None and self.is_live
-        return max(0, self.log.log_end - self.reached) if is_known and self.log and self.reached is not None else None
+        """How many offsets of the log the holder lacks; None where nobody asked the cluster."""
+        if self.log is None or self.log == NO_LOG or self.reached is None or not self.is_live:
+            return None
+        return max(0, self.log.log_end - self.reached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,13 @@ def test_objects_are_asked_only_where_something_may_go(monkeypatch: pytest.Monke
     read(bucket)
 
 
+def test_no_lag_is_told_where_a_copy_may_go_and_the_cluster_is_not_asked() -> None:
+    bucket, _ = turned()
+    clears_at_once = CONFIG.model_copy(update={"compacted": CONFIG.compacted.model_copy(update={"clear_delay_ms": 0})})
+    one = only(read(bucket, config=clears_at_once))
+    assert (one.reached, one.lag) == (33, None)
+
+
 def test_lag_and_what_stands_against_a_copy_are_told_by_the_cluster() -> None:
     bucket, _ = turned()
     assert only(read(bucket)).lag is None
