@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from archiver.backup.service import Service
 from archiver.config.model import ArchiverConfig, GroupProtocol
 from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.membership import Membership
 from archiver.process.progress import spell_seconds
 from archiver.process.text import spell_count
 
@@ -31,14 +31,14 @@ class Arrival:
         self._say_at_s = clock() + _SILENT_S
         self._said = ""
 
-    def note_state(self, service: Service) -> None:
+    def note_state(self, held: Collection[TopicPartition], membership: Membership, *, has_topics: bool) -> None:
         if self._has_joined:
             return
-        if service.held:
+        if held:
             self._has_joined = True
-            self._say(self._joined(service.held))
-        elif service.topics and service.membership.error is None:  # otherwise another line says what is wrong
-            self._note(is_let_in=service.membership.is_member and not self._has_brokers_timeout)
+            self._say(self._joined(held))
+        elif has_topics and membership.error is None:  # otherwise another line says what is wrong
+            self._note(is_let_in=membership.is_member and not self._has_brokers_timeout)
 
     def _note(self, *, is_let_in: bool) -> None:
         now_s, text = self._clock(), self._left_out() if is_let_in else self._waiting()

@@ -140,7 +140,7 @@ async def _report_state(
     arrival: "Arrival",
 ) -> None:
     while True:
-        arrival.note_state(service)
+        arrival.note_state(service.held, service.membership, has_topics=bool(service.topics))
         notice(metrics.records, list(service.feeds.values()))
         await asyncio.sleep(1.0)
 

@@ -1,6 +1,7 @@
 """`archiver compacted run`: its options."""
 
 import argparse
+from contextlib import closing
 
 from archiver.cli.options import add_config, add_run
 
@@ -23,7 +24,17 @@ def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
     from archiver.process.failpoints import arm
+    from archiver.process.progress import Progress
 
     arm(failpoint())
-    run_instance(load_config(options.config), options.instance, begins_first=options.initial_role == "active")
+    config = load_config(options.config)
+    progress = Progress("compacted", quiet=options.quiet, every_s=60.0)
+    with closing(progress):
+        run_instance(
+            config,
+            options.instance,
+            begins_first=options.initial_role == "active",
+            notice=progress.report,
+            say=progress.announce,
+        )
     return 0

@@ -1,6 +1,7 @@
 """What metrics and health checks say of a process of an instance: what it is for each partition, how far, and what is wrong."""
 
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.vitals import state_of_feed, state_of_left
 from archiver.config.model import ArchiverConfig
 from archiver.kafka.client import KafkaClient
+from archiver.process.text import spell_count
 
 
 class InstanceVitals:
@@ -85,6 +87,12 @@ class InstanceVitals:
 
     def standing(self) -> Standing:
         return NOTHING_SEEN if self._service is None else self._watch.standing
+
+    def spell_roles(self) -> str:
+        """Say for people what the process is for the partitions that it has."""
+        roles = Counter(turn.role for turn in self.turns())
+        told = ", ".join(f"{role.value} for {roles[role]}" for role in reversed(Role) if roles[role])
+        return f"{spell_count(roles.total(), 'partition')}: {told}" if told else spell_count(0, "partition")
 
     def rebalances(self) -> int:
         return 0 if self._service is None else self._service.membership.counters.rebalances

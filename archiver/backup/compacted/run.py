@@ -1,10 +1,12 @@
 """Runs a process of an instance, from a configuration to its end: opens the parts, and closes what it opened."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from archiver.archive.store_clock import since_boot_s
+from archiver.backup.arrival import Arrival
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.instance_vitals import InstanceVitals
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
@@ -17,11 +19,22 @@ from archiver.errors import StoppedError, UsageError
 from archiver.kafka.group import GroupSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
+from archiver.process.text import spell_count
 from archiver.store.address import archive_mark
 
 
-def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> None:
-    """Keep compacted topics as one of two instances, until stopped. Returns when what was held is durable or dropped."""
+def run_instance(
+    config: ArchiverConfig,
+    name: str,
+    *,
+    begins_first: bool,
+    notice: Callable[[str], None],
+    say: Callable[[str], None],
+) -> None:
+    """Keep compacted topics as one of two instances, until stopped. Returns when what was held is durable or dropped.
+
+    `notice` is called every second with what the process is for its partitions, once it has some; `say` with each change, once.
+    """
     refuse_stranger_instance(config, name)
     sweep_defects()
 
@@ -68,7 +81,16 @@ def run_instance(config: ArchiverConfig, name: str, *, begins_first: bool) -> No
                 pool,
             )
             vitals.attend(service)
-            await service.run(stop, lambda client: [] if listen is None else vitals.watch(client))
+            arrival = Arrival(config, f"{group}-{name}", say)
+
+            async def report() -> None:
+                while True:
+                    arrival.note_state(service.held, service.membership, has_topics=bool(service.topics.described))
+                    if service.held:
+                        notice(f"{vitals.spell_roles()}; {spell_count(ledger.records, 'record')} durable")
+                    await asyncio.sleep(1.0)
+
+            await service.run(stop, lambda client: [report(), *([] if listen is None else vitals.watch(client))])
 
     with suppress(StoppedError):
         asyncio.run(run())

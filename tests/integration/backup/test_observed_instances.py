@@ -61,6 +61,21 @@ def test_a_turn_is_seen_in_the_metrics_of_both(broker: Broker, site: ArchiveSite
             assert [one.total("archiver_compacted_look_failures_total") for one in (a, b)] == [0, 0]
 
 
+def test_a_process_says_what_it_is_for_its_partitions(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """Without --verbose, when the group has given it partitions, and once a minute."""
+    create_topic(broker.bootstrap, topic, 2, {"cleanup.policy": "compact"})
+    write(broker.bootstrap, topic, {f"k{number}": "some" for number in range(20)})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S)
+    with instance(site, config, "a", "--initial-role", "active") as a:
+        eventually(lambda: a.value(ROLES, topic=topic, role="active") == 2)
+        joined = (
+            f"archiving 2 partitions of 1 topic into {site.bucket.url}, as a member of group g-{site.bucket.name}-a"
+        )
+        eventually(lambda: joined in a.log)
+        a.stop()
+        assert "2 partitions: active for 2; 20 records durable" in a.log
+
+
 def test_readiness_is_that_of_the_process_alone(broker: Broker, site: ArchiveSite, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "delete"})
     with instance(site, compacted_config(site, broker.bootstrap, topic), "b") as b:
