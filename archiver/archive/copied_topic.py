@@ -284,7 +284,7 @@ class CopiedTopic:
     def _who_has(self, family: Sequence[int]) -> str:
         holders = (one.holder for one in _each(self._logs.newest(family)) if isinstance(one, RoleEntry))
         having = sorted({one.generation.instance for one in holders if isinstance(one, CompleteCopy)})
-        return f"complete copies are of {', '.join(having)}" if having else "no instance has one"
+        return f"the copies that are read are of {', '.join(having)}" if having else "no instance has one"
 
     def _checked(self, number: int, reading: CopyReading) -> CopyReading:
         """Refuse to read again what was never to be read: whoever may write a plan may name any objects in it."""

@@ -38,7 +38,7 @@ def test_the_copy_that_holds_is_read_by_every_command(
     assert (printed.returncode, len(printed.stdout.splitlines())) == (0, 60)
     assert len(site.run("cat", topic, "--instance", "green").stdout.splitlines()) == 60
     refused = site.run("cat", topic, "--instance", "blue")
-    assert (refused.returncode, "complete copies are of green" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the copies that are read are of green" in refused.stderr) == (2, True)
     refused = site.run("cat", topic, "--instance", "a/b")
     assert (refused.returncode, "'a/b' is not the name of an instance" in refused.stderr) == (2, True)
     assert site.run("cat", topic, "--history").stdout == ""

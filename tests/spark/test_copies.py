@@ -242,7 +242,7 @@ def test_sql(copies: Copies, swapped: str) -> None:
 
 def test_who_has_no_copy(copies: Copies, swapped: str) -> None:
     with pytest.raises(
-        PySparkException, match=f"red has no complete copy of topic {swapped}; complete copies are of blue"
+        PySparkException, match=f"red has no complete copy of topic {swapped}; the copies that are read are of blue"
     ):
         copies.read(swapped, instance="red")
     with pytest.raises(PySparkException, match="blue has no complete copy of topic nobodys; no instance has one"):
