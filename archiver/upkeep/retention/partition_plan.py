@@ -1,0 +1,275 @@
+"""Which objects of a partition go, and why each of the others stays. Pure: what storage and cluster say comes from the caller.
+
+A partition is read through its lives: the *lineage*, parent below the branch, child from there. Its objects are walked oldest
+first, as Kafka deletes a log:
+
+1. What must not go whatever the limits say is passed over: the newest objects of each life, what is held, locked or wanted by a
+   restore, and what does not tell its age. So one such object does not keep all that come after it.
+2. Any other object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit.
+3. The first one that does not go ends the walk: whatever comes after it stays.
+
+What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from archiver.upkeep.retention.limits import Limits
+
+
+class Going(StrEnum):
+    """Why an object goes."""
+
+    TIME = "older than what the topic keeps"
+    SIZE = "beyond how much the topic keeps"
+
+
+class Staying(StrEnum):
+    """Why an object stays."""
+
+    NEWEST = "the newest of its partition and life"
+    HELD = "on hold"
+    LOCKED = "locked by the store"
+    PINNED = "an unfinished restore reads it"
+    OF_V1 = "of format 1.0: it tells neither times nor sizes"
+    UNREADABLE = "its facts cannot be read"
+    NO_END = "where its partition ends cannot be read"
+    ON_BROKER = "the broker still has some of it"
+    YOUNG = "it was put a short time ago"
+    WITHIN = "within what the topic keeps"
+    BEHIND = "behind an object that stays"
+
+
+_PASSED_OVER: Final = frozenset(
+    {Staying.NEWEST, Staying.HELD, Staying.LOCKED, Staying.PINNED, Staying.OF_V1, Staying.UNREADABLE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedItem:
+    """An object of a partition, as a listing shows it."""
+
+    life: int
+    key: str
+    base: int
+    named_next: int | None = None  # of a merged one
+    etag: str = ""
+    size: int = 0
+    put_ms: int  # by the store's clock
+
+
+class AskedItem(NamedTuple):
+    """What an object told when it was asked."""
+
+    next: int
+    min_timestamp: int
+    max_timestamp: int
+    source_bytes: int
+    records: int
+    is_locked: bool = False
+
+
+Answer = AskedItem | Staying  # Staying: of an object that tells nothing
+Ask = Callable[[ListedItem], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeItems:
+    """What one life has of a partition, in the order of reading. `until`: where the log was cut back, of a life that has a child."""
+
+    life: int
+    items: Sequence[ListedItem]
+    until: int | None = None
+
+
+class HeldTimes(NamedTuple):
+    """Records of these times are on hold; both ends included, None: no end."""
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def hold(self, item: AskedItem) -> bool:
+        """Tell whether some record may be of these times. A record without a time may be of any."""
+        is_before = self.until_ms is not None and 0 <= item.min_timestamp > self.until_ms
+        return not is_before and (self.from_ms is None or item.max_timestamp >= self.from_ms or item.min_timestamp < 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTerms:
+    """What decides, besides the objects. All times are of the store's clock.
+
+    `now_ms` is what ages are counted from; `store_now_ms` is what the store's clock has surely reached.
+    """
+
+    limits: Limits
+    now_ms: int
+    store_now_ms: int
+    min_age_ms: int
+    log_start: int | None  # where the broker's log begins; None: nobody asks a broker
+    holds: Sequence[HeldTimes] = ()
+    pinned: frozenset[str] = frozenset()  # keys of objects that restores read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoingItem:
+    """An object that goes."""
+
+    item: ListedItem
+    told: AskedItem
+    why: Going
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionVerdict:
+    """What goes of a partition, oldest first; how many objects stay, and why. `untimed`: how many count by when they were put."""
+
+    going: tuple[GoingItem, ...] = ()
+    staying: Mapping[Staying, int] = field(default_factory=dict)
+    untimed: int = 0
+
+
+def remembering(ask: Ask) -> Ask:
+    """Ask each object once."""
+    told: dict[str, Answer] = {}
+
+    def ask_once(item: ListedItem) -> Answer:
+        if item.key not in told:
+            told[item.key] = ask(item)
+        return told[item.key]
+
+    return ask_once
+
+
+def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerms) -> PartitionVerdict:
+    """Say what goes of a partition. `lineage`: the lives through which it is read, the oldest first. `ask` may be called twice."""
+    ends = {life.life: _end_of(life, ask) for life in lineage}
+    if None in ends.values():
+        return PartitionVerdict(staying={Staying.NO_END: sum(len(life.items) for life in lineage)})
+    walk = _Walk(ask, terms, {life: end or 0 for life, end in ends.items()})
+    walk.through(
+        [one for life in lineage for one in life.items if life.until is None or one.base < life.until], lineage
+    )
+    for life in lineage:
+        if life.until is not None:
+            walk.beside([one for one in life.items if one.base >= life.until])
+    return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed)
+
+
+def _end_of(life: LifeItems, ask: Ask) -> int | None:
+    """Return where a life ends, by the objects from which a writer reads its position. None: they do not tell."""
+    told = [ask(one) for one in newest_of(life.items)]
+    known = [one.next for one in told if isinstance(one, AskedItem)]
+    return max(known, default=0) if len(known) == len(told) else None
+
+
+def newest_of(items: Sequence[ListedItem]) -> list[ListedItem]:
+    """Return the plain object of the highest base, and the merged ones that end highest."""
+    plain = max((one for one in items if one.named_next is None), key=lambda one: one.base, default=None)
+    furthest = max((one.named_next for one in items if one.named_next is not None), default=None)
+    merged = [one for one in items if one.named_next is not None and one.named_next == furthest]
+    return merged if plain is None else [plain, *merged]
+
+
+class _Walk:
+    """Goes through objects in order, and notes what becomes of each."""
+
+    def __init__(self, ask: Ask, terms: PartitionTerms, ends: Mapping[int, int]) -> None:
+        self._ask = ask
+        self._terms = terms
+        self._ends = ends
+        self.going: list[GoingItem] = []
+        self.staying: dict[Staying, int] = {}
+        self.untimed = 0
+
+    def through(self, items: Sequence[ListedItem], lineage: Sequence[LifeItems]) -> None:
+        """Walk the lineage: by age and by size, and only below where the broker's log begins."""
+        untils = {life.life: life.until for life in lineage}
+        surplus = self._surplus(items)
+        for place, item in enumerate(items):
+            told = self._ask(item)
+            stays = self._passed_over(item, told)
+            if stays is None and isinstance(told, AskedItem):
+                until = untils[item.life]
+                following = told.next if until is None else min(told.next, until)
+                is_gone = self._terms.log_start is None or following <= self._terms.log_start
+                stays = self._judge(item, told, is_surplus=place < surplus) if is_gone else Staying.ON_BROKER
+            if self._ends_at(stays, len(items) - place):
+                return
+
+    def beside(self, items: Sequence[ListedItem]) -> None:
+        """Walk what lies above a branch: no log has it any more, and its age decides alone."""
+        for place, item in enumerate(items):
+            told = self._ask(item)
+            stays = self._passed_over(item, told)
+            if stays is None and isinstance(told, AskedItem):
+                stays = self._judge(item, told, is_surplus=False)
+            if self._ends_at(stays, len(items) - place):
+                return
+
+    def _ends_at(self, stays: Staying | None, left: int) -> bool:
+        """Count an object that stays, and those behind it if it ends the walk."""
+        if stays is None:
+            return False
+        self._count(stays, 1)
+        if stays in _PASSED_OVER:
+            return False
+        self._count(Staying.BEHIND, left - 1)
+        return True
+
+    def _count(self, stays: Staying, count: int) -> None:
+        if count:
+            self.staying[stays] = self.staying.get(stays, 0) + count
+
+    def _passed_over(self, item: ListedItem, told: Answer) -> Staying | None:
+        """Say why an object must stay, whatever the limits say."""
+        if not isinstance(told, AskedItem):
+            return told
+        if told.next >= self._ends[item.life]:
+            return Staying.NEWEST
+        if told.is_locked:
+            return Staying.LOCKED
+        if any(times.hold(told) for times in self._terms.holds):
+            return Staying.HELD
+        return Staying.PINNED if item.key in self._terms.pinned else None
+
+    def _judge(self, item: ListedItem, told: AskedItem, *, is_surplus: bool) -> Staying | None:
+        """Say why an object stays that the limits decide on. Notes it if it goes."""
+        terms = self._terms
+        if terms.store_now_ms - item.put_ms < terms.min_age_ms:
+            return Staying.YOUNG
+        age_ms = terms.now_ms - self._time_of(item, told)
+        is_old = terms.limits.ms is not None and age_ms > terms.limits.ms
+        if not is_old and not is_surplus:
+            return Staying.WITHIN
+        self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
+        return None
+
+    def _time_of(self, item: ListedItem, told: AskedItem) -> int:
+        """The time of the newest record. As in Kafka, an object whose records tell no time counts by when it was put; so does the future."""
+        if 0 <= told.max_timestamp <= self._terms.store_now_ms:
+            return told.max_timestamp
+        self.untimed += 1
+        return item.put_ms
+
+    def _surplus(self, items: Sequence[ListedItem]) -> int:
+        """Return how many objects, from the oldest on, have at least as much behind them as the topic keeps.
+
+        An object that overlaps the one behind it counts nothing, and so does one that is passed over: too little is counted, never
+        too much. Objects are asked from the newest on, until enough is found.
+        """
+        if self._terms.limits.bytes is None:
+            return 0
+        found = 0
+        following: int | None = None
+        for place in reversed(range(len(items))):
+            if found >= self._terms.limits.bytes:
+                return place + 1
+            told = self._ask(items[place])
+            if isinstance(told, AskedItem):
+                is_alone = following is None or told.next <= following
+                is_counted = self._passed_over(items[place], told) in {None, Staying.NEWEST}
+                found += told.source_bytes if is_alone and is_counted else 0
+            following = items[place].base
+        return 0
