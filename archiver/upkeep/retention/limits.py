@@ -1,5 +1,6 @@
-"""How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; floors and factors."""
+"""How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -67,9 +68,9 @@ def _largest(values: list[int | None]) -> int | None:
     return max(known) if values and len(known) == len(values) else None
 
 
-def widened(limits: Limits, *, factor: float = 1.0, floor_ms: int = 0, floor_bytes: int = 0) -> Limits:
-    """Return limits that keep more: so many times as much, and so much at least."""
+def widened(limits: Limits, factor: float) -> Limits:
+    """Return limits that keep so many times as much."""
     return Limits(
-        ms=None if limits.ms is None else max(round(limits.ms * factor), floor_ms),
-        bytes=None if limits.bytes is None else max(round(limits.bytes * factor), floor_bytes),
+        ms=None if limits.ms is None else math.ceil(limits.ms * factor),
+        bytes=None if limits.bytes is None else math.ceil(limits.bytes * factor),
     )

@@ -107,6 +107,7 @@ class PartitionTerms:
     now_ms: int
     store_now_ms: int
     min_age_ms: int
+    floor_ms: int = 0  # records that are younger stay, whatever the limits say
     log_start: int | None  # where the broker's log begins; None: nobody asks a broker
     holds: Sequence[HeldTimes] = ()
     pinned: frozenset[str] = frozenset()  # keys of objects that restores read
@@ -241,7 +242,7 @@ class _Walk:
             return Staying.YOUNG
         age_ms = terms.now_ms - self._time_of(item, told)
         is_old = terms.limits.ms is not None and age_ms > terms.limits.ms
-        if not is_old and not is_surplus:
+        if not (is_old or is_surplus) or age_ms <= terms.floor_ms:
             return Staying.WITHIN
         self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
         return None
