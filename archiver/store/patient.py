@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from archiver.errors import StoreTemporaryError
+from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.backoff import Backoff
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ObjectStore, ReadBuffer
 
@@ -72,6 +72,25 @@ class PatientStore:
     def delete(self, keys: Iterable[str]) -> None:
         waiting = list(keys)
         self._repeat(lambda: self._store.delete(waiting))
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        """Delete objects; what the store refused for now is tried again, for a while."""
+        waiting, refused = list(keys), dict[str, ArchiverError]()
+
+        def delete() -> None:
+            refused.clear()
+            refused.update(self._store.delete_each(waiting))
+            waiting[:] = [key for key in waiting if key in refused]
+            for error in refused.values():
+                if isinstance(error, StoreTemporaryError):
+                    raise error
+
+        try:
+            self._repeat(delete)
+        except StoreTemporaryError:
+            if not refused:
+                raise
+        return refused
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:
         backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None
