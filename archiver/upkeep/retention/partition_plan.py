@@ -145,17 +145,36 @@ def remembering(ask: Ask) -> Ask:
 
 def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerms) -> PartitionVerdict:
     """Say what goes of a partition. `lineage`: the lives through which it is read, the oldest first. `ask` may be called twice."""
+    count = sum(len(life.items) for life in lineage)
+    if kept := _all_stay(lineage, terms):
+        return PartitionVerdict(staying={kept: count} if count else {})
     ends = {life.life: _end_of(life, ask) for life in lineage}
     if None in ends.values():
-        return PartitionVerdict(staying={Staying.NO_END: sum(len(life.items) for life in lineage)})
+        return PartitionVerdict(staying={Staying.NO_END: count})
     walk = _Walk(ask, terms, {life: end or 0 for life, end in ends.items()})
-    walk.through(
-        [one for life in lineage for one in life.items if life.until is None or one.base < life.until], lineage
-    )
+    walk.through(main_items(lineage), lineage)
     for life in lineage:
-        if life.until is not None:
-            walk.beside([one for one in life.items if one.base >= life.until])
+        walk.beside(_beside(life))
     return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed)
+
+
+def main_items(lineage: Sequence[LifeItems]) -> list[ListedItem]:
+    """Return the objects through which the partition is read, in order."""
+    return [one for life in lineage for one in life.items if life.until is None or one.base < life.until]
+
+
+def _beside(life: LifeItems) -> list[ListedItem]:
+    """Return the objects of another history: what a life has at or above its branch."""
+    return [one for one in life.items if life.until is not None and one.base >= life.until]
+
+
+def _all_stay(lineage: Sequence[LifeItems], terms: PartitionTerms) -> Staying | None:
+    """Say why nothing can go, where names alone tell: nobody need be asked."""
+    if terms.limits.keeps_all:
+        return Staying.WITHIN
+    if terms.log_start is None or any(map(_beside, lineage)):
+        return None
+    return None if any(one.base < terms.log_start for one in main_items(lineage)[:1]) else Staying.ON_BROKER
 
 
 def _end_of(life: LifeItems, ask: Ask) -> int | None:
@@ -189,6 +208,9 @@ class _Walk:
         untils = {life.life: life.until for life in lineage}
         surplus = self._surplus(items)
         for place, item in enumerate(items):
+            if self._terms.log_start is not None and item.base >= self._terms.log_start:
+                self._ends_at(Staying.ON_BROKER, len(items) - place)
+                return
             told = self._ask(item)
             stays = self._passed_over(item, told)
             if stays is None and isinstance(told, AskedItem):

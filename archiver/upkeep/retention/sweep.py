@@ -15,14 +15,12 @@ from itertools import groupby
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.archive.listing import list_directory
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept, take_back_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.store.port import ObjectStore
 from archiver.upkeep.retention.partition_plan import AskedItem, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.survey import PartitionSweep, ask_object, list_items
+from archiver.upkeep.retention.survey import ask_object, list_items
 
 log = logging.getLogger(__name__)
 
