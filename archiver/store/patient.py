@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final, TypeVar
 
 from archiver.errors import ArchiverError, StoreTemporaryError
@@ -34,6 +35,9 @@ class PatientStore:
         self._patience_s = patience_s
         self._clock = clock
         self._wait = wait or threading.Event().wait
+
+    def now(self) -> datetime:
+        return self._repeat(self._store.now)
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         return self._repeat(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))

@@ -68,6 +68,9 @@ class ObjectStore(Protocol):
     Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
     """
 
+    def now(self) -> datetime:
+        """Ask what the store's clock says."""
+
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
 

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -162,6 +163,21 @@ class S3Store:
                 log.info("s3://%s: credentials were replaced; going on with the new ones", self._bucket)
                 self._clients = others
             return self._clients
+
+    def now(self) -> datetime:
+        try:
+            answer: Mapping[str, Any] = self._ask(
+                lambda clients: clients.patient.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+            )
+        except _ANY_ERROR as error:
+            raise self._error("ListObjectsV2", self._prefix, error) from error
+        told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+        try:
+            return parsedate_to_datetime(told)
+        except ValueError as error:
+            raise StoreError(
+                f"s3://{self._bucket}: the store does not tell the time in its answers ({told[:40]!r})"
+            ) from error
 
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:

@@ -190,6 +190,9 @@ class GeneratedStore(MemoryStore):
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
 
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
     def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
         raise NotImplementedError("nothing is deleted")
 

@@ -33,6 +33,10 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._puts = 0
 
+    def now(self) -> datetime:
+        with self._lock:
+            return _FIRST_MOMENT + timedelta(seconds=self._puts)
+
     def put_if_absent(
         self,
         key: str,

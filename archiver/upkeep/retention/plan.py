@@ -1,7 +1,5 @@
-"""The plan of a sweep, as a value: what goes of each partition, of which topics nothing goes and why. Its digest names it."""
+"""The plan of a sweep, as a value: what goes of each partition, of which topics nothing goes and why."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
 LARGE_SHARE: Final = 0.2  # of a topic: if more than that goes unforeseen, somebody has to agree
-_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +56,12 @@ class SweepPlan:
     topics: Sequence[TopicSweep]
     kept: Sequence[KeptTopic]
 
-    @property
-    def digest(self) -> str:
-        """Name what goes, and by which terms: the same plan has the same name, wherever it is made."""
-        told = hashlib.sha256()
-        for topic in sorted(self.topics, key=lambda one: one.topic):
-            told.update(json.dumps([topic.topic, topic.terms.topic_id, sorted(topic.terms.effective.items())]).encode())
-            for partition in sorted(topic.partitions, key=lambda one: one.partition):
-                for one in partition.going:
-                    told.update(json.dumps([one.item.key, one.item.etag, one.told.next, one.why]).encode())
-        return told.hexdigest()[:_DIGEST_DIGITS]
+    def lines(self) -> Iterator[str]:
+        """Spell what goes: the moment of the plan, and a line for each object."""
+        yield str(self.made_ms)
+        for topic in self.topics:
+            for one in topic.going:
+                yield f"{one.item.key} {one.item.etag} {one.told.next}"
 
     @property
     def objects(self) -> int:

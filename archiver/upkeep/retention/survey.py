@@ -25,6 +25,7 @@ from archiver.upkeep.retention.partition_plan import (
     PartitionTerms,
     Staying,
     judge_partition,
+    main_items,
     remembering,
 )
 
@@ -129,7 +130,7 @@ def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedIte
     """Return the objects that are asked in any case if those before them go: by their names the broker has none of them."""
     if terms.log_start is None:
         return [one for life in lives for one in life.items]
-    items = [one for life in lives for one in life.items if life.until is None or one.base < life.until]
+    items = main_items(lives)
     bases = [*(one.base for one in items[1:]), terms.log_start + 1]
     return [one for one, following in zip(items, bases, strict=True) if following <= terms.log_start]
 
