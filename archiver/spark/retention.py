@@ -19,7 +19,7 @@ from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.retention.kept_plans import KEPT_MS, keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
+from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
 from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
@@ -112,14 +112,14 @@ def _plan(
     seen: SurveyedTopics,
     notice: Callable[[str], None],
 ) -> SweepPlan:
-    from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.spark.retention_tasks import survey_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
     now_ms = seen.store_now_ms if request.now_ms is None else request.now_ms
     if now_ms > seen.store_now_ms and not request.is_dry_run:
         raise UsageError("--now: is in the future, which goes only with --dry-run")
     tasks = [task for terms in seen.terms for task in _tasks(config, terms, seen, now_ms)]
     report_progress = make_reporter(f"looking at {spell_count(len(tasks), 'partition')}", notice)
-    found = run_on_spark(start_spark(), tasks, survey_partition, lambda _: 1, report_progress) if tasks else []
+    found = survey_on_spark(start_spark(), tasks, report_progress) if tasks else []
     of_topic: dict[str, list[PartitionSweep]] = {}
     for one in sorted(found, key=lambda one: one.partition):
         of_topic.setdefault(one.topic, []).append(one)

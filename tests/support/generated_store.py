@@ -17,6 +17,7 @@ from archiver.archive.index_member import encode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import record_cluster, record_topic
+from archiver.errors import ArchiverError
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore
