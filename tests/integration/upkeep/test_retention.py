@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from archiver.archive.handle import Archive, open_archive
 from archiver.config.model import ArchiverConfig, StorageConfig
@@ -87,4 +89,4 @@ def test_a_sweep(broker: Broker, aged: str, site: ArchiveSite) -> None:
     assert found.is_whole
     assert f"{aged}-0: offsets 0-5 are no longer in the archive: a retention sweep took them" in found.notes
     restored = site.restore(broker.bootstrap, topics=aged, rename=[f"{aged}={aged}.back"])
-    assert restored
+    assert restored.failure is None
