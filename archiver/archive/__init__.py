@@ -43,6 +43,7 @@
 - segments: all segments of a partition, as columns; and the readings: which offsets of which segment a reader takes
 - spool: local files that hold the blocks of open segments
 - store_clock: the store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself
+- sweeps: reports of retention sweeps: what each took, of which topics, and what it left and why
 - swept: which offsets of a partition a sweep has taken out of the archive: what is missing there is no loss
 - topics: what control facts say of topics: their shape, their lives, where their logs were cut back
 - v1_bounds: the bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much

@@ -16,6 +16,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
 from archiver.archive.parts import ObjectPart
+from archiver.archive.swept import SWEPT
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
@@ -44,7 +45,7 @@ def _belongs_to(layout: Layout, key: str) -> str:
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS} else ""
+    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, SWEPT} else ""
 
 
 def _root_of(stream: str) -> str:
@@ -147,10 +148,10 @@ class _ControlListing:
 def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
     """Yield the facts that are missing before the newest of each stream.
 
-    Topics are left to the index, which knows more. Of moments only the newest matter: processes delete the others.
+    Topics are left to the index, which knows more. Of moments, and of what was swept, only the newest matter: the others are deleted.
     """
     for stream, numbers in sorted(there.numbers.items()):
-        if not stream.startswith((f"{TOPICS}/", f"{MOMENTS}/")):
+        if not stream.startswith((f"{TOPICS}/", f"{MOMENTS}/", f"{SWEPT}/")):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 

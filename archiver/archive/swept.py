@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.control import Fact, append_fact, list_numbers, newest_numbers, read_facts
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
@@ -16,6 +16,7 @@ from archiver.process.json_values import spelled_number
 
 SWEPT: Final = "swept"
 MOST_RANGES: Final = 100_000  # objects that were on hold, and lay between others that went
+_KEPT_FACTS: Final = 100
 _Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
 Range = tuple[int, int]  # from, and up to but not with
 
@@ -115,6 +116,13 @@ def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> Offs
 def take_back_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
     """Write down that ranges did not go: a loss of them must show. Returns what holds then."""
     return _write(archive, place, lambda before: before.minus(ranges))
+
+
+def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
+    """Delete facts that nobody reads any more. Enough stay for readers that have listed them a while ago."""
+    old = list_numbers(archive, place.stream)[:-_KEPT_FACTS]
+    if old:
+        archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
 
 
 def _write(archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges], OffsetRanges]) -> OffsetRanges:

@@ -1,28 +1,34 @@
 """`retention`: plans a sweep, with Spark listing and asking a partition in each task; shows the plan, or carries it out."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from archiver.archive.handle import Archive, open_archive
+from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.policies import note_swept_by, read_policies
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
-from archiver.upkeep.retention.kept_plans import KEPT_MS, keep_plan, read_plan
+from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
-from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
+from archiver.upkeep.retention.plan import SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
 from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
+
+_MOST_PROBLEMS: Final = 100  # of a report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +64,9 @@ def run_retention(
 ) -> SweepResult:
     """Plan a sweep; carry it out unless this is a dry run."""
     started_s = time.monotonic()
-    archive = open_archive(config.storage)
-    agreed_on = None if not request.digest else frozenset(_agreed_lines(archive, request))
+    archive = patient_archive_of(config.storage)
+    now_ms = epoch_ms(archive.store.now())
+    agreed_on = read_plan(archive, request.digest, now_ms) if request.digest else None
     wanted = None if request.topics is None else partial(is_wanted, topics_regex=request.topics)
     settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     with spark_in_background("retention", notice) as start_spark, asking_cluster(settings) as ask:
@@ -68,28 +75,44 @@ def run_retention(
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
         if request.is_dry_run:
-            digest = keep_plan(archive, plan.lines()) if plan.objects else ""
+            digest = keep_plan(archive, plan.made_ms, plan.lines())
             return SweepResult(plan=plan, digest=digest, seconds=_since(started_s))
         survey.note(seen.news)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [one for one in chosen if one not in waiting and any(one.going)]
         swept = [_sweep(archive, survey, seen.facts[one.topic], one) for one in going]
-        return SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
+        result = SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
+        append_report(archive, report_of(result))
+        return result
 
 
 def _since(started_s: float) -> float:
     return round(time.monotonic() - started_s, 3)
 
 
-def _agreed_lines(archive: Archive, request: SweepRequest) -> list[str]:
-    made_ms, *lines = read_plan(archive, request.digest)
-    age_ms = int(archive.store.now().timestamp() * 1000) - int(made_ms)
-    if not 0 <= age_ms <= KEPT_MS:
-        raise UsageError(
-            f"--yes {request.digest}: the plan is older than an hour; run `archiver retention --dry-run`, which prints a new one"
-        )
-    return lines
+def report_of(result: SweepResult) -> SweepReport:
+    """Sum up a run for those who look later."""
+    swept = {one.topic: one for one in result.swept}
+    problems = [line for one in result.swept for line in one.refused]
+    return SweepReport(
+        begun_ms=result.plan.made_ms,
+        topics={one.topic: _sum_up(one, swept.get(one.topic, Swept(one.topic))) for one in result.plan.topics},
+        kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
+        refused=len(problems),
+        problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
+    )
+
+
+def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
+    return SweptTopic(
+        objects=len(swept.deleted),
+        records=sum(one.told.records for one in swept.deleted),
+        bytes=sum(one.item.size for one in swept.deleted),
+        deleted_because={str(why): count for why, count in Counter(one.why for one in swept.deleted).items()},
+        kept_because={str(why): count for why, count in topic.kept_because().items()},
+        stopped=swept.stopped[:MOST_TEXT],
+    )
 
 
 def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[TopicSweep], int]:
@@ -98,7 +121,7 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
         return list(plan.topics), 0
 
     def agreed(partition: PartitionSweep) -> PartitionSweep:
-        kept = tuple(one for one in partition.going if f"{one.item.key} {one.item.etag} {one.told.next}" in lines)
+        kept = tuple(one for one in partition.going if line_of(one) in lines)
         return replace(partition, going=kept)
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]

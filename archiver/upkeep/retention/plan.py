@@ -47,6 +47,11 @@ class TopicSweep:
         return kept
 
 
+def line_of(going: GoingItem) -> str:
+    """Name an object that goes: where it lies, which one it is, and what it covers."""
+    return f"{going.item.key} {going.item.etag} {going.told.next}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """What one run would delete."""
@@ -56,12 +61,9 @@ class SweepPlan:
     topics: Sequence[TopicSweep]
     kept: Sequence[KeptTopic]
 
-    def lines(self) -> Iterator[str]:
-        """Spell what goes: the moment of the plan, and a line for each object."""
-        yield str(self.made_ms)
-        for topic in self.topics:
-            for one in topic.going:
-                yield f"{one.item.key} {one.item.etag} {one.told.next}"
+    def lines(self) -> list[str]:
+        """Spell what goes, a line for each object."""
+        return [line_of(one) for topic in self.topics for one in topic.going]
 
     @property
     def objects(self) -> int:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept, take_back_swept
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, read_swept, take_back_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.partition_plan import AskedItem, GoingItem, ListedItem
@@ -64,6 +64,7 @@ def _sweep_place(
             _delete(archive, place, going[start : start + _BATCH], swept)
     finally:
         take_back_lying(archive, place)
+    clear_old_swept(archive, place)
 
 
 def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
