@@ -11,6 +11,7 @@ from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.policies import note_swept_by, read_policies
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
+from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
@@ -80,8 +81,8 @@ def run_retention(
         survey.note(seen.news)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
-        going = [one for one in chosen if one not in waiting and any(one.going)]
-        swept = [_sweep(archive, survey, seen.facts[one.topic], one) for one in going]
+        going = [_without_going(one) if one in waiting else one for one in chosen]
+        swept = [_sweep(archive, survey, seen.facts[one.topic], one) for one in going if one.is_work]
         result = SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
         append_report(archive, report_of(result))
         return result
@@ -128,6 +129,10 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
     return chosen, plan.objects - sum(len(one.going) for topic in chosen for one in topic.partitions)
 
 
+def _without_going(topic: TopicSweep) -> TopicSweep:
+    return replace(topic, partitions=[replace(one, going=()) for one in topic.partitions])
+
+
 def _plan(
     start_spark: Callable[[], Any],
     config: ArchiverConfig,
@@ -153,6 +158,9 @@ def _plan(
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
     """A task for each partition whose leader told where its log begins."""
     fact = seen.facts[terms.topic]
+    swept: dict[int, dict[int, OffsetRanges]] = {}
+    for place, ranges in seen.swept[terms.topic].items():
+        swept.setdefault(place.partition, {})[place.life] = ranges
     for number, log_start in sorted(terms.log_starts.items()):
         yield SurveyTask(
             storage=config.storage,
@@ -169,12 +177,13 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 holds=terms.holds,
             ),
             swept_by=terms.swept_by,
+            swept=swept.get(number, {}),
         )
 
 
 def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep) -> Swept:
     """Delete what goes of a topic. By which policy, is noted first."""
-    noted = read_policies(archive, topic.topic, topic.terms.topic_id)
+    noted = read_policies(archive, topic.topic, topic.terms.topic_id) if any(topic.going) else ()
     if noted:
         note_swept_by(archive, noted[-1])
     return sweep_topic(archive, topic, lambda one: survey.change_of(one.terms, fact))

@@ -28,6 +28,11 @@ class TopicSweep:
         return (one for partition in self.partitions for one in partition.going)
 
     @property
+    def is_work(self) -> bool:
+        """Whether something is to be deleted, or to be taken back of what counts as swept."""
+        return any(one.going or one.lying for one in self.partitions)
+
+    @property
     def unforeseen_share(self) -> float:
         """How much of what lies under `topics/` goes that the last sweep's limits would have kept, in bytes."""
         listed = sum(one.listed_bytes for one in self.partitions)

@@ -11,6 +11,7 @@ from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.listing import ListedSegment, list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.store_clock import epoch_ms
+from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import Stretch
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
@@ -42,6 +43,7 @@ class SurveyTask:
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
     swept_by: Limits  # by which the last sweep went that deleted
+    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # by life, what counts as swept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +58,20 @@ class PartitionSweep:
     listed_bytes: int = 0
     unforeseen_bytes: int = 0
     asked: int = 0  # objects that were asked for their facts
+    lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
 
 
 def survey_partition(task: SurveyTask) -> PartitionSweep:
     """Survey a partition. An error is returned, so that the others go on: of this one nothing goes then."""
     try:
-        return _survey(patient_archive_of(task.storage), task)
+        return survey(patient_archive_of(task.storage), task)
     except ArchiverError as error:
         return PartitionSweep(topic=task.topic, partition=task.partition, error=str(error))
 
 
-def _survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
+def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
+    """Survey a partition. Raises what keeps it from being surveyed."""
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
     with _asking(archive.store, _likely(lives, task.terms)) as asking:
         ask = remembering(asking.ask)
@@ -86,7 +90,13 @@ def _survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             listed_bytes=sum(one.size for life in lives for one in life.items),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             asked=asking.asked,
+            lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
         )
+
+
+def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
+    ranges = swept.get(life.life)
+    return ranges is not None and any(one for item in life.items for one in ranges.within(item.base, item.base + 1))
 
 
 def _with_limits(terms: PartitionTerms, limits: Limits) -> PartitionTerms:

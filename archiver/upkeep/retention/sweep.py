@@ -11,7 +11,6 @@ next run takes them back, or deletes them.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -44,9 +43,10 @@ def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) ->
     """Delete what goes of a topic, as long as what was decided on holds."""
     swept = Swept(topic.topic)
     for partition in topic.partitions:
-        for life, going in groupby(partition.going, key=lambda one: one.item.life):
+        for life in sorted({*partition.lying, *(one.item.life for one in partition.going)}):
             place = SweptPlace(topic.topic, life, partition.partition)
-            _sweep_place(archive, place, list(going), lambda: still_holds(topic), swept)
+            going = [one for one in partition.going if one.item.life == life]
+            _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
             if swept.stopped:
                 return swept
     return swept

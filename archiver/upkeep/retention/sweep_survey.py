@@ -10,6 +10,7 @@ from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.archive.restore_pins import RestorePins
 from archiver.archive.store_clock import epoch_ms
+from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError
@@ -28,6 +29,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # what is to be noted of topics
+    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept of topics that may be swept
 
 
 class SweepSurvey:
@@ -47,14 +49,16 @@ class SweepSurvey:
         asked = self._asked(sorted(facts))
         terms: list[TopicTerms] = []
         news: list[NotedPolicy] = []
+        swept: dict[str, Mapping[SweptPlace, OffsetRanges]] = {}
         for name, fact in facts.items():
             live = asked.cluster.topics.get(name)
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
+                judged = judge_topic(fact, noted, asked)
+                swept[name] = read_swept(self._archive, name) if isinstance(judged, TopicTerms) else {}
             except NotWholeError as error:
                 kept.append(KeptTopic(topic=name, why=str(error)))
                 continue
-            judged = judge_topic(fact, noted, asked)
             if isinstance(judged, TopicTerms):
                 terms.append(judged)
             else:
@@ -67,6 +71,7 @@ class SweepSurvey:
             terms=terms,
             kept=sorted(kept, key=lambda one: one.topic),
             news=news,
+            swept=swept,
         )
 
     def note(self, news: Sequence[NotedPolicy]) -> None:
