@@ -1,7 +1,9 @@
 """How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; floors and factors."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from archiver.archive.topics import POLICY
@@ -69,7 +71,9 @@ def _largest(values: list[int | None]) -> int | None:
 
 def widened(limits: Limits, *, factor: float = 1.0, floor_ms: int = 0, floor_bytes: int = 0) -> Limits:
     """Return limits that keep more: so many times as much, and so much at least."""
-    return Limits(
-        ms=None if limits.ms is None else max(round(limits.ms * factor), floor_ms),
-        bytes=None if limits.bytes is None else max(round(limits.bytes * factor), floor_bytes),
-    )
+    return Limits(ms=_widened(limits.ms, factor, floor_ms), bytes=_widened(limits.bytes, factor, floor_bytes))
+
+
+def _widened(value: int | None, factor: float, floor: int) -> int | None:
+    """Multiply exactly: a product of floats may be less than a large number that was to grow."""
+    return None if value is None else max(value, math.ceil(value * Fraction(factor)), floor)

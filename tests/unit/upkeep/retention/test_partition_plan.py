@@ -1,0 +1,559 @@
+"""What goes of a partition, against a slow reading of the rules (tests/support/retention_oracle.py); and broken copies of that."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from archiver.archive.layout import MOST_OFFSET
+from archiver.upkeep.retention.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.partition_plan import (
+    Answer,
+    AskedItem,
+    Going,
+    HeldTimes,
+    LifeItems,
+    ListedItem,
+    PartitionTerms,
+    PartitionVerdict,
+    Staying,
+    judge_partition,
+    newest_of,
+    remembering,
+)
+from tests.support.retention_oracle import Plan, Rules
+
+STORE_NOW: Final = 1000  # of most worlds; their objects were put at any time before, and some a little later
+MOST: Final = 2**63 - 1
+IN_2106: Final = 4_294_967_295_000
+PASSED_OVER: Final = {
+    Staying.NEWEST,
+    Staying.HELD,
+    Staying.LOCKED,
+    Staying.PINNED,
+    Staying.OF_V1,
+    Staying.UNREADABLE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A partition, what its objects tell when they are asked, and what decides besides."""
+
+    lineage: tuple[LifeItems, ...]
+    told: dict[str, Answer]
+    terms: PartitionTerms
+
+    @property
+    def items(self) -> list[ListedItem]:
+        return [one for life in self.lineage for one in life.items]
+
+    def judged(self, **terms: object) -> PartitionVerdict:
+        changed = replace(self.terms, **terms)  # type: ignore[arg-type]
+        return judge_partition(self.lineage, lambda item: self.told[item.key], changed)
+
+    def going(self, **terms: object) -> set[str]:
+        return {one.item.key for one in self.judged(**terms).going}
+
+
+def as_plan(verdict: PartitionVerdict) -> Plan:
+    return Plan(
+        going=[(one.item.key, one.why) for one in verdict.going],
+        staying=dict(verdict.staying),
+        untimed=verdict.untimed,
+    )
+
+
+# --- random worlds
+
+times = st.integers(0, STORE_NOW) | st.integers(0, 300) | st.sampled_from([-1, -5, STORE_NOW + 1, 1500, IN_2106, MOST])
+limits = st.builds(
+    Limits,
+    ms=st.none() | st.sampled_from([0, 0, MOST]) | st.integers(0, 400) | st.integers(0, 1200),
+    bytes=st.none() | st.sampled_from([0, MOST]) | st.integers(0, 30),
+)
+moments = st.none() | st.integers(-10, STORE_NOW) | st.just(IN_2106)
+held_times = st.builds(HeldTimes, moments, moments)
+
+
+@st.composite
+def answers(draw: st.DrawFn, following: int) -> Answer:
+    if draw(st.integers(0, 14)) == 0:
+        return draw(st.sampled_from([Staying.OF_V1, Staying.UNREADABLE]))
+    first, last = sorted([draw(times), draw(times)])
+    return AskedItem(
+        next=following,
+        min_timestamp=first,
+        max_timestamp=last,
+        source_bytes=draw(st.integers(0, 9)),
+        records=1,
+        is_locked=draw(st.integers(0, 9)) == 0,
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn, number: int, start: int, until: int | None, told: dict[str, Answer]) -> LifeItems:
+    """Objects one behind the other, with a gap now and then, merged runs of them, and what zombies have put."""
+    position, ranges = start, list[tuple[int, int]]()
+    for length in draw(st.lists(st.integers(1, 6), max_size=6)):
+        position += draw(st.sampled_from([0, 0, 0, 0, 3]))
+        ranges.append((position, position + length))
+        position += length
+    found: dict[tuple[int, int | None], int] = {(base, None): stop for base, stop in ranges}
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2])) if ranges else 0):
+        first, last = sorted(draw(st.integers(0, len(ranges) - 1)) for _ in range(2))
+        found[ranges[first][0], ranges[last][1]] = ranges[last][1]
+        if draw(st.booleans()):
+            for base, _ in ranges[first : last + 1]:
+                found.pop((base, None), None)
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1]))):
+        base = draw(st.integers(0, 40))
+        found.setdefault((base, None), base + draw(st.integers(1, 9)))
+    items = []
+    for (base, named), stop in sorted(found.items(), key=lambda one: (one[0][0], -one[1], one[0][1] is None)):
+        key = f"{number}/{base}{'' if named is None else f'-{named}'}"
+        put_ms = draw(st.integers(0, STORE_NOW) | st.integers(0, 300) | st.just(STORE_NOW + 5))
+        item = ListedItem(life=number, key=key, base=base, named_next=named, put_ms=put_ms)
+        told[key] = draw(answers(stop))
+        items.append(item)
+    return LifeItems(life=number, items=items, until=until)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    branches = sorted(draw(st.sets(st.integers(1, 25), max_size=2)))
+    told: dict[str, Answer] = {}
+    lineage = tuple(
+        draw(lives(number, start, until, told))
+        for number, (start, until) in enumerate(zip([0, *branches], [*branches, None], strict=True))
+    )
+    keys = sorted(told)
+    return World(
+        lineage=lineage,
+        told=told,
+        terms=PartitionTerms(
+            limits=draw(limits),
+            now_ms=draw(st.sampled_from([STORE_NOW, STORE_NOW, STORE_NOW - 300, STORE_NOW + 700])),
+            store_now_ms=STORE_NOW,
+            min_age_ms=draw(st.sampled_from([0, 1, 100, 500])),
+            log_start=draw(st.none() | st.integers(0, 60)),
+            holds=tuple(draw(st.lists(held_times, max_size=2))) if draw(st.integers(0, 3)) == 0 else (),
+            pinned=frozenset(draw(st.sets(st.sampled_from(keys), max_size=2)) if keys else ()),
+        ),
+    )
+
+
+def check_plan(world: World) -> None:
+    verdict = world.judged()
+    assert as_plan(verdict) == Rules(world.lineage, world.told, world.terms).plan()
+    assert len(verdict.going) + sum(verdict.staying.values()) == len(world.items)
+    for one in verdict.going:
+        assert one.told == world.told[one.item.key]
+
+
+@settings(max_examples=200)
+@given(worlds())
+def test_the_plan_is_what_the_rules_say(world: World) -> None:
+    check_plan(world)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(max_examples=10_000)
+@given(worlds())
+def test_the_plan_is_what_the_rules_say_of_many_worlds(world: World) -> None:
+    check_plan(world)
+
+
+# --- what holds whatever the rules
+
+
+def place_behind(world: World, kept: ListedItem, gone: ListedItem) -> bool:
+    """Whether an object comes behind another one in the walk of both."""
+    for items, _ in Rules(world.lineage, world.told, world.terms).parts():
+        keys = [one.key for one in items]
+        if kept.key in keys and gone.key in keys:
+            return keys.index(kept.key) < keys.index(gone.key)
+    return False
+
+
+@settings(max_examples=50)
+@given(worlds())
+def test_what_goes_comes_first_but_for_what_is_passed_over(world: World) -> None:
+    rules, going = Rules(world.lineage, world.told, world.terms), world.going()
+    if not going:
+        return
+    for kept in (one for one in world.items if one.key not in going):
+        told = world.told[kept.key]
+        if isinstance(told, AskedItem) and rules.protection(kept, told) is None:
+            assert not any(place_behind(world, kept, one) for one in world.items if one.key in going)
+
+
+@settings(max_examples=50)
+@given(worlds())
+def test_without_limits_nothing_goes(world: World) -> None:
+    assert world.judged(limits=FOR_EVER).going == ()
+
+
+@settings(max_examples=50)
+@given(worlds())
+def test_nothing_goes_that_a_writer_needs_or_that_the_broker_has(world: World) -> None:
+    for one in world.judged().going:
+        life = next(life for life in world.lineage if life.life == one.item.life)
+        assert one.item not in newest_of(life.items)
+        assert one.told.next < max(
+            told.next for told in map(world.told.get, (i.key for i in life.items)) if isinstance(told, AskedItem)
+        )
+        start = world.terms.log_start
+        assert start is None or one.told.next <= start or (life.until is not None and life.until < one.told.next)
+        assert world.terms.store_now_ms - one.item.put_ms >= world.terms.min_age_ms
+
+
+def widenings(world: World) -> dict[str, st.SearchStrategy[dict[str, object]]]:
+    """Terms that ask for more to be kept."""
+    terms = world.terms
+    ms, size = terms.limits.ms, terms.limits.bytes
+    locked = st.integers(0, 60) if terms.log_start is None else st.integers(0, terms.log_start)
+    return {
+        "a longer time": st.builds(
+            lambda more: {"limits": replace(terms.limits, ms=None if ms is None or more is None else ms + more)},
+            st.none() | st.integers(0, 300),
+        ),
+        "more bytes": st.builds(
+            lambda more: {"limits": replace(terms.limits, bytes=None if size is None or more is None else size + more)},
+            st.none() | st.integers(0, 10),
+        ),
+        "more holds": st.lists(held_times, max_size=2).map(lambda more: {"holds": (*terms.holds, *more)}),
+        "more pins": st.sets(st.sampled_from(sorted(world.told)), max_size=4).map(
+            lambda more: {"pinned": terms.pinned | more}
+        ),
+        "an older log": locked.map(lambda start: {"log_start": start}),
+        "a greater age": st.integers(0, 500).map(lambda more: {"min_age_ms": terms.min_age_ms + more}),
+        "an earlier now": st.integers(0, 500).map(lambda less: {"now_ms": terms.now_ms - less}),
+    }
+
+
+WIDENINGS: Final = (
+    "a longer time", "more bytes", "more holds", "more pins", "an older log", "a greater age", "an earlier now",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WIDENINGS)
+@settings(max_examples=50)
+@given(data=st.data())
+def test_who_asks_for_more_to_be_kept_loses_nothing_more(name: str, data: st.DataObject) -> None:
+    world = data.draw(worlds().filter(lambda one: bool(one.told)))
+    changed = data.draw(widenings(world)[name])
+    assert world.going(**changed) <= world.going()
+
+
+@settings(max_examples=50)
+@given(worlds(), st.data())
+def test_a_lock_loses_nothing_more(world: World, data: st.DataObject) -> None:
+    locked = data.draw(st.sets(st.sampled_from(sorted(world.told)))) if world.told else set()
+    told = {
+        key: one._replace(is_locked=True) if key in locked and isinstance(one, AskedItem) else one
+        for key, one in world.told.items()
+    }
+    assert replace(world, told=told).going() <= world.going()
+
+
+@settings(max_examples=50)
+@given(worlds())
+def test_few_objects_are_asked_and_none_twice(world: World) -> None:
+    asked: list[str] = []
+
+    def ask(item: ListedItem) -> Answer:
+        asked.append(item.key)
+        return world.told[item.key]
+
+    terms = replace(world.terms, limits=replace(world.terms.limits, bytes=None))
+    verdict = judge_partition(world.lineage, remembering(ask), terms)
+    assert len(asked) == len(set(asked))
+    ends = {one.key for life in world.lineage for one in newest_of(life.items)}
+    if set(verdict.staying) == {Staying.NO_END}:
+        assert set(asked) <= ends
+        return
+    walks = 1 + sum(life.until is not None for life in world.lineage)
+    passed_over = sum(count for why, count in verdict.staying.items() if why in PASSED_OVER)
+    assert len(set(asked) - ends) <= len(verdict.going) + passed_over + walks
+    assert {one.item.key for one in verdict.going} <= set(asked)
+
+
+# --- what tells the rules
+
+
+def item(base: int, put_ms: int = 0, *, life: int = 0, named_next: int | None = None) -> ListedItem:
+    key = f"{life}/{base}{'' if named_next is None else f'-{named_next}'}"
+    return ListedItem(life=life, key=key, base=base, named_next=named_next, put_ms=put_ms)
+
+
+def tells(following: int, at_ms: int = 0, source_bytes: int = 10) -> AskedItem:
+    return AskedItem(following, at_ms, at_ms, source_bytes, 1)
+
+
+def terms(**changed: object) -> PartitionTerms:
+    plain = PartitionTerms(
+        limits=Limits(ms=100), now_ms=STORE_NOW, store_now_ms=STORE_NOW, min_age_ms=1, log_start=None
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+def world_of(*items: tuple[ListedItem, Answer], until: int | None = None, **changed: object) -> World:
+    numbers = sorted({one.life for one, _ in items})
+    return World(
+        lineage=tuple(
+            LifeItems(
+                life=life,
+                items=[one for one, _ in items if one.life == life],
+                until=until if life < numbers[-1] else None,
+            )
+            for life in numbers
+        ),
+        told={one.key: told for one, told in items},
+        terms=terms(**changed),
+    )
+
+
+def test_an_old_object_between_new_ones_stays_also_if_the_new_one_is_held() -> None:
+    """A hold, a lock or a pin takes no part in what the limits say: whatever it concerns would have stayed anyway."""
+    new, old, last = (item(0), tells(10, STORE_NOW)), (item(10), tells(20)), (item(20), tells(30))
+    assert world_of(new, old, last).going() == set()
+    assert world_of(new, old, last, pinned=frozenset({"0/0"})).going() == set()
+    assert world_of(new, old, last, holds=(HeldTimes(STORE_NOW, None),)).going() == set()
+    locked = (new[0], new[1]._replace(is_locked=True))
+    assert world_of(locked, old, last).going() == set()
+
+
+@pytest.mark.parametrize("stays", [Staying.OF_V1, Staying.UNREADABLE])
+def test_one_that_tells_nothing_does_not_keep_all(stays: Staying) -> None:
+    world = world_of((item(0), stays), (item(10), tells(20)), (item(20), tells(30)))
+    assert as_plan(world.judged()) == Plan(going=[("0/10", Going.TIME)], staying={stays: 1, Staying.NEWEST: 1})
+
+
+def test_the_last_plain_object_stays_also_where_a_merged_one_reaches_further() -> None:
+    """A writer reads it to know where it goes on."""
+    world = world_of((item(0, named_next=30), tells(30)), (item(10), tells(20)))
+    assert world.judged().staying == {Staying.NEWEST: 2}
+
+
+def test_of_a_parent_only_what_lies_below_the_branch_counts() -> None:
+    parent = [(item(0), tells(10)), (item(10), tells(30, source_bytes=1000)), (item(30), tells(40))]
+    child = [(item(30, life=1), tells(35, source_bytes=40)), (item(35, life=1), tells(45, source_bytes=1))]
+    for size, going in ((41, {"0/0", "0/10"}), (42, set[str]())):
+        assert world_of(*parent, *child, until=20, limits=Limits(bytes=size)).going() == going
+
+
+def test_an_object_of_2106_counts_by_when_it_was_put() -> None:
+    told = world_of((item(0, 10), tells(10, IN_2106)), (item(10, 10), tells(20, -1)), (item(20), tells(30))).judged()
+    assert [one.item.key for one in told.going] == ["0/0", "0/10"]
+    assert told.untimed == 2
+    late = world_of((item(0, STORE_NOW - 100), tells(10, IN_2106)), (item(10), tells(20)))
+    assert as_plan(late.judged()) == Plan(staying={Staying.WITHIN: 1, Staying.BEHIND: 1}, untimed=1)
+
+
+def test_nobody_makes_an_object_older_by_another_now() -> None:
+    world = world_of((item(0, STORE_NOW - 50), tells(10)), (item(10), tells(20)), min_age_ms=51, now_ms=IN_2106)
+    assert as_plan(world.judged()) == Plan(staying={Staying.YOUNG: 1, Staying.BEHIND: 1})
+
+
+# --- broken copies of the rules: a random world tells each from the plan
+
+
+class HighestBaseGoes(Rules):
+    """Only what reaches furthest is needed."""
+
+    def is_newest(self, item: ListedItem, told: AskedItem) -> bool:
+        sources = [self.told[one.key] for one in self.position_sources(self.lives[item.life])]
+        return told.next >= max(one.next for one in sources if isinstance(one, AskedItem))
+
+
+class NewestGoes(Rules):
+    """The newest object goes like any other."""
+
+    def is_newest(self, item: ListedItem, told: AskedItem) -> bool:
+        del item, told
+        return False
+
+
+class ProtectedKeepsAll(Rules):
+    """What is held keeps all behind it."""
+
+    def protection_ends(self) -> bool:
+        return True
+
+
+class UnreadableKeepsAll(Rules):
+    """What tells nothing keeps all behind it."""
+
+    def tells_nothing_ends(self) -> bool:
+        return True
+
+
+class AnyOldOneGoes(Rules):
+    """An old object between new ones goes."""
+
+    def goes_on(self, why: Staying) -> bool:
+        return why is Staying.WITHIN
+
+
+class BrokersGoesOn(Rules):
+    """What the broker still has does not keep what comes behind it."""
+
+    def goes_on(self, why: Staying) -> bool:
+        return why is Staying.ON_BROKER
+
+
+class BrokerIgnored(Rules):
+    """What the broker still has goes."""
+
+    def is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
+        del item, told
+        return False
+
+
+class BrokerByBase(Rules):
+    """What begins below the log start goes."""
+
+    def is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
+        del told
+        return self.terms.log_start is not None and item.base >= self.terms.log_start
+
+
+class SmallestTimestamp(Rules):
+    """The oldest record decides."""
+
+    def is_old(self, item: ListedItem, told: AskedItem) -> bool:
+        return super().is_old(item, told._replace(max_timestamp=told.min_timestamp))
+
+
+class AsOldAsTheLimit(Rules):
+    """What is exactly as old as the limit goes."""
+
+    def is_old(self, item: ListedItem, told: AskedItem) -> bool:
+        newest = told.max_timestamp if self.has_time(told) else item.put_ms
+        return self.terms.limits.ms is not None and newest <= self.terms.now_ms - self.terms.limits.ms
+
+
+class FutureBelieved(Rules):
+    """A record of 2106 keeps its object until then."""
+
+    def has_time(self, told: AskedItem) -> bool:
+        return told.max_timestamp >= 0
+
+
+class NoTimeIsOld(Rules):
+    """A record without a time is older than any."""
+
+    def has_time(self, told: AskedItem) -> bool:
+        return told.max_timestamp <= self.terms.store_now_ms
+
+
+class YoungByNow(Rules):
+    """The age of an object is counted by whatever clock the sweep was given."""
+
+    def is_young(self, item: ListedItem) -> bool:
+        return self.terms.now_ms - item.put_ms < self.terms.min_age_ms
+
+
+class HeldByNewest(Rules):
+    """A hold looks at the newest record alone."""
+
+    def is_of_held_time(self, hold: HeldTimes, told: AskedItem) -> bool:
+        return super().is_of_held_time(hold, told._replace(min_timestamp=told.max_timestamp))
+
+
+class TimelessUnheld(Rules):
+    """A record without a time is on no hold with times."""
+
+    def is_of_held_time(self, hold: HeldTimes, told: AskedItem) -> bool:
+        first = told.min_timestamp if hold.from_ms is None else max(hold.from_ms, told.min_timestamp)
+        last = told.max_timestamp if hold.until_ms is None else min(hold.until_ms, told.max_timestamp)
+        return first <= last
+
+
+class CountsItself(Rules):
+    """An object counts towards what must lie behind it."""
+
+    def is_surplus(self, items: Sequence[ListedItem], place: int) -> bool:
+        if self.terms.limits.bytes is None:
+            return False
+        parts = (self.counted_bytes(items[at], items[at + 1 :]) for at in range(place, len(items)))
+        return sum(parts) >= self.terms.limits.bytes
+
+
+class CountsTwice(Rules):
+    """What lies in two objects counts twice."""
+
+    def counted_bytes(self, item: ListedItem, later: Sequence[ListedItem]) -> int:
+        del later
+        return super().counted_bytes(item, [])
+
+
+class CountsAboveTheBranch(Rules):
+    """What a parent has above the branch counts."""
+
+    def counted_bytes(self, item: ListedItem, later: Sequence[ListedItem]) -> int:
+        until = self.lives[item.life].until
+        self.lives[item.life] = replace(self.lives[item.life], until=None)
+        counted = super().counted_bytes(item, later)
+        self.lives[item.life] = replace(self.lives[item.life], until=until)
+        return counted
+
+
+class EachLifeForItself(Rules):
+    """Each life is walked by itself."""
+
+    def parts(self) -> list[tuple[list[ListedItem], bool]]:
+        (through, _), *beside = super().parts()
+        return [*(([one for one in through if one.life == life], True) for life in self.lives), *beside]
+
+
+class BesideBySize(Rules):
+    """What lies above a branch is counted as if it were a log."""
+
+    def parts(self) -> list[tuple[list[ListedItem], bool]]:
+        return [(items, True) for items, _ in super().parts()]
+
+
+class UnknownEndIsAnEnd(Rules):
+    """A partition whose end cannot be read is swept up to where the others end."""
+
+    def has_end(self, life: LifeItems) -> bool:
+        told = [self.told[one.key] for one in self.position_sources(life)]
+        return not told or any(isinstance(one, AskedItem) for one in told)
+
+
+MUTANTS: Final[tuple[type[Rules], ...]] = (
+    HighestBaseGoes, NewestGoes, ProtectedKeepsAll, UnreadableKeepsAll, AnyOldOneGoes, BrokersGoesOn, BrokerIgnored, BrokerByBase,
+    SmallestTimestamp, AsOldAsTheLimit, FutureBelieved, NoTimeIsOld, YoungByNow, HeldByNewest, TimelessUnheld, CountsItself,
+    CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
+)  # fmt: skip
+
+
+def differs(rules: type[Rules]) -> Callable[[World], bool]:
+    return lambda world: as_plan(world.judged()).going != rules(world.lineage, world.told, world.terms).plan().going
+
+
+@pytest.mark.parametrize("rules", MUTANTS)
+def test_a_broken_copy_is_found_out(rules: type[Rules], seed: int) -> None:
+    """By what goes alone, and not by the reasons that are told."""
+    found = find(
+        worlds(),
+        differs(rules),
+        settings=settings(
+            max_examples=5000, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None
+        ),
+        random=random.Random(seed),
+    )
+    print(rules.__doc__, found)
+
+
+def test_offsets_are_as_large_as_they_may_be() -> None:
+    first, last = (item(0), tells(MOST_OFFSET - 1)), (item(MOST_OFFSET - 1), tells(MOST_OFFSET))
+    assert world_of(first, last, log_start=MOST_OFFSET - 1).going() == {"0/0"}
+    assert world_of(first, last, log_start=MOST_OFFSET - 2).going() == set()
