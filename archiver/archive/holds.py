@@ -35,7 +35,7 @@ class Hold:
     def __post_init__(self) -> None:
         try:
             re.compile(self.topics)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"{self.topics[:100]!r} is no regular expression: {error}") from error
         if self.from_ms is not None and self.until_ms is not None and self.from_ms > self.until_ms:
             raise ValueError("it ends before it begins")
@@ -63,7 +63,7 @@ def add_hold(archive: Archive, hold: Hold) -> None:
         raise UsageError(
             f"{hold.name}: a hold's name is 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
         )
-    held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _FACT.write(hold)))
+    held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _checked(hold)))
     if held != hold:
         raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")
 
@@ -75,12 +75,19 @@ def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
         if latest is None:
             raise UsageError(f"{name}: there is no such hold; `archiver hold list` shows them")
         hold = _of_fact(archive, _stream(name), latest)
-        return _FACT.write(replace(hold, released_ms=now_ms, released_by=by)) if hold.is_in_force else None
+        return _checked(replace(hold, released_ms=now_ms, released_by=by)) if hold.is_in_force else None
 
     held = append_fact(archive, _stream(name), decide)
     if held is None:
         raise CorruptSegmentError(f"{archive.layout.control_prefix(_stream(name))}: no fact after one was written")
     return _of_fact(archive, _stream(name), held)
+
+
+def _checked(hold: Hold) -> Fact:
+    """Make a fact that can be read: nothing is swept while there is one that cannot, and no fact is ever changed."""
+    fact = _FACT.write(hold)
+    _FACT.read(fact, lambda why: UsageError(f"{hold.name}: {why}"))
+    return fact
 
 
 def _stream(name: str) -> str:

@@ -132,7 +132,7 @@ class PartitionInventory:
         return replace(
             self,
             gaps=tuple(gap for missing, _ in parts for gap in missing),
-            swept=tuple(gap for _, taken in parts for gap in taken),
+            swept=(*self.swept, *(gap for _, taken in parts for gap in taken)),
         )
 
 

@@ -11,7 +11,7 @@ from archiver.archive.control import Fact, append_fact, list_numbers, newest_num
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
-from archiver.errors import CorruptSegmentError
+from archiver.errors import ArchiverError, CorruptSegmentError
 from archiver.process.json_values import spelled_number
 
 SWEPT: Final = "swept"
@@ -103,9 +103,9 @@ _FACT: Final = FactModel(_Swept)
 def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges]:
     """Read what was swept of a topic, in all its lives. Raises NotWholeError."""
     numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
-    facts = read_facts(archive, numbers)
-    places = ((stream, _place_of(stream)) for stream in facts)
-    return {place: _of_fact(archive, stream, facts[stream]) for stream, place in places if place is not None}
+    places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
+    facts = read_facts(archive, {stream: numbers[stream] for stream in places})
+    return {place: _of_fact(archive, stream, facts[stream]) for stream, place in places.items()}
 
 
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
@@ -131,6 +131,11 @@ def _write(archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges],
         after = change(before)
         if after == before:
             return None
+        if len(after.ranges) > MOST_RANGES:  # nobody would read it, and all of them would count as lost
+            raise ArchiverError(
+                f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
+                f" {MOST_RANGES:,}; release the holds between them"
+            )
         return _FACT.write(_Swept(topic=place.topic, life=place.life, partition=place.partition, ranges=after.ranges))
 
     held = append_fact(archive, place.stream, decide)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from archiver.archive.topics import POLICY
@@ -70,7 +71,9 @@ def _largest(values: list[int | None]) -> int | None:
 
 def widened(limits: Limits, factor: float) -> Limits:
     """Return limits that keep so many times as much."""
-    return Limits(
-        ms=None if limits.ms is None else math.ceil(limits.ms * factor),
-        bytes=None if limits.bytes is None else math.ceil(limits.bytes * factor),
-    )
+    return Limits(ms=_widened(limits.ms, factor), bytes=_widened(limits.bytes, factor))
+
+
+def _widened(value: int | None, factor: float) -> int | None:
+    """Multiply exactly: a product of floats may be less than a large number that was to grow."""
+    return None if value is None else max(value, math.ceil(value * Fraction(factor)))

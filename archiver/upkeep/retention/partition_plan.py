@@ -3,10 +3,11 @@
 A partition is read through its lives: the *lineage*, parent below the branch, child from there. Its objects are walked oldest
 first, as Kafka deletes a log:
 
-1. What must not go whatever the limits say is passed over: the newest objects of each life, what is held, locked or wanted by a
-   restore, and what does not tell its age. So one such object does not keep all that come after it.
-2. Any other object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit.
-3. The first one that does not go ends the walk: whatever comes after it stays.
+1. An object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit. The first
+   one of which this is not so ends the walk: it stays, and so does whatever comes after it.
+2. Where it is so, and the object must not go, it is passed over: the newest objects of each life, what is held, locked or wanted
+   by a restore. So one such object does not keep all that come after it; nor does a hold let go what would stay without it.
+3. What does not tell its age is passed over, too.
 
 What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from archiver.archive.layout import MOST_OFFSET
 from archiver.upkeep.retention.limits import Limits
 
 
@@ -151,8 +153,8 @@ def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerm
     ends = {life.life: _end_of(life, ask) for life in lineage}
     if None in ends.values():
         return PartitionVerdict(staying={Staying.NO_END: count})
-    walk = _Walk(ask, terms, {life: end or 0 for life, end in ends.items()})
-    walk.through(main_items(lineage), lineage)
+    walk = _Walk(ask, terms, lineage, {life: end or 0 for life, end in ends.items()})
+    walk.through(main_items(lineage))
     for life in lineage:
         walk.beside(_beside(life))
     return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed)
@@ -195,41 +197,41 @@ def newest_of(items: Sequence[ListedItem]) -> list[ListedItem]:
 class _Walk:
     """Goes through objects in order, and notes what becomes of each."""
 
-    def __init__(self, ask: Ask, terms: PartitionTerms, ends: Mapping[int, int]) -> None:
+    def __init__(self, ask: Ask, terms: PartitionTerms, lineage: Sequence[LifeItems], ends: Mapping[int, int]) -> None:
         self._ask = ask
         self._terms = terms
         self._ends = ends
+        # A merged one of these that the last plain one has passed is as any other.
+        self._last_plain = {one.key for life in lineage for one in newest_of(life.items) if one.named_next is None}
+        self._untils = {life.life: MOST_OFFSET if life.until is None else life.until for life in lineage}
         self.going: list[GoingItem] = []
         self.staying: dict[Staying, int] = {}
         self.untimed = 0
 
-    def through(self, items: Sequence[ListedItem], lineage: Sequence[LifeItems]) -> None:
+    def through(self, items: Sequence[ListedItem]) -> None:
         """Walk the lineage: by age and by size, and only below where the broker's log begins."""
-        untils = {life.life: life.until for life in lineage}
         surplus = self._surplus(items)
         for place, item in enumerate(items):
             if self._terms.log_start is not None and item.base >= self._terms.log_start:
                 self._ends_at(Staying.ON_BROKER, len(items) - place)
                 return
             told = self._ask(item)
-            stays = self._passed_over(item, told)
-            if stays is None and isinstance(told, AskedItem):
-                until = untils[item.life]
-                following = told.next if until is None else min(told.next, until)
-                is_gone = self._terms.log_start is None or following <= self._terms.log_start
-                stays = self._judge(item, told, is_surplus=place < surplus) if is_gone else Staying.ON_BROKER
+            if isinstance(told, AskedItem) and self._is_on_broker(item, told):
+                stays: Staying | None = Staying.ON_BROKER
+            else:
+                stays = self._judge(item, told, is_surplus=place < surplus)
             if self._ends_at(stays, len(items) - place):
                 return
 
     def beside(self, items: Sequence[ListedItem]) -> None:
         """Walk what lies above a branch: no log has it any more, and its age decides alone."""
         for place, item in enumerate(items):
-            told = self._ask(item)
-            stays = self._passed_over(item, told)
-            if stays is None and isinstance(told, AskedItem):
-                stays = self._judge(item, told, is_surplus=False)
-            if self._ends_at(stays, len(items) - place):
+            if self._ends_at(self._judge(item, self._ask(item), is_surplus=False), len(items) - place):
                 return
+
+    def _is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
+        """Tell whether the broker's log may have some of it. What it has above a branch is of another log."""
+        return self._terms.log_start is not None and min(told.next, self._untils[item.life]) > self._terms.log_start
 
     def _ends_at(self, stays: Staying | None, left: int) -> bool:
         """Count an object that stays, and those behind it if it ends the walk."""
@@ -245,11 +247,9 @@ class _Walk:
         if count:
             self.staying[stays] = self.staying.get(stays, 0) + count
 
-    def _passed_over(self, item: ListedItem, told: Answer) -> Staying | None:
+    def _protected(self, item: ListedItem, told: AskedItem) -> Staying | None:
         """Say why an object must stay, whatever the limits say."""
-        if not isinstance(told, AskedItem):
-            return told
-        if told.next >= self._ends[item.life]:
+        if item.key in self._last_plain or told.next >= self._ends[item.life]:
             return Staying.NEWEST
         if told.is_locked:
             return Staying.LOCKED
@@ -257,17 +257,23 @@ class _Walk:
             return Staying.HELD
         return Staying.PINNED if item.key in self._terms.pinned else None
 
-    def _judge(self, item: ListedItem, told: AskedItem, *, is_surplus: bool) -> Staying | None:
-        """Say why an object stays that the limits decide on. Notes it if it goes."""
+    def _judge(self, item: ListedItem, told: Answer, *, is_surplus: bool) -> Staying | None:
+        """Say why an object stays of which the broker has nothing. Notes it if it goes."""
+        if not isinstance(told, AskedItem):
+            return told
         terms = self._terms
         if terms.store_now_ms - item.put_ms < terms.min_age_ms:
             return Staying.YOUNG
         age_ms = terms.now_ms - self._time_of(item, told)
         is_old = terms.limits.ms is not None and age_ms > terms.limits.ms
-        if not (is_old or is_surplus) or age_ms <= terms.floor_ms:
+        is_young = terms.floor_ms > 0 and age_ms < terms.floor_ms
+        if not (is_old or is_surplus) or is_young:
             return Staying.WITHIN
-        self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
-        return None
+        # Asked last: an object that stays by itself ends the walk, also if it is on hold.
+        stays = self._protected(item, told)
+        if stays is None:
+            self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
+        return stays
 
     def _time_of(self, item: ListedItem, told: AskedItem) -> int:
         """The time of the newest record. As in Kafka, an object whose records tell no time counts by when it was put; so does the future."""
@@ -279,20 +285,20 @@ class _Walk:
     def _surplus(self, items: Sequence[ListedItem]) -> int:
         """Return how many objects, from the oldest on, have at least as much behind them as the topic keeps.
 
-        An object that overlaps the one behind it counts nothing, and so does one that is passed over: too little is counted, never
-        too much. Objects are asked from the newest on, until enough is found.
+        An object counts nothing that overlaps one behind it or reaches above its branch; nor does one that must stay, but for the
+        newest: too little is counted, never too much. Objects are asked from the newest on, until enough is found.
         """
         if self._terms.limits.bytes is None:
             return 0
-        found = 0
-        following: int | None = None
+        found, following = 0, MOST_OFFSET
         for place in reversed(range(len(items))):
             if found >= self._terms.limits.bytes:
                 return place + 1
-            told = self._ask(items[place])
+            item = items[place]
+            told = self._ask(item)
             if isinstance(told, AskedItem):
-                is_alone = following is None or told.next <= following
-                is_counted = self._passed_over(items[place], told) in {None, Staying.NEWEST}
+                is_alone = told.next <= min(following, self._untils[item.life])
+                is_counted = self._protected(item, told) in {None, Staying.NEWEST}
                 found += told.source_bytes if is_alone and is_counted else 0
-            following = items[place].base
+            following = min(following, item.base)
         return 0
