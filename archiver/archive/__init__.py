@@ -15,6 +15,7 @@
 - fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
 - gone_objects: objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost
 - handle: the archive as a value: a store, and where in that store everything lies
+- history_doubts: whether what lies under `topics/` of a compacted topic may lack deletions: where it was read so late that tombstones had gone
 - holdings: totals for `ls`: how many records and bytes the archive holds of each topic and partition
 - holds: holds: records that no sweep may delete until somebody releases them
 - index: the index of segment facts as a reader has it in memory: saves asking each segment for its facts
@@ -26,11 +27,13 @@
 - learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them
 - listing: lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's
 - lookup: finds the facts of listed segments: in the index, or by asking the objects themselves
+- lost_entries: role logs whose newest entries are gone: a copy stands that a later entry has begun
 - message_format: tells topics in a message format of before Kafka 0.11
 - moments: what each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are
 - offset_map: an offset map: where a restore has put the records of a partition
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
+- planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it
 - policies: what topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule

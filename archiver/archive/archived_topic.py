@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
+from archiver.archive.layout import CopyKey
 from archiver.archive.roles import HISTORY, Generation
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
@@ -25,6 +26,13 @@ class CopyStretch(NamedTuple):
     def __str__(self) -> str:
         return HISTORY if self.generation is None else str(self.generation)
 
+    def copy_of(self, topic: str, partition: int) -> CopyKey | None:
+        """Return the copy whose objects are read; None: those under `topics/`."""
+        if self.generation is None:
+            return None
+        instance, number = self.generation.instance, self.generation.number
+        return CopyKey(instance=instance, topic=topic, life=self.life, partition=partition, generation=number)
+
     @property
     def whose(self) -> str:
         """Whose objects are read: an instance's, or those under `topics/`."""
@@ -37,6 +45,9 @@ class CopyReading:
 
     stretches: tuple[CopyStretch, ...]
     is_sure: bool = True  # no: there may be values whose tombstones were gone before they were read
+    reach: int = field(
+        default=0, compare=False
+    )  # up to where that is all of the log: behind the last object it held no record
 
     @property
     def is_copy(self) -> bool:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
 from archiver.archive.handle import Archive
+from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory, swept_note
 from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
@@ -69,6 +70,7 @@ def read_archive(
         newest = _among(known, wanted) if reading is None else reading.result()
     lives = inventory.lives()
     logs = _role_logs(archive, choice, wanted)
+    copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
     found: list[ArchivedTopic] = []
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
         fact = newest.get(name)
@@ -87,8 +89,15 @@ def read_archive(
         if fact is not None and topic.fact is None:  # the topic has begun another life since
             history = known.histories.get(name) if known is not None else None
             topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
-        found.append(topic)
+        found.append(_with_doubts(archive, topic) if name in copied_once else topic)
     return found
+
+
+def _with_doubts(archive: Archive, topic: ArchivedTopic) -> ArchivedTopic:
+    """Note where the history of a topic that has role logs may lack deletions."""
+    history = read_topic_history(archive, topic.topic)
+    doubts = history_doubts(topic.topic, topic.life, topic.partitions, archive.layout, history)
+    return replace(topic, notes=(*topic.notes, *doubts.values()))
 
 
 def _among(
@@ -143,7 +152,8 @@ def find_topic(
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
     if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
-    return topic
+    is_known = choice.is_history and history and name in list_copied_topics(archive)
+    return _with_doubts(archive, topic) if is_known else topic
 
 
 def _archived(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import FACT_DIGITS, Layout
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
@@ -26,7 +26,6 @@ MOMENTS = "moments"
 _DIGEST = "sha256"
 _DIGEST_LINE: Final = re.compile(rb'\n "sha256": "([0-9a-f]{64})",')
 _ATTEMPTS = 32
-_LAST_NUMBER = 10**FACT_DIGITS - 1
 # Most bytes of a fact, by the first part of its stream. A topic with 10,000 partitions that were cut back ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
 # 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
@@ -87,9 +86,9 @@ def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], F
 
 
 def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
-    if newest is not None and newest.number == _LAST_NUMBER:
+    if newest is not None and newest.number == LAST_FACT_NUMBER:
         raise CorruptSegmentError(
-            f"{layout.fact_key(stream, _LAST_NUMBER)}: is the last number that a fact can have, so nothing can be written"
+            f"{layout.fact_key(stream, LAST_FACT_NUMBER)}: is the last number that a fact can have, so nothing can be written"
             " behind it; find out who put it, and delete it if it is not a backup's or a restore's"
         )
     return layout.fact_key(stream, 0 if newest is None else newest.number + 1)

@@ -16,6 +16,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
 from archiver.archive.parts import ObjectPart
+from archiver.archive.roles import ROLES
 from archiver.archive.swept import SWEPT
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
@@ -41,11 +42,11 @@ def count_control_objects(
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
-    """Return what a control object that is never deleted belongs to; empty for any other object."""
+    """Return what a control object belongs to that nobody may delete; empty for any other object."""
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, SWEPT} else ""
+    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, ROLES, SWEPT} else ""
 
 
 def _root_of(stream: str) -> str:
@@ -148,10 +149,11 @@ class _ControlListing:
 def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
     """Yield the facts that are missing before the newest of each stream.
 
-    Topics are left to the index, which knows more. Of moments, and of what was swept, only the newest matter: the others are deleted.
+    Topics are left to the index, which knows more. Of moments, role logs and what was swept only the newest matter: others may go.
     """
+    newest_alone = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT))
     for stream, numbers in sorted(there.numbers.items()):
-        if not stream.startswith((f"{TOPICS}/", f"{MOMENTS}/", f"{SWEPT}/")):
+        if not stream.startswith(newest_alone):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
 from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
 from archiver.archive.handle import Archive
+from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.layout import Layout
 from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
@@ -57,7 +58,7 @@ class _Found:
         for number, one in read.items():
             self.partitions[number] = one.inventory
             self.damaged[number] += one.damaged
-            self.copies[number] = one.reading
+            self.copies[number] = replace(one.reading, reach=one.reach)
 
 
 class CopiedTopic:
@@ -109,8 +110,19 @@ class CopiedTopic:
             damaged=found.damaged,
             other_lives=tuple(sorted((self._with_records | set(self._logs.listed)) - joined - {life})),
             copies=found.copies,
-            notes=(*self._notes, *self._unsure(found.copies)),
+            notes=(*self._notes, *self._unsure(found.copies), *self._doubts(life, found).values()),
         )
+
+    def copies_in(self, life: int) -> Mapping[int, ReadPartition]:
+        """Read the copies of one life alone that hold, with their tails, by partition. An entry that cannot be read is damage."""
+        found: dict[int, ReadPartition] = {}
+        entries: dict[int, LifeEntry] = {}
+        for number, entry in self._logs.newest([life]).get(life, {}).items():
+            if isinstance(entry, NotWholeError):
+                found[number] = ReadPartition(EMPTY_PARTITION, [str(entry)], CopyReading(stretches=()), 0)
+            elif isinstance(entry.holder, CompleteCopy):
+                entries[number] = LifeEntry(life, entry)
+        return found | self._reader.read_by(entries)
 
     # --- which life
 
@@ -366,6 +378,16 @@ class CopiedTopic:
         ]
         return self._inventory.join(self.topic, number, lineage, is_above=True)
 
+    def _doubts(self, life: int, found: _Found) -> Mapping[int, str]:
+        """Say where what is read under `topics/` may lack deletions."""
+        layout = self._logs.archive.layout
+        some = {
+            number: one
+            for number, one in found.partitions.items()
+            if number not in found.copies or any(part.generation is None for part in found.copies[number].stretches)
+        }
+        return history_doubts(self.topic, life, some, layout, self._history)
+
     def _unsure(self, copies: Mapping[int, CopyReading]) -> Iterator[str]:
         unsure = sorted(number for number, one in copies.items() if not one.is_sure)
         if unsure:
@@ -388,6 +410,12 @@ def find_copied_topics(
             history = []
         found.append(CopiedTopic(logs, inventory, history))
     return [one for one in found if one.has_copies], unreadable
+
+
+def copied_by(archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None) -> frozenset[str]:
+    """Return of which of the wanted topics the instance that is asked for has a complete copy of some partition."""
+    found, _ = find_copied_topics(archive, Inventory(partitions={}, strangers=(), damaged=()), wanted)
+    return frozenset(one.topic for one in found if one.lives(choice))
 
 
 def problems_of_copied(topic: ArchivedTopic) -> list[str]:

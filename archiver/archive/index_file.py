@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from archiver.archive.entries import Entries, Entry
 from archiver.archive.index_member import GZIP, READ_BYTES, dump, encode_member, pack, parse_flat
-from archiver.archive.layout import FACT_DIGITS, SegmentKey, is_topic_name
+from archiver.archive.layout import LAST_FACT_NUMBER, SegmentKey, is_topic_name
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.json_values import as_list, as_number, as_object, as_text
@@ -23,7 +23,7 @@ _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
 _MOST_NAME: Final = 1024  # characters, as of keys in S3
 # How the header names the fields of SeenControl, and the largest value in each: a fact's number, and a number of objects.
-_SEEN_FIELDS: Final[Mapping[str, int]] = {"facts": 10**FACT_DIGITS - 1, "beside": 10**9 - 1}
+_SEEN_FIELDS: Final[Mapping[str, int]] = {"facts": LAST_FACT_NUMBER, "beside": 10**9 - 1}
 _MOST_LIFE: Final = 2**31 - 1
 
 Directory = tuple[str, int]  # topic and life

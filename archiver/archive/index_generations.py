@@ -25,7 +25,7 @@ from archiver.archive.index_file import (
     split_file,
 )
 from archiver.archive.index_member import cut_member, decode_member, encode_member
-from archiver.archive.layout import FACT_DIGITS, Layout
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.listing import list_directory
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.process.ahead import run_ahead
@@ -40,7 +40,6 @@ MOST_FILES: Final = 64
 # All its files are in memory at once; a merged file of ten million objects has 0.9 GB.
 _MOST_FILES_READ: Final = 1_000
 MOST_GENERATION_BYTES: Final = 3 << 30
-_LAST_NUMBER: Final = 10**FACT_DIGITS - 1
 INDEX_DIGEST: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
@@ -156,7 +155,7 @@ def _append(archive: Archive, content: bytes, most_files: int | None = None) -> 
     """Append a file, unless the generation has `most_files` already. Returns how many files it has then."""
     generation, files = _newest_generation(archive)
     number = _next_number(archive.layout, generation, files)
-    if number + _ATTEMPTS > _LAST_NUMBER:
+    if number + _ATTEMPTS > LAST_FACT_NUMBER:
         raise _nothing_follows(archive.layout, files[-1].key)
     # A writer whose number is taken tries the next number at once. The winner has to list again before its next file. So no
     # writer loses for long, however many there are.
@@ -231,8 +230,8 @@ def merge_index(archive: Archive) -> None:
             members[directory] = encode_member(entries)
     for problem in packed.unreadable.values():
         log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
-    if packed.generation == _LAST_NUMBER:
-        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(_LAST_NUMBER))
+    if packed.generation == LAST_FACT_NUMBER:
+        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(LAST_FACT_NUMBER))
     if members:
         content = join_members(members, packed.seen_control)
         archive.store.put_if_absent(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 OFFSET_DIGITS = 20
 FACT_DIGITS = 6
+LAST_FACT_NUMBER = 10**FACT_DIGITS - 1
 MOST_OFFSET = 2**63 - 1
 MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives have the same
 
@@ -408,7 +409,7 @@ def stem_of(key: str, base: int, named_next: int | None) -> str:
 
 
 def _fact_number(number: int) -> str:
-    if not 0 <= number < 10**FACT_DIGITS:
+    if not 0 <= number <= LAST_FACT_NUMBER:
         raise ValueError(f"there is no fact number {number}")
     return f"{number:0{FACT_DIGITS}}"
 

@@ -5,6 +5,7 @@ works on; what an earlier one says counts no more, so the process deletes it. It
 """
 
 import re
+import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +16,9 @@ from pydantic import Field, Strict
 from archiver.archive.control import MOMENTS, decode_fact, encode_fact, most_fact_bytes
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_OFFSET, MOST_PARTITION, is_instance
+from archiver.archive.layout import LAST_FACT_NUMBER, MOST_OFFSET, MOST_PARTITION, is_instance
 from archiver.archive.roles import RolePlace
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import epoch_ms, from_epoch_ms
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind
@@ -25,6 +26,7 @@ from archiver.store.port import ObjectKind
 MOST_MOMENTS: Final = 100_000  # of one process: so many partitions it can work on
 FORGOTTEN_AFTER_MS: Final = 7 * 86_400_000
 _PROCESS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_PROCESS_BYTES: Final = 8
 _MOST_PROCESSES: Final = 256  # of an instance, that are read: anybody who may put objects there may put many
 _READS_AT_ONCE: Final = 4  # a fact may have 64 MiB
 _LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are read
@@ -71,8 +73,15 @@ class MomentNote:
         return None if self.at_ms is None else Moment(self.at_ms, self.last_stable)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftNote(MomentNote):
+    """What a process tells of a generation that it has worked on until `left_ms`. Another process may go on there."""
+
+    left_ms: Number  # by the store's clock
+
+
 class HeardMoment(NamedTuple):
-    """What was heard of a generation: its newest moment, and when a process last told of it, by the store's clock."""
+    """What was heard of a generation: its newest moment, and when a process last worked on it, by the store's clock."""
 
     moment: Moment | None
     heard_at: datetime
@@ -80,14 +89,15 @@ class HeardMoment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A fact of a process."""
+    """A fact of a process: what it works on, and what it has left."""
 
     instance: BoundedText
     process: BoundedText
     moments: Annotated[tuple[Item[MomentNote], ...], Field(max_length=MOST_MOMENTS)]
+    left: Annotated[tuple[Item[LeftNote], ...], Field(max_length=MOST_MOMENTS)] = ()
 
     def __post_init__(self) -> None:
-        if len({note.place for note in self.moments}) < len(self.moments):
+        if len({note.place for note in (*self.moments, *self.left)}) < len(self.moments) + len(self.left):
             raise ValueError("it tells of one generation twice")
 
 
@@ -98,7 +108,32 @@ class _ListedNote(NamedTuple):
     number: int
 
 
+class _ToldAt(NamedTuple):
+    """What a process told at a time: of what it works on, and of what it has left."""
+
+    at: datetime
+    moments: Sequence[MomentNote]
+    left: Sequence[LeftNote]
+
+
 _TOLD: Final = FactModel(_Told)
+
+
+class NoteName(NamedTuple):
+    """Where a process puts a fact: under a name of its own, and a number."""
+
+    process: str
+    number: int
+
+    @property
+    def following(self) -> "NoteName":
+        """Where it puts the next one. After the last number that a fact can have, a process takes another name."""
+        return self._replace(number=self.number + 1) if self.number < LAST_FACT_NUMBER else first_note()
+
+
+def first_note() -> NoteName:
+    """Draw the name of a process."""
+    return NoteName(secrets.token_hex(_PROCESS_BYTES), 0)
 
 
 def moment_stream(instance: str, process: str) -> str:
@@ -107,15 +142,25 @@ def moment_stream(instance: str, process: str) -> str:
     return f"{MOMENTS}/{instance}/{process}"
 
 
-def put_moments(archive: Archive, instance: str, process: str, number: int, moments: Collection[MomentNote]) -> bool:
+def put_moments(
+    archive: Archive,
+    instance: str,
+    process: str,
+    number: int,
+    moments: Collection[MomentNote],
+    left: Collection[LeftNote] = (),
+) -> bool:
     """Put all that a process tells now. False: others have put something there, so that nothing was told; take another number.
 
-    Raises ArchiverError for what nobody would read. After the last number (999,999) a process takes a new name.
+    `left`: what it has told last of generations that it works on no longer; as many of them as there is room for.
+    Raises ArchiverError for what nobody would read.
     """
     stream = moment_stream(instance, process)
     key = archive.layout.fact_key(stream, number)
-    notes = tuple(sorted(moments, key=lambda note: (note.topic, note.life, note.partition, note.generation)))
-    content = encode_fact(_TOLD.write(_Told(instance=instance, process=process, moments=notes)))
+    notes = tuple(sorted(moments, key=_by_place))
+    also = tuple(sorted(left, key=_by_place))[: max(0, MOST_MOMENTS - len(notes))]
+    told = _Told(instance=instance, process=process, moments=notes, left=also)
+    content = encode_fact(_TOLD.write(told, None if also else {"left": True}))
     if len(notes) > MOST_MOMENTS or len(content) > most_fact_bytes(stream):
         raise ArchiverError(
             f"{key}: would tell of {len(notes):,} partitions in {len(content):,} bytes, which nobody reads; run more processes"
@@ -130,6 +175,10 @@ def put_moments(archive: Archive, instance: str, process: str, number: int, mome
     return found is not None and found[0] == content
 
 
+def _by_place(note: MomentNote) -> tuple[str, int, int, int]:
+    return note.topic, note.life, note.partition, note.generation
+
+
 def read_moments(
     archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None
 ) -> dict[GenerationPlace, HeardMoment]:
@@ -142,12 +191,12 @@ def read_moments(
             f" {_MOST_PROCESSES} that told last are read. Find out who puts them"
         )
 
-    def read(process: str) -> tuple[datetime, Sequence[MomentNote]]:
+    def read(process: str) -> _ToldAt:
         try:
             return _read_newest(archive, instance, process, listed[process])
         except NotWholeError as error:
             report_problem(str(error))
-            return listed[process].last_modified, ()
+            return _ToldAt(listed[process].last_modified, (), ())
 
     return _merge(side_by_side(_READS_AT_ONCE, read, chosen[:_MOST_PROCESSES], "moments"))
 
@@ -189,24 +238,23 @@ def _listed(archive: Archive, instance: str, process: str = "") -> dict[str, lis
     return found
 
 
-def _read_newest(
-    archive: Archive, instance: str, process: str, newest: _ListedNote
-) -> tuple[datetime, Sequence[MomentNote]]:
+def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedNote) -> _ToldAt:
     """Read the newest fact of a process, which may meanwhile be an old one, and gone."""
     stream = moment_stream(instance, process)
     for _ in range(_LOOKS):
         key = archive.layout.fact_key(stream, newest.number)
         found = archive.store.get(key, most_fact_bytes(stream))
         if found is not None:
-            return newest.last_modified, _notes_in(found[0], key, instance, process, newest.last_modified)
+            told = _told_in(found[0], key, instance, process, newest.last_modified)
+            return _ToldAt(newest.last_modified, told.moments, told.left)
         notes = _listed(archive, instance, f"{process}/").get(process, [])
         if not notes:
-            return newest.last_modified, ()
+            return _ToldAt(newest.last_modified, (), ())
         newest = max(notes)
     raise CorruptSegmentError(f"{archive.layout.control_prefix(stream)}: its facts are gone as soon as they are listed")
 
 
-def _notes_in(content: bytes, key: str, instance: str, process: str, last_modified: datetime) -> Sequence[MomentNote]:
+def _told_in(content: bytes, key: str, instance: str, process: str, last_modified: datetime) -> _Told:
     """Read a fact, if it speaks of the process under whose key it was found, and of nothing that is still to come."""
 
     def refusal(why: str) -> CorruptSegmentError:
@@ -218,12 +266,14 @@ def _notes_in(content: bytes, key: str, instance: str, process: str, last_modifi
     if (told.instance, told.process) != (instance, process):
         raise refusal("it speaks of another process than its key")
     latest_ms = epoch_ms(last_modified) + _MOST_AHEAD_MS
-    if any(note.at_ms is not None and note.at_ms > latest_ms for note in told.moments):
+    if any(note.at_ms is not None and note.at_ms > latest_ms for note in (*told.moments, *told.left)):
         raise refusal("it tells of a moment after it was put")
-    return told.moments
+    if any(note.left_ms > latest_ms for note in told.left):
+        raise refusal("it has left something after it was put")
+    return told
 
 
-def _merge(told: Iterator[tuple[datetime, Sequence[MomentNote]]]) -> dict[GenerationPlace, HeardMoment]:
+def _merge(told: Iterator[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
     """Put together what several processes tell of a generation, as after a rebalance.
 
     Each moment is true by itself, so the newest counts, also if it was told before an older one: by a process that slept. Who
@@ -231,15 +281,16 @@ def _merge(told: Iterator[tuple[datetime, Sequence[MomentNote]]]) -> dict[Genera
     """
     heard: dict[GenerationPlace, HeardMoment] = {}
     none_until_ms: dict[GenerationPlace, int] = {}
-    for at, notes in told:
-        for note in notes:
+    for one in told:
+        for note in (*one.moments, *one.left):
             place, moment = note.place, note.moment
-            before = heard.get(place, HeardMoment(None, at))
+            heard_at = from_epoch_ms(note.left_ms) if isinstance(note, LeftNote) else one.at
+            before = heard.get(place, HeardMoment(None, heard_at))
             heard[place] = HeardMoment(
-                max(filter(None, (before.moment, moment)), default=None), max(before.heard_at, at)
+                max(filter(None, (before.moment, moment)), default=None), max(before.heard_at, heard_at)
             )
             if moment is None:
-                until_ms = epoch_ms(at) + _ONE_SECOND_MS
+                until_ms = epoch_ms(one.at) + _ONE_SECOND_MS
                 none_until_ms[place] = max(none_until_ms.get(place, 0), until_ms)
     for place, until_ms in none_until_ms.items():
         moment = heard[place].moment

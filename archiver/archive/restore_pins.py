@@ -8,9 +8,10 @@ from typing import Final
 from archiver.archive.control import RESTORES, Fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
+from archiver.archive.planned_copies import planned_copies
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
-from archiver.process.json_values import as_list, as_object, as_text
+from archiver.process.json_values import as_text
 
 _PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 _FINISHED: Final = "finished"
@@ -93,7 +94,7 @@ class RestorePins:
         plan = None
         if (stream, number) not in self._named:
             plan = read_fact(self.archive, stream, number)
-            self._named[stream, number] = _named_copies(self.archive, stream, plan)
+            self._named[stream, number] = _named_copies(stream, plan)
         named = self._named[stream, number]
         if not named or finished is None:
             return named
@@ -101,22 +102,11 @@ class RestorePins:
         return frozenset() if self._is_of(plan, stream, finished) else named
 
 
-def _named_copies(archive: Archive, stream: str, plan: Fact) -> frozenset[CopyKey]:
-    """Return the copies of which a plan names an object. Raises NotWholeError."""
+def _named_copies(stream: str, plan: Fact) -> frozenset[CopyKey]:
+    """Return the copies that a plan reads. Raises NotWholeError."""
     try:
-        keys = set[str]()
-        for partition in map(as_object, as_list(plan["partitions"])):
-            keys |= _keys_in(partition)
-            for name in partition.get("pieces", ()):
-                keys |= _keys_in(read_fact(archive, f"{stream}/{as_text(name)}", 0))
+        return planned_copies(plan)
     except (KeyError, TypeError, ValueError) as error:
         raise NotWholeError(
             f"control/{stream}: does not tell which objects a restore reads ({error!r:.300})"
         ) from error
-    return frozenset(copy for copy in map(archive.layout.parse_copy, keys) if copy is not None)
-
-
-def _keys_in(fact: Fact) -> set[str]:
-    """Return the keys, or their common beginning, of the objects that a partition of a plan has, or a piece of it."""
-    keys = {as_text(as_list(row)[0]) for row in as_list(fact.get("parts", []))}
-    return {*keys, as_text(fact["stem"])} if "stem" in fact else keys

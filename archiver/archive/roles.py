@@ -17,7 +17,7 @@ from archiver.store.port import ObjectKind
 
 ROLES: Final = "roles"
 HISTORY: Final = "topics/"
-_MOST_STANDING = 1_000  # generations that nobody could clear
+MOST_LEFT = 1_000  # generations that nobody could clear
 
 _Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
 
@@ -76,7 +76,7 @@ class RoleEntry:
     broke: Number | None  # the entry that said of this holder that it is unsure
     replaced: Holder  # what the holder replaced: behind the holder's end, its records are read
     candidate: Generation | None  # the newest generation that was begun
-    left: Annotated[tuple[Item[Left], ...], Field(max_length=_MOST_STANDING)]  # other generations that may still stand
+    left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still stand
 
     @property
     def open_candidate(self) -> Generation | None:

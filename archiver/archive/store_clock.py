@@ -21,6 +21,10 @@ def epoch_ms(moment: datetime) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
+def from_epoch_ms(moment_ms: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment_ms)
+
+
 class _Bound(NamedTuple):
     """The store's clock at an instant of ours, at least or at most."""
 
@@ -39,6 +43,7 @@ class StoreClock:
         self._mono_s = mono_s
         self._earliest: _Bound | None = None
         self._latest: _Bound | None = None
+        self.set_back_ms = 0  # by how much the store's clock was set back in all, at the most
 
     @property
     def is_known(self) -> bool:
@@ -51,10 +56,16 @@ class StoreClock:
         earliest = _Bound(put_ended_mono_s, told_ms)
         latest = _Bound(put_started_mono_s, told_ms + _WHOLE_SECOND_MS)
         if self._contradicts(earliest, latest, put_ended_mono_s):  # the store's clock was set, or ours stood still
+            self._note_set_back(earliest, put_ended_mono_s)
             self._earliest, self._latest = earliest, latest
             return
         self._earliest = _closer(max, -_DRIFT, put_ended_mono_s, self._earliest, earliest)
         self._latest = _closer(min, _DRIFT, put_ended_mono_s, self._latest, latest)
+
+    def _note_set_back(self, earliest: _Bound, at_s: float) -> None:
+        if self._latest is not None:
+            passed_ms = self._latest.reached(at_s, _DRIFT) - earliest.reached(at_s, -_DRIFT)
+            self.set_back_ms += max(0, int(passed_ms) + 1)
 
     def earliest_now_ms(self) -> int:
         """Return a time that the store's clock has surely reached. Raises LookupError before the first put."""

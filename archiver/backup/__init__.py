@@ -8,13 +8,15 @@
 - feed: the state of one partition between fetch and put: how far it was fetched, what waits, what failed
 - fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
+- heartbeat: whether the event loop of a process runs: what `/healthz` says
 - history_return: when what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy
 - hold: a partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile
 - identity: whether a name still stands for the topic that was archived: where topic ids do not show that, records do
 - indexer: adds what a backup has put to the index of segment facts, and merges the index's files
 - ledger: the events that a backup reports to be counted: puts, holes, fetches, retries, failures
 - log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
-- metrics: the metrics of a running backup
+- metrics: the metrics of a running backup, of which instances have all, too
+- metrics_page: the page that documents the metrics, docs/metrics.md: made of their declarations
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made

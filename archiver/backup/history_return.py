@@ -6,13 +6,12 @@ from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import Inventory, arrange_all, position_of_copy
+from archiver.archive.inventory import Inventory, arrange_all
 from archiver.archive.listing import ListedSegments, list_directory
 from archiver.archive.lookup import find_facts
 from archiver.archive.roles import (
     HISTORY,
     CompleteCopy,
-    Holder,
     NumberedEntry,
     RoleEntry,
     RolePlace,
@@ -21,7 +20,7 @@ from archiver.archive.roles import (
 )
 from archiver.archive.topics import TopicFact, is_compacted, read_topic
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.sights import copy_key
+from archiver.backup.compacted.sights import copy_key, end_of_readers
 from archiver.config.model import IndexUse
 from archiver.process.failpoints import reach
 
@@ -65,7 +64,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
         return Outcome.NOT_OURS
-    readers_end = _readers_end(archive, place, newest.entry.holder, newest.entry.replaced)
+    readers_end = end_of_readers(archive, place, newest.entry).offset
     if durable < readers_end:  # it need not be looked at object by object
         return Outcome.BEHIND
     history = _read_history(archive, fact, place)
@@ -100,15 +99,6 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
         archive.layout.copy_prefix(copy_key(place, copy.generation)),
     )
     return Outcome.DONE
-
-
-def _readers_end(archive: Archive, place: RolePlace, holder: CompleteCopy, replaced: Holder) -> int:
-    """Return an offset up to which readers are given records at most: by the holder, and by what it replaced, as its tail.
-
-    A generation's last object counts, also behind a gap: too much is waited for rather than too little.
-    """
-    generations = [copy.generation for copy in (holder, replaced) if isinstance(copy, CompleteCopy)]
-    return max(holder.position, *(position_of_copy(archive, copy_key(place, one)).next for one in generations))
 
 
 def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:

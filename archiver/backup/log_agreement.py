@@ -5,13 +5,16 @@ the last batch before it; where nothing is fetched, the leader is asked where th
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from archiver.archive.inventory import ArchivedEnd
+from archiver.archive.topics import PartitionSource
 from archiver.backup.feed import Feed
+from archiver.errors import CutBackError
 from archiver.kafka.calls import EpochEnd
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicPartition
-from archiver.kafka.epochs import ends_of_epochs
+from archiver.kafka.epochs import end_of_epoch, ends_of_epochs
 from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,32 @@ async def find_parted(
             spell_count(len(refused), "partition"),
         )
     return [*beyond.values(), *(asked[key] for key, end in ends.items() if _has_parted(asked[key], end, offsets[key]))]
+
+
+async def is_cut_below(client: KafkaClient, key: TopicPartition, archived: ArchivedEnd) -> bool:
+    """Tell whether a compacted log was cut back below the end of something that was archived of it. False where nobody knows.
+
+    A replica that was made of a compacted log may lack the epoch that is asked for. Where the next one begins tells enough.
+    """
+    if not archived.key or archived.leader_epoch < 0:
+        return False
+    end = await end_of_epoch(client, *key, archived.leader_epoch)
+    if end.leader_epoch < 0:
+        return 0 <= (await client.offsets([key]))[key].leader_epoch < archived.leader_epoch
+    return end.end_offset < archived.next
+
+
+async def refuse_cut_log(client: KafkaClient, source: PartitionSource, given: Iterable[ArchivedEnd]) -> None:
+    """Raise CutBackError where the log is not the one that readers are given: a copy of it belongs to another life.
+
+    Whoever reads on behind the cut finds that out by itself. Who began anew, with no other at work, reads no such place.
+    """
+    for archived in given:
+        if await is_cut_below(client, (source.topic, source.partition), archived):
+            raise CutBackError(
+                f"{source}: what readers are given of it reaches offset {archived.next}, and the log there is not the one"
+                " that was read: the log was cut back"
+            )
 
 
 def _is_untold(feed: Feed, offsets: PartitionOffsets) -> bool:

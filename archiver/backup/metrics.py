@@ -1,4 +1,4 @@
-"""The metrics of a running backup. Each is declared here, once; docs/metrics.md is made from these declarations."""
+"""The metrics of a running backup, of which instances have all, too. Each is declared here, once; docs/metrics.md is made of that."""
 
 import threading
 from bisect import bisect_left
@@ -113,8 +113,8 @@ PARTITIONS_FAILING: Final = Declared(
 PARTITIONS_LEFT: Final = Declared(
     "archiver_partitions_left",
     "gauge",
-    "Partitions of these that are left to the instances that keep copies of compacted topics: a copy is read, and nothing is"
-    " archived here. They count in no lag and no age.",
+    "Partitions of these that others archive. Of a backup: those of which a copy is read, left to the instances that keep copies of"
+    " compacted topics. Of such an instance: those that it is not active for. They count in no lag and no age.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
@@ -142,7 +142,7 @@ class PartitionState:
     pending_since_s: float | None  # for how long something without a known timestamp is pending; None: nothing is
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
-    is_left: bool = False  # to the instances that keep copies
+    is_left: bool = False  # to others: see PARTITIONS_LEFT
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
 
     @property
@@ -163,7 +163,8 @@ class PartitionState:
 class Metrics:
     """The ledger of a backup (`observe.Ledger`) and what a scrape shows of it.
 
-    `state` and the two counts of the group membership are asked at each scrape, from the thread that serves it.
+    `state` and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
+    what else a process has to show.
     """
 
     def __init__(
@@ -173,11 +174,13 @@ class Metrics:
         *,
         rebalances: Callable[[], int] = int,
         commit_failures: Callable[[], int] = int,
+        others: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
+        self._others = others
         self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
         self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
         self._puts_within = [0] * (len(_PUT_BOUNDS_S) + 1)
@@ -240,7 +243,9 @@ class Metrics:
             values.update({declared: dict(counts) for declared, counts in self._counts.items()})
             puts = self._put_histogram()
         for declared in METRICS:
-            yield puts if declared is PUT_SECONDS else _family(declared, values.get(declared, {}))
+            yield puts if declared is PUT_SECONDS else family_of(declared, values.get(declared, {}))
+        for other in self._others:
+            yield from other()
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
         """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first event matters."""
@@ -257,7 +262,7 @@ class Metrics:
         return HistogramMetricFamily(PUT_SECONDS.name, PUT_SECONDS.meaning, buckets, self._put_seconds)
 
 
-def _family(declared: Declared, values: Mapping[Labels, float]) -> Metric:
+def family_of(declared: Declared, values: Mapping[Labels, float]) -> Metric:
     of_kind = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
     family = of_kind(declared.name, declared.meaning, labels=declared.labels)
     for labels, value in sorted(values.items()):
@@ -285,45 +290,3 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
         values[PARTITIONS_FAILING][topic,] = sum(state.is_failing for state in held)
         values[PARTITIONS_LEFT][topic,] = len(held) - len(own)
     return values
-
-
-_PAGE: Final = """\
-# Metrics
-
-`archiver backup` serves these at `http://HOST:PORT/metrics`, when `metrics.listen` is `HOST:PORT`. `make docs` writes this page from the declarations in the program.
-`/healthz` and `/readyz` beside it answer 200, or 503 with the reason in one line. `--until-end` serves them for as long as it runs; where the address is taken,
-most often by a backup that runs until stopped, it says so and goes on without an endpoint.
-
-The endpoint has no password and no TLS. Whoever reaches the port reads the names of the archived topics, with their rates, lags, open transactions and
-errors, and on `/readyz` perhaps addresses of brokers. It shows no record and no credential, and nothing can be changed there. Let it listen on 127.0.0.1, or where only the monitoring gets (a
-pod's network with a policy); else put a proxy with TLS before it.
-
-Counters count since the process started, over all partitions that it held meanwhile. Gauges are worked out at each scrape, from the partitions that
-this instance holds at that moment. A topic's partitions may be spread over instances: take `sum`, `max` or `min by (topic)`. Unowned partitions
-have no gauge: also alert with `absent()`.
-
-| name | type | labels | meaning |
-| --- | --- | --- | --- |
-{rows}
-
-## Alarms worth having
-
-| when | what it means |
-| --- | --- |
-| `increase(archiver_branches_total[1h]) > 0` | the log was cut back: records that were archived are no longer in Kafka |
-| `increase(archiver_holes_total{{cause="expired"}}[1h]) > 0` | Kafka deleted records before they were archived |
-| `increase(archiver_holes_total{{cause="unreadable"}}[1h]) > 0` | batches were skipped that nobody can read: `archiver_unreadable_offsets_total` has their partitions, and the log the offsets |
-| `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
-| `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
-| `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |
-| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: `/readyz` says why |
-| `archiver_open_transaction_age_seconds > 900` | a producer left a transaction open; nothing behind it can be read until it ends |
-"""
-
-
-def metrics_page() -> str:
-    """Return docs/metrics.md."""
-    rows = (
-        f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.meaning} |" for metric in METRICS
-    )
-    return _PAGE.format(rows="\n".join(rows))

@@ -348,7 +348,6 @@ class PartitionWriter:
         except StoreTemporaryError as error:
             raise self._later(error) from error
         closed.recycle()
-        self._closed = self.oldest_held_ms = None
         reach("segment.put")
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
@@ -356,6 +355,7 @@ class PartitionWriter:
         self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
+        self._closed = self.oldest_held_ms = None  # last: the loop asks meanwhile what is durable
         self._waiting_holes.clear()
         self._waiting_left_out = self._waiting_stable_end = 0
         reach("position.counted")

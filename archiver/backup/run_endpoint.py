@@ -24,7 +24,7 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     """
     vitals = Vitals()
     metrics = Metrics(vitals.states, vitals.clock_ms)
-    checks = {"is_healthy": vitals.why_not_healthy, "is_ready": vitals.why_not_ready}
+    checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
     with ExitStack() as stack:
         try:
             stack.enter_context(MetricsServer(listen, metrics, **checks))
@@ -32,6 +32,6 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
                 raise
             log.warning("%s; this run goes on without an endpoint", error)
-        beating = asyncio.create_task(vitals.beat())
+        beating = asyncio.create_task(vitals.heart.beat())
         stack.callback(beating.cancel)
         yield metrics, vitals.attend_run

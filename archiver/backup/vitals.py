@@ -8,6 +8,7 @@ from typing import Final
 
 from archiver.backup.backlog import Backlog, find_backlogs
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
+from archiver.backup.heartbeat import Heartbeat
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.service import Service
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
 _BACKLOGS_EVERY_S: Final = 5.0
-_STUCK_S: Final = 60.0
 
 
 class Vitals:
@@ -39,7 +39,7 @@ class Vitals:
         self._run: Mapping[TopicPartition, Feed] | None = None
         self._retention_ms: dict[str, int] = {}
         self._backlogs: Mapping[TopicPartition, Backlog] = {}
-        self._beat_at_s = clock()
+        self.heart = Heartbeat(clock)
 
     def attend(self, service: Service) -> None:
         self._service = service
@@ -59,7 +59,7 @@ class Vitals:
     def states(self) -> Iterator[PartitionState]:
         service, now_s = self._service, self._clock()
         feeds = dict((self._run or {}) if service is None else service.feeds)
-        yield from (self._state_of(feed, now_s) for feed in feeds.values())
+        yield from (state_of_feed(feed, now_s, self._retention_ms.get(feed.key[0])) for feed in feeds.values())
         if service is None:
             return
         held = dict(service.held)
@@ -68,7 +68,7 @@ class Vitals:
             failing_since_s = hold.failing_since_s
             since_s = hold.since_s if failing_since_s is None else failing_since_s
             if hold.is_left:
-                yield _state_of_left(which, hold.archived_to)
+                yield state_of_left(which, hold.archived_to)
             if hold.is_gone or hold.is_left:
                 continue
             if failing_since_s is not None or now_s - since_s >= LASTING_FAILURE_S:  # otherwise it is being opened
@@ -105,35 +105,11 @@ class Vitals:
             is_failing=True,
         )
 
-    def _state_of(self, feed: Feed, now_s: float) -> PartitionState:
-        topic, partition = feed.key
-        oldest_ms = feed.writer.oldest_held_ms
-        return PartitionState(
-            topic=topic,
-            partition=partition,
-            position=feed.writer.durable_position,
-            high_watermark=feed.high_watermark,
-            oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
-            pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
-            retention_ms=self._retention_ms.get(topic),
-            is_failing=any(
-                since_s is not None and now_s - since_s > LASTING_FAILURE_S
-                for since_s in (feed.fetch_fails_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
-            ),
-            open_transactions=[
-                (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions
-            ],
-        )
-
     def rebalances(self) -> int:
         return 0 if self._service is None else self._service.membership.counters.rebalances
 
     def commit_failures(self) -> int:
         return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
-
-    def why_not_healthy(self) -> str | None:
-        silent_s = self._clock() - self._beat_at_s
-        return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
 
     def why_not_ready(self) -> str | None:
         if self._run is not None:
@@ -157,16 +133,11 @@ class Vitals:
             raise RuntimeError("there is no service to watch")
         held = self._service.held
         return [
-            self.beat(),
+            self.heart.beat(),
             self._learn_retention(client, lambda: held),
             self._learn_backlogs(self._service, client),
             watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),
         ]
-
-    async def beat(self) -> None:
-        while True:
-            self._beat_at_s = self._clock()
-            await asyncio.sleep(1.0)
 
     async def _learn_retention(self, client: KafkaClient, partitions: Callable[[], Collection[TopicPartition]]) -> None:
         """Learn the retention of topics: at once where a topic is new here, and again now and then."""
@@ -201,8 +172,29 @@ class Vitals:
                 log.info("what waits in partitions that are not open is not known: %s", error)
 
 
-def _state_of_left(which: TopicPartition, position: int) -> PartitionState:
-    """Return the state of a partition that is left to the instances: what they have not read yet is not this backup's to tell."""
+def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> PartitionState:
+    topic, partition = feed.key
+    oldest_ms = feed.writer.oldest_held_ms
+    return PartitionState(
+        topic=topic,
+        partition=partition,
+        position=feed.writer.durable_position,
+        high_watermark=feed.high_watermark,
+        oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
+        pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
+        retention_ms=retention_ms,
+        is_failing=any(
+            since_s is not None and now_s - since_s > LASTING_FAILURE_S
+            for since_s in (feed.fetch_fails_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
+        ),
+        open_transactions=[
+            (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions
+        ],
+    )
+
+
+def state_of_left(which: TopicPartition, position: int) -> PartitionState:
+    """Return the state of a partition that others archive: what they have not read yet is not this process's to tell."""
     return PartitionState(
         topic=which[0],
         partition=which[1],

@@ -10,6 +10,7 @@ from archiver.cli.output import print_line, print_lines
 
 if TYPE_CHECKING:
     from archiver.backup.compacted.accepting import InQuestion
+    from archiver.errors import ArchiverError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
     config = load_config(options.config)
     archive = open_archive(config.storage)
-    ask = asker_of(archive, KafkaSettings.parse(config.kafka, config.place_of_kafka))
+    ask = asker_of(archive, KafkaSettings.parse(config.kafka, config.place_of_kafka), _refuse)
     found = find_in_question(archive, options.topic, ask, epoch_ms(datetime.now(UTC)))
     print_lines(accept_lines(found))
     if not found:
@@ -39,6 +40,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_line("nothing was written; if all of this was meant, add --yes")
     return 0
+
+
+def _refuse(error: "ArchiverError") -> None:
+    raise error
 
 
 def accept_lines(found: "list[InQuestion]") -> Iterator[str]:

@@ -40,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     config, topics = archive_config(options), pattern("--topics", options.topics)
     archive, ask = open_archive(config.storage), None
     if options.against_kafka:
-        ask = asker_of(archive, KafkaSettings.parse(config.kafka, config.place_of_kafka))
+        settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+        ask = asker_of(archive, settings, lambda error: complain(f"{error}; its lag is not known"))
     status = StatusReader(archive, config, epoch_ms(datetime.now(UTC)), ask).read(topics)
     alarms = list(alarms_in(status))
     if options.format == "json":

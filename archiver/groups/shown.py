@@ -208,7 +208,10 @@ class _Topics:
         return found
 
     def _partitions(self, name: str, life: int) -> Iterable[PartitionInventory]:
-        return () if self._inventory is None else self._inventory.partitions.get((name, life), {}).values()
+        """Return what lies under `topics/` of a life, and what is read of it in copies."""
+        history = {} if self._inventory is None else self._inventory.partitions.get((name, life), {})
+        copied = self._copied[name].copies_in(life) if name in self._copied else {}
+        return [*history.values(), *(one.inventory for one in copied.values())]
 
     def _of(self, topic: str, root: int) -> Mapping[int, int]:
         if (topic, root) not in self._ends:

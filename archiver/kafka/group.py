@@ -4,10 +4,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from archiver.config import model as config
 from archiver.kafka.cluster import TopicPartition
+
+# librdkafka also commits the zero byte that ends a text in C.
+_METADATA: Final = re.compile(
+    r"(?:base=(\d{1,19}))?(?:(?:^|(?<=\d) )generation=(\d{1,19}))?(?:(?:^|(?<=\d) )archive=([0-9a-f]{8}))?\0?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,32 +28,36 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth."""
+    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth.
+
+    `generation`: of which copy of a compacted topic; for people only.
+    """
 
     topic: str
     partition: int
     offset: int
     base: int | None  # None: unknown, as the commit's metadata does not name one
     archive: str = ""  # the mark of the archive whose position this is; empty: the metadata has none
+    generation: int | None = None
 
     @property
     def metadata(self) -> str:
         """The metadata that is committed with the offset."""
-        told = {"base": self.base, "archive": self.archive or None}
+        told = {"base": self.base, "generation": self.generation, "archive": self.archive or None}
         return " ".join(f"{name}={value}" for name, value in told.items() if value is not None)
 
 
 def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
     """Read a commit. Its metadata may have been written by anybody."""
-    # librdkafka also commits the zero byte that ends a text in C.
-    told = re.fullmatch(r"(?:base=(\d{1,19}))?(?:(?:^|(?<=\d) )archive=([0-9a-f]{8}))?\0?", metadata, re.ASCII)
-    base, archive = told.groups() if told else (None, None)
+    told = _METADATA.fullmatch(metadata)
+    base, generation, archive = told.groups() if told else (None, None, None)
     return Hint(
         topic=topic,
         partition=partition,
         offset=offset,
         base=None if base is None else int(base),
         archive=archive or "",
+        generation=None if generation is None else int(generation),
     )
 
 

@@ -17,7 +17,7 @@ from archiver.errors import ArchiverError, TemporaryError
 from archiver.process.java import check_java, last_lines, run_to_end
 
 IVY_MODULE: Final = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="kafka-archiver" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -25,18 +25,22 @@ IVY_MODULE: Final = """\
   </dependencies>
 </ivy-module>
 """
-_DEPENDENCY: Final = '    <dependency org="{0}" name="{1}" rev="{2}" transitive="{3}" conf="default->default"/>'
+_DEPENDENCY: Final = """\
+    <dependency org="{0.organisation}" name="{0.name}" rev="{0.version}" transitive="{1}" conf="default->default">{2}</dependency>"""
+_ARTIFACT: Final = '<artifact name="{0.name}" type="{0.extension}" ext="{0.extension}" m:classifier="{0.classifier}"/>'
 _TOLD: Final = 3  # jars that an error names
 _DIGITS: Final = 12  # of a SHA-256 that an error shows
 _LISTED: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S+)")
 
 
 class Module(NamedTuple):
-    """A module of a Maven registry, by the three parts of its name."""
+    """A module of a Maven registry, by the three parts of its name; with a classifier, another file of it than its jar."""
 
     organisation: str
     name: str
     version: str
+    classifier: str = ""
+    extension: str = "jar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +144,10 @@ def retrieve_jars(wanted: JarFolder, staging: Path) -> Path:
     java, ivy, jars = check_java(), _find_ivy(), staging / "jars"
     asked = staging / "ivy.xml"
     transitive = str(wanted.with_dependencies).lower()
-    lines = [_DEPENDENCY.format(*module, transitive) for module in wanted.modules]
+    lines = [
+        _DEPENDENCY.format(module, transitive, _ARTIFACT.format(module) if module.classifier else "")
+        for module in wanted.modules
+    ]
     asked.write_text(IVY_MODULE.format(dependencies="\n".join(lines)), encoding="utf-8")
     command = [java, "-Djava.net.useSystemProxies=true", "-jar", str(ivy)]
     command += ["-settings", str(_settings())] if _settings().is_file() else []
@@ -156,7 +163,7 @@ def retrieve_jars(wanted: JarFolder, staging: Path) -> Path:
 
 
 def _jars_of(module: Module, jars: Path) -> list[Path]:
-    return list(jars.glob(f"{module.name}-{module.version}*.jar"))
+    return list(jars.glob(f"{module.name}-{module.version}*.{module.extension}"))
 
 
 def _settings() -> Path:

@@ -9,12 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from archiver.archive.archived_topic import CopyStretch
 from archiver.archive.control import FACT_FORMAT, Fact, encode_fact, read_fact
 from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_PARTITION, is_instance
+from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.parts import PART_COLUMNS, Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.archive.roles import Generation
+from archiver.archive.planned_copies import copies_from_fact, copies_to_fact
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.selection import FIRST_LONG, Selection
 from archiver.errors import NotWholeError
@@ -73,35 +72,8 @@ def _summary(plan: PartitionPlan) -> Fact:
         "selection_digest": plan.selection_digest,
         "problem": plan.problem,
         "missing": list(plan.missing),
-        **({"copies": list(map(_copy_row, plan.copies))} if plan.copies else {}),
+        **copies_to_fact(plan.copies),
     }
-
-
-def _copy_row(stretch: CopyStretch) -> Sequence[object]:
-    generation = stretch.generation
-    return [
-        None if generation is None else generation.instance,
-        None if generation is None else generation.number,
-        stretch.life,
-        stretch.from_offset,
-        stretch.until_offset,
-    ]
-
-
-def _copy_stretch(
-    instance: object, number: object, life: object, from_offset: object, until_offset: object
-) -> CopyStretch:
-    generation = None
-    if instance is not None:
-        generation = Generation(instance=as_text(instance), number=as_number(number, 0, MOST_PARTITION))
-        if not is_instance(generation.instance):
-            raise ValueError(f"{generation.instance!r:.300} is not the name of an instance")
-    return CopyStretch(
-        generation,
-        as_number(life, 0, MOST_PARTITION),
-        as_number(from_offset),
-        None if until_offset is None else as_number(until_offset),
-    )
 
 
 def _row_of(part: ObjectPart) -> tuple[object, ...]:
@@ -321,7 +293,7 @@ def _partition(fact: Fact, read: Callable[[], _Piece]) -> PartitionPlan:
         missing=as_texts(fact["missing"], _MOST_PROBLEM),
         parts=_joined([parts for parts, _ in pieces]),
         facts=FactsOfParts.join([facts for _, facts in pieces]),
-        copies=tuple(_copy_stretch(*as_list(one)) for one in as_list(fact.get("copies", []))),
+        copies=copies_from_fact(fact),
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from archiver.archive.control import RESTORES
 from archiver.archive.copied_topic import Pins
-from archiver.archive.layout import CopyKey, Layout
+from archiver.archive.layout import Layout
 from archiver.archive.parts import are_chosen
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import spell_count
@@ -154,12 +154,9 @@ class PlanCheck:
         """Spell what the keys of all objects begin with that may be read of copies."""
         number = partition.partition
         for stretch in partition.copies:
-            if stretch.generation is not None:
-                instance, generation = stretch.generation.instance, stretch.generation.number
-                key = CopyKey(
-                    instance=instance, topic=source, life=stretch.life, partition=number, generation=generation
-                )
-                yield f"{self.layout.copy_prefix(key)}{source}+{number}-"
+            copy = stretch.copy_of(source, number)
+            if copy is not None:
+                yield f"{self.layout.copy_prefix(copy)}{source}+{number}-"
 
     def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
         """Return what a restore that goes on leaves out: objects that came after it was planned."""

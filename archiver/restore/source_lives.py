@@ -1,10 +1,12 @@
 """Where the logs of restored topics were cut back, and where the archive of them ends: what tells whose a commit above a branch is."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from archiver.archive.archived_topic import CopyReading
 from archiver.archive.copied_topic import BY_ROLES, find_copied_topics
+from archiver.archive.copies import ReadPartition
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
@@ -13,6 +15,8 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
 from archiver.groups.translation import Fork
+
+_NO_COPY: Final = ReadPartition(EMPTY_PARTITION, (), CopyReading(stretches=()), 0)
 
 
 class SourcePartition(NamedTuple):
@@ -31,6 +35,7 @@ class SourceLives:
         self._facts = read_newest_topic_facts(archive, topics.__contains__)
         copied, _ = find_copied_topics(archive, self._inventory, topics.__contains__)
         self._copied = {one.topic: one for one in copied}
+        self._copies: dict[tuple[str, int], Mapping[int, ReadPartition]] = {}
 
     def root_of(self, topic: str, life: int) -> int:
         """Return the life without a parent that a life goes back to. Raises NotWholeError when the archive has no such life."""
@@ -86,17 +91,28 @@ class SourceLives:
             self._inventory.partitions.get((topic, one.life), {}).get(number, EMPTY_PARTITION)
             for one in (parent, child)
         )
+        copy = self._copy_of(topic, parent.life, number)
         branch, is_damaged = child.branches[number], number in self._inventory.damage_of(topic, parent.life)
         start = parent.branches[number].offset if number in parent.branches else 0
+        child_epoch, child_first = _begin_of(behind)
+        if not behind.readable:
+            child_epoch, child_first = _begin_in_copy(self._copy_of(topic, child.life, number), branch.offset)
         return Fork(
             life=child.life,
             offset=branch.offset,
             seen_ms=branch.seen_ms,
-            child_epoch=_epoch_of(behind, 0),
-            child_first=behind.readable[0].segment.facts.first if behind.readable else LAST_LONG,
-            parent_epoch=max(branch.leader_epoch, _epoch_of(before, -1)),
-            parent_next=None if is_damaged else max(start, _end_of(before)),
+            child_epoch=child_epoch,
+            child_first=child_first,
+            parent_epoch=max(branch.leader_epoch, _epoch_of(before, -1), _epoch_of(copy.inventory, -1)),
+            parent_next=None if is_damaged or copy.damaged else max(start, _end_of(before), copy.reach),
         )
+
+    def _copy_of(self, topic: str, life: int, number: int) -> ReadPartition:
+        """Return what is read of a partition in the copies of one life."""
+        if (topic, life) not in self._copies:
+            copied = self._copied.get(topic)
+            self._copies[topic, life] = {} if copied is None else copied.copies_in(life)
+        return self._copies[topic, life].get(number, _NO_COPY)
 
 
 def chain_of(fact: TopicFact, life: int, partition: int) -> list[Life]:
@@ -108,6 +124,23 @@ def chain_of(fact: TopicFact, life: int, partition: int) -> list[Life]:
 def _end_of(found: PartitionInventory) -> int:
     """Return the end of what is archived, also where only the index remembers it."""
     return max((found.end, *(gap.last_offset + 1 for gap in found.gaps)))
+
+
+def _begin_of(found: PartitionInventory) -> tuple[int, int]:
+    """Return the leader epoch of the first object, and its first record."""
+    return _epoch_of(found, 0), found.readable[0].segment.facts.first if found.readable else LAST_LONG
+
+
+def _begin_in_copy(copy: ReadPartition, branch: int) -> tuple[int, int]:
+    """Return the same of what a child's copy has at or above its branch: the copy has the parent's records, too.
+
+    Where one object has records on both sides, the first one above is not known: the last one is no lower.
+    """
+    for reading in copy.inventory.readable:
+        facts = reading.segment.facts
+        if isinstance(facts, SegmentFacts) and facts.last >= branch:
+            return facts.leader_epoch, facts.first if facts.first >= branch else facts.last
+    return -1, LAST_LONG
 
 
 def _epoch_of(found: PartitionInventory, place: int) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archiver.archive.catalog import read_archive
-from archiver.archive.copied_topic import BY_ROLES, CopyChoice
+from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
 from archiver.codec.selection import ALL_RECORDS
@@ -59,8 +59,6 @@ def run_verify(
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)
-    if against_kafka and choice.instance is not None:
-        raise UsageError("--instance: leave it out with --against-kafka, which compares the copy that holds")
     archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
@@ -72,6 +70,7 @@ def run_verify(
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         control = check_control(archive) if level is Level.RECORDS else []
+        roleless = _find_roleless(config, archive, wanted, choice)
         if level is not Level.LISTING:
             objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
         if kafka is not None:
@@ -88,11 +87,22 @@ def run_verify(
         checked=sum(report.examined for report in objects.findings),
         compared=comparison.records,
         # The same damage may be found more than once.
-        problems=list(dict.fromkeys([*listing.problems, *control, *comparison.problems, *found])),
+        problems=list(dict.fromkeys([*listing.problems, *roleless, *control, *comparison.problems, *found])),
         notes=[*listing.notes, *objects.notes, *comparison.notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
+
+
+def _find_roleless(
+    config: ArchiverConfig, archive: Archive, wanted: Callable[[str], bool] | None, choice: CopyChoice
+) -> list[str]:
+    """Find compacted topics that nobody archives, where instances are to do it, and copies are to be read."""
+    if not config.compacted.enabled or choice.is_history:
+        return []
+    from archiver.backup.compacted.roleless import find_roleless  # noqa: PLC0415 - where there are instances
+
+    return list(find_roleless(archive, config, time.time_ns() // 1_000_000, wanted))
 
 
 class _Objects(NamedTuple):
@@ -156,16 +166,17 @@ def _plan_comparison(
 ) -> _Comparison:
     from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - of a comparison alone
 
+    compared = wanted if choice.instance is None else copied_by(archive, choice, wanted).__contains__
     try:
         archived = read_archive(
             archive,
-            wanted=wanted,
+            wanted=compared,
             choice=choice,
             use=config.storage.index,
             reads=lambda _: ALL_RECORDS,
             share=share_learned,
         )
-        plan = asyncio.run(plan_compare(config, kafka, archived, wanted))
+        plan = asyncio.run(plan_compare(config, kafka, archived, compared))
     except NotWholeError as error:
         return _Comparison(problems=[f"{error}; nothing was compared with Kafka"])
     return _Comparison(plan.tasks, plan.errors, plan.problems, plan.notes)

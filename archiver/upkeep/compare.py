@@ -152,15 +152,17 @@ def _plan_topic(
         at = offsets.get((name, number))
         if at is None:
             continue
-        hint = commits.hints.get((name, number))
+        # The group speaks of what lies under `topics/`.
+        hint = None if _is_copy(topic, number) else commits.hints.get((name, number))
         lost = "" if hint is None else _lost_end(topic, hint, commits.group)
         draft.problems += [lost] if lost else []
         task = _plan_partition(storage, kafka, topic, described, number, at)
         draft.tasks += [task] if task is not None else []
-        known_end = max(_end_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+        known_end = max(_reach_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
         if at.last_stable > known_end:
             missing = spell_count(at.last_stable - known_end, "offset is", "offsets are")
-            draft.notes.append(f"{name}-{number}: {missing} not archived yet")
+            what = "in that copy" if _is_copy(topic, number) else "archived yet"
+            draft.notes.append(f"{name}-{number}: {missing} not {what}")
 
 
 async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommits:
@@ -217,6 +219,16 @@ def _end_of(topic: ArchivedTopic, number: int) -> int:
     return readings[-1].next if readings else 0
 
 
+def _is_copy(topic: ArchivedTopic, number: int) -> bool:
+    return number in topic.copies and topic.copies[number].is_copy
+
+
+def _reach_of(topic: ArchivedTopic, number: int) -> int:
+    """Return up to where all of a partition is archived. A copy was read beyond its last object, where nothing lay."""
+    end = _end_of(topic, number)
+    return max(end, topic.copies[number].reach) if _is_copy(topic, number) else end
+
+
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
     """Tell whether the archived topic is the one that the cluster has now; also True where there are no ids (old brokers)."""
     known = "" if topic.fact is None else topic.fact.current.topic_id
@@ -232,7 +244,7 @@ def _plan_partition(
     offsets: PartitionOffsets,
 ) -> CompareTask | None:
     readings = topic.partitions.get(number, EMPTY_PARTITION).readable
-    start, end = max(offsets.log_start, _first_of(readings)), min(_end_of(topic, number), offsets.last_stable)
+    start, end = max(offsets.log_start, _first_of(readings)), min(_reach_of(topic, number), offsets.last_stable)
     if start >= end:
         return None
     log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)

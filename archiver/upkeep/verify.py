@@ -20,6 +20,7 @@ from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, r
 from archiver.archive.inventory import Inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_strangers
+from archiver.archive.lost_entries import lost_entries
 from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
 from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment
@@ -153,13 +154,14 @@ def _check_copies(
             some = [*segment_blocks(one.segments), *segment_blocks(one.shadowed)]
             blocks |= {(each.stem, int(each.numbers("base").min())): each for each in some}
             partitions |= {each.partition for each in some}
+    lost = lost_entries(archive, wanted)
     is_any = any(True for _ in archive.store.list_directories(archive.layout.copies_root))
     others = f"{archive.layout.copies_root}: copies that no role log names as the holder, or as what it replaced, are not verified"
     return _Copies(
         topics=sorted({topic.topic for topic in read}),
         partitions=len(partitions),
         segments=Chain(blocks.values()),
-        problems=[*unreadable, *(problem for topic in read for problem in problems_of_copied(topic))],
+        problems=[*unreadable, *(problem for topic in read for problem in problems_of_copied(topic)), *lost],
         notes=[
             *dict.fromkeys(note for topic in read for note in topic.notes),
             *([others] if is_any and wanted is None else []),

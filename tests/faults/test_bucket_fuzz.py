@@ -52,6 +52,13 @@ def test_what_lies_beside_segments_long(kind: str, seed: int) -> None:
         ("restores/mine/t/repartition", {"producers": {"\u0665": [1, 1]}}),
         ("restores/mine/t/repartition", {"start_offsets": [2**63]}),
         ("restores/mine/t/replaced", {"replication_factor": {}}),
+        ("accepted/t/0", {"life": 1}),
+        ("accepted/t/0", {"partitions": {"0": {"log_start": -1, "end": None}}}),
+        ("accepted/t/0", {"partitions": {"\u0665": {"log_start": 1, "end": None}}}),
+        ("accepted/t/0", {"partitions": {"0": {"log_start": None, "end": {"log_end": 2**63, "position": 0}}}}),
+        ("moments/blue/0123456789abcdef", {"instance": "green"}),
+        ("moments/blue/0123456789abcdef", {"moments": [{"topic": "t"}]}),
+        ("moments/blue/0123456789abcdef", {"moments": {}}),
     ],
 )
 def test_a_value_of_another_kind_is_an_error_that_names_its_fact(stream: str, wrong: dict[str, object]) -> None:

@@ -419,3 +419,29 @@ def test_batches_that_go_back_are_damage_in_whatever_steps(
         take_all(writer, Fetch(position=0, records=memoryview(first + second)))
     writer.flush()
     assert writer.durable_position == 11
+
+
+def test_who_is_overtaken_never_tells_that_more_is_durable_than_lies_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop asks while the put goes on in a thread: a candidate would count as complete by what it tells."""
+    world = made_world(0, tmp_path)
+    world.store.is_calm = True
+    for first in (0, 10):
+        records = [Rec(first + at, 1000, 0, b"k", b"v") for at in range(10)]
+        world._append(batch_of(records, base_offset=first, last_offset=first + 9))
+    fast, slow = Process(world, None, 100), Process(world, None, 100)
+    told: list[tuple[str, int]] = []
+
+    def fetch(number: int) -> Fetch:
+        return Fetch(position=0, records=memoryview(b"".join(one[2] for one in world.batches[:number])), aborted=())
+
+    def reach(name: str) -> None:
+        told.append((name, slow.writer.durable_position))
+
+    fast.writer.take(fetch(1))
+    fast.writer.flush()
+    slow.writer.take(fetch(2))
+    monkeypatch.setattr(archiver.backup.partition_writer, "reach", reach)
+    slow.writer.flush()
+    assert told == [("segment.closed", 0), ("segment.put", 0), ("position.counted", 10)]

@@ -29,6 +29,7 @@ from tests.support.zookeeper import StartZooKeeperBroker
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 _GRANT = re.compile(r"\bgrant\b")
+_SERVICES = {Kind.SERVICE, Kind.INSTANCE}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_command_has_the_rights_of_the_table_and_needs_each(stage: RightsStage
         stage.assert_whole(case, done)
         return
     assert done.exit_code == case.loss.exit_code, told
-    is_told = done.lines if case.loss.is_borne or case.command.kind is Kind.SERVICE else done.complaints
+    is_told = done.lines if case.loss.is_borne or case.command.kind in _SERVICES else done.complaints
     assert any(re.search(says(stage, case), line) for line in is_told), told
     if case.loss.is_borne:
         stage.assert_whole(case, done)

@@ -144,7 +144,7 @@ class Mirror:
         self.jars.mkdir()
         for name in ("broker", "logging"):
             (self.jars / f"{name}-1.0.jar").write_bytes(f"the jar {name}".encode() * 100)
-        pattern = f"{self.jars}/[artifact]-[revision].[ext]"
+        pattern = f"{self.jars}/[artifact]-[revision](-[classifier]).[ext]"
         settings = folder / ".ivy2" / "ivysettings.xml"
         settings.parent.mkdir()
         settings.write_text(
@@ -178,6 +178,17 @@ def test_jars_that_are_as_listed_are_fetched_once(mirror: Mirror) -> None:
     assert list(mirror.cache.iterdir()) == [folder]
     shutil.rmtree(mirror.jars)
     assert mirror.fetch() == folder
+
+
+def test_another_file_of_a_module_is_fetched_in_its_place(mirror: Mirror) -> None:
+    (mirror.jars / "broker-1.0-all.tar.gz").write_bytes(b"the whole program")
+    wanted = JarFolder(name="packed-1.0", modules=(Module("any", "broker", "1.0", "all", "tar.gz"),))
+    with pytest.raises(ArchiverError, match=r"no hashes for packed-1\.0"):
+        fetch_jars(wanted, mirror.cache, mirror.hashes)
+    digest = hashlib.sha256(b"the whole program").hexdigest()
+    mirror.hashes.write_text(f"{digest}  packed-1.0/broker-1.0-all.tar.gz\n")
+    (packed,) = fetch_jars(wanted, mirror.cache, mirror.hashes).iterdir()
+    assert packed.read_bytes() == b"the whole program"
 
 
 def test_a_jar_with_one_other_bit_is_not_kept(mirror: Mirror) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import random
+import re
 import sys
 import zlib
 from collections import Counter
@@ -23,6 +24,7 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
+from archiver.archive.accepted_logs import AcceptedEnd, AcceptedLog, accept_logs, read_accepted
 from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
@@ -35,6 +37,15 @@ from archiver.archive.index_file import IndexEntry, SeenControl
 from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.lost_entries import lost_entries
+from archiver.archive.moments import (
+    MOST_MOMENTS,
+    MomentNote,
+    clear_old_moments,
+    list_last_heard,
+    put_moments,
+    read_moments,
+)
 from archiver.archive.offset_map import (
     OffsetMapFacts,
     OffsetMapWriter,
@@ -43,7 +54,7 @@ from archiver.archive.offset_map import (
     put_offset_map,
 )
 from archiver.archive.parts import FactsOfParts, ObjectPart
-from archiver.archive.roles import Generation
+from archiver.archive.roles import Generation, RolePlace, read_role_log
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.topics import (
     Branch,
@@ -57,13 +68,17 @@ from archiver.archive.topics import (
     record_cluster,
     record_topic,
 )
+from archiver.backup.compacted.alarms import AlarmKind, alarms_in
+from archiver.backup.compacted.status import StatusReader
+from archiver.backup.history_return import take_back
 from archiver.backup.start_offsets import StartOffsets
+from archiver.cli.compacted_status import status_lines, status_row
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.codec.selection import ALL_RECORDS
-from archiver.config.model import PositionKeeping
-from archiver.errors import ArchiverError
+from archiver.config.model import ArchiverConfig, PositionKeeping
+from archiver.errors import ArchiverError, CorruptSegmentError
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore import noted_plan
@@ -87,6 +102,7 @@ Outcomes = Counter[str]
 LAYOUT = Layout("p")
 HUGE = 10 << 30
 _MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+_LATER = datetime(2026, 2, 1, tzinfo=UTC)
 _SHA256 = "archiver-sha256"
 
 
@@ -339,6 +355,49 @@ def _read_notes(store: MemoryStore) -> None:
     RestoreNotes(Archive(store, LAYOUT), "other", "c").begun_by_others(_TARGETS)
 
 
+_PROCESS = "0123456789abcdef"
+_MOMENTS = f"moments/blue/{_PROCESS}"
+_PLACE = RolePlace(topic="t", life=0, partition=0)
+_INSTANCES = ArchiverConfig.model_validate({
+    "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+    "topics": {"include": [".*"]},
+    "storage": {"url": "s3://bucket/p"},
+    "compacted": {"enabled": True, "instances": ["blue", "green"]},
+})  # fmt: skip
+
+
+def _read_moments(store: MemoryStore) -> None:
+    """Of what is not told, a problem is."""
+    problems: list[str] = []
+    found = read_moments(Archive(store, LAYOUT), "blue", problems.append)
+    list_last_heard(Archive(store, LAYOUT), "blue")
+    assert len(found) <= MOST_MOMENTS
+    if problems:
+        raise CorruptSegmentError(problems[0])
+
+
+def _write_moments(store: MemoryStore, number: int = 9) -> None:
+    note = MomentNote(topic="t", life=0, partition=0, generation=1, at_ms=5, last_stable=9)
+    assert put_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, [note])
+    clear_old_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, 2**41)
+
+
+def _accept(store: MemoryStore) -> None:
+    end = AcceptedEnd(log_end=3, position=9)
+    accept_logs(Archive(store, LAYOUT), "t", 0, {0: AcceptedLog(log_start=5), 1: AcceptedLog(end=end)})
+
+
+def _show_status(store: MemoryStore) -> None:
+    """What cannot be read is an alarm, and keeps copies."""
+    status = StatusReader(Archive(store, LAYOUT), _INSTANCES, 2**41).read(re.compile(".*"))
+    alarms = list(alarms_in(status))
+    for text in (*status_lines(status), json.dumps(status_row(status, alarms)), *(one.text for one in alarms)):
+        assert len(text) < 1 << 16
+    told = (one.text for one in alarms if one.kind in {AlarmKind.UNREADABLE, AlarmKind.IN_QUESTION})
+    if found := next(told, ""):
+        raise CorruptSegmentError(found)
+
+
 Door = Callable[[MemoryStore], object]
 _CHOICES = (
     CopyChoice(),
@@ -373,7 +432,15 @@ _DOORS: Mapping[str, Sequence[Door]] = {
     "present": (_begin,),
     "starts/t/0": (_begin,),
     "group-positions/2027-01-15": (lambda store: _keep(store, 0), lambda store: _keep(store, 60_000)),
-    "roles/t/0/0": tuple(map(_find, _CHOICES)),
+    "roles/t/0/0": (
+        *map(_find, _CHOICES),
+        _show_status,
+        lambda store: read_role_log(Archive(store, LAYOUT), _PLACE),
+        lambda store: take_back(Archive(store, LAYOUT), _PLACE, 2**62),
+        lambda store: list(lost_entries(Archive(store, LAYOUT))),
+    ),
+    "accepted/t/0": (lambda store: read_accepted(Archive(store, LAYOUT), "t", 0), _accept, _show_status),
+    _MOMENTS: (_read_moments, _write_moments, _show_status),
     "restores/mine/t/0": _CLAIM_DOORS,
     "restores/mine/t/repartition": _JOINT_DOORS,
     "restores/mine/t/finished": (_read_notes,),
@@ -396,6 +463,8 @@ def _facts() -> MemoryStore:
         held, replaced = complete_copy("blue", number, 10), complete_copy("green", 0, 8)
         key, content = role_entry("t", 0, number, holder=held, replaced=replaced, candidate=("blue", number))
         put(store, f"{LAYOUT.root}{key}", content)
+    _accept(store)
+    _write_moments(store, 7)
     _write_claims(store)
     _write_joint_claims(store)
     _notes(store).note_replaced(_TARGETS, {"t": 3})
@@ -439,6 +508,8 @@ def problems_with(stream: str, wrong: Mapping[str, object]) -> list[ArchiverErro
     for door in _DOORS[stream]:
         store = WatchedStore(_facts())
         append_fact(Archive(store, LAYOUT), stream, lambda latest: {**(latest or {}), **wrong})
+        newest = max(key for key in store.objects if LAYOUT.parse_fact(stream, key) is not None)
+        store.objects[newest] = replace(store.objects[newest], last_modified=_LATER)  # of moments that decides
         try:
             door(store)
         except ArchiverError as error:

@@ -353,7 +353,11 @@ class Model:
             has_history=bool(_of(world.objects, HISTORY)),
             ends=ends,
             dues=turns.Dues(
-                is_turn_due=may_begin, is_overdue=may_begin, is_candidate_heard=not may_begin, begins_first=may_begin
+                is_turn_due=may_begin,
+                is_overdue=may_begin,
+                is_candidate_heard=not may_begin,
+                begins_first=may_begin,
+                may_try_again=may_begin,
             ),
         )
         for allowed in (True, False) if may_begin else (False,):

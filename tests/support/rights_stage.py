@@ -28,9 +28,10 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import positions_of
 from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket
+from tests.support.copied_topic import complete_copy, role_entry
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, with_client
 from tests.support.processes import end_of
 from tests.support.rights_table import Case, Kind, Right
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
@@ -43,6 +44,9 @@ RECORDS: Final = {0: (b"one", b"two"), 1: (b"three",)}
 PREFIX: Final = "team/archive"
 GROUP: Final = "billing"
 OFFSETS: Final = "__consumer_offsets"
+KEPT: Final = "kept"  # the topic of which instances keep copies
+COORDINATION: Final = "_compacted_log_backup_coordination"
+_SECONDS: Final = 1 / 86_400  # in days
 _CLUSTER: Final = "kafka-cluster"
 _SPARK_S: Final = 90.0
 _ON_TARGETS: Final = {
@@ -54,10 +58,15 @@ _ON_TARGETS: Final = {
     Right.ALTER_CONFIGS: Op.ALTER_CONFIGS,
     Right.DESCRIBE_CONFIGS: Op.DESCRIBE_CONFIGS,
 }
+_ON_TOPICS: Final = {
+    Right.READ_TOPICS: Op.READ,
+    Right.DESCRIBE_TOPICS: Op.DESCRIBE,
+    Right.TOPIC_CONFIGS: Op.DESCRIBE_CONFIGS,
+}
 _OTHERS: Final = {
-    Right.READ_TOPICS: (ResourceType.TOPIC, ORDERS, Op.READ),
-    Right.DESCRIBE_TOPICS: (ResourceType.TOPIC, ORDERS, Op.DESCRIBE),
-    Right.TOPIC_CONFIGS: (ResourceType.TOPIC, ORDERS, Op.DESCRIBE_CONFIGS),
+    Right.READ_COORDINATION: (ResourceType.TOPIC, COORDINATION, Op.READ),
+    Right.WRITE_COORDINATION: (ResourceType.TOPIC, COORDINATION, Op.WRITE),
+    Right.CREATE_COORDINATION: (ResourceType.TOPIC, COORDINATION, Op.CREATE),
     Right.READ_OFFSETS: (ResourceType.TOPIC, OFFSETS, Op.READ),
     Right.OFFSETS_CONFIGS: (ResourceType.TOPIC, OFFSETS, Op.DESCRIBE_CONFIGS),
     Right.DESCRIBE_GROUPS: (ResourceType.GROUP, "*", Op.DESCRIBE),
@@ -71,6 +80,9 @@ _IN_STORE: Final = {
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
     Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
+    Right.PUT_ACCEPTED: ("s3:PutObject", "control/accepted/"),
+    Right.DELETE_COPIES: ("s3:DeleteObject", "compacted/"),
+    Right.DELETE_MOMENTS: ("s3:DeleteObject", "control/moments/"),
     Right.TAG: ("s3:PutObjectTagging", ""),
 }
 
@@ -112,8 +124,10 @@ class RightsStage:
             "sasl.password": PASSWORD,
         }
         create_topic(broker.bootstrap, ORDERS, len(RECORDS), KEEP_ALL)
+        create_topic(broker.bootstrap, KEPT, len(RECORDS), {"cleanup.policy": "compact"})
         for partition, values in RECORDS.items():
             produce_values(broker.bootstrap, ORDERS, list(values), partition=partition)
+            _write_keyed(broker.bootstrap, KEPT, values, partition)
         self._commit(ORDERS)
         anybody = {"bootstrap.servers": broker.bootstrap}
         prepared = self._write("prepared.yaml", self._config(PREFIX, {"groups": "snapshot"}, {}) | {"kafka": anybody})
@@ -141,11 +155,29 @@ class RightsStage:
             assert _run(["restore", "-c", prepared, "--target", of_all, *renamed]).exit_code == 0
         if case.command.kind is Kind.ROLLBACK:
             self._set_group(case)
+        if case.command.kind is Kind.INSTANCE and COORDINATION in own_topics(self._admin):
+            delete_topic(self._broker.bootstrap, COORDINATION)
+        if case.command.kind is Kind.ACCEPT:
+            self._put_role_log(case)
         if case.command.kind is Kind.FOLD:
             anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
             own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
             assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
+
+    def _put_role_log(self, case: Case) -> None:
+        """Of a copy that was read to the end of the log; to be accepted, to an offset that the log does not have."""
+        anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
+        topics = {"topics": {"include": [topic_of(case)]}}
+        own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "off"}, {}) | anybody | topics)
+        assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
+        is_accepted = "accept" in case.command.typed
+        key, content = role_entry(
+            topic_of(case), 0, 0, holder=complete_copy("a", 0, 0, 50 if is_accepted else len(RECORDS[0]))
+        )
+        s3_client(self._site.bucket).put_object(
+            Bucket=self._site.bucket.name, Key=f"{prefix_of(case)}/{key}", Body=content
+        )
 
     def _set_group(self, case: Case) -> None:
         """One position goes back to where it was, and one goes."""
@@ -169,11 +201,14 @@ class RightsStage:
     def _acl(self, case: Case, right: Right) -> tuple[ResourceType, str, Op]:
         if right in _ON_TARGETS:
             return ResourceType.TOPIC, target_of(case), _ON_TARGETS[right]
+        if right in _ON_TOPICS:
+            return ResourceType.TOPIC, topic_of(case), _ON_TOPICS[right]
         if right is Right.CREATE_LIKE:
             return ResourceType.TOPIC, f"{target_of(case)}-", Op.CREATE
-        if right in {Right.READ_GROUP, Right.DESCRIBE_GROUP}:
-            group = f"group-{case.number}" if case.command.kind is Kind.SERVICE else self.group
-            return ResourceType.GROUP, group, Op.READ if right is Right.READ_GROUP else Op.DESCRIBE
+        if right in {Right.READ_GROUP, Right.READ_INSTANCE, Right.DESCRIBE_GROUP}:
+            own = {Kind.SERVICE: f"group-{case.number}", Kind.INSTANCE: f"group-{case.number}-a"}
+            operation = Op.DESCRIBE if right is Right.DESCRIBE_GROUP else Op.READ
+            return ResourceType.GROUP, own.get(case.command.kind, self.group), operation
         if right in {Right.READ_GROUPS, Right.DELETE_GROUPS}:
             return ResourceType.GROUP, group_of(case), Op.READ if right is Right.READ_GROUPS else Op.DELETE
         return _OTHERS[right]
@@ -181,7 +216,7 @@ class RightsStage:
     def run(self, case: Case) -> Done:
         """As somebody with the rights of the case alone."""
         with acting(self._site.bucket, self._statements(case)) as environment:
-            if case.command.kind is Kind.SERVICE:
+            if case.command.kind in {Kind.SERVICE, Kind.INSTANCE}:
                 return self._run_service(case, environment)
             arguments = [
                 *(one.format(object=f"s3://{self._site.bucket.name}/{self._object}") for one in case.command.typed)
@@ -206,7 +241,8 @@ class RightsStage:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
         if case.command.kind is not Kind.RESTORE:
-            return [*verbose, *([] if case.command.typed[0] == "cat" else ["--format", "json"])]
+            has_rows = case.command.typed[0] == "cat" or "accept" in case.command.typed
+            return [*verbose[: 2 if "accept" in case.command.typed else 3], *([] if has_rows else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
         named = ["--rename-group", f"{GROUP}={group_of(case)}"] if "--groups" in case.command.typed else []
         return [*verbose, "--target", target, "--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", *named]
@@ -216,13 +252,21 @@ class RightsStage:
         config = self._config(prefix_of(case), {**case.command.backup, "group": f"group-{case.number}"}, {})
         config["topics"]["refresh"] = "1s"
         config["backup"]["segment"] = {"age": "1s"}
-        instance = Instance(self._site, config, f"service-{case.number}", environment)
+        arguments: Sequence[str] = ()
+        if case.command.kind is Kind.INSTANCE:  # alone, it makes the next copy, too
+            config["topics"]["include"] = [KEPT]
+            times = {"log.backup.length.days": 2 * _SECONDS, "takeover": "1s", "interval": "100ms", "clear.delay": "1s"}
+            config["compacted"] = {"enabled": True, "instances": ["a", "b"], **times}
+            arguments = ("--instance", "a", "--initial-role", "active")
+        name, typed = f"service-{case.number}", case.command.typed
+        instance = Instance(self._site, config, name, environment, command=typed, arguments=arguments)
         is_stuck = case.loss is not None and not case.loss.is_borne
 
         def has_come_to_it() -> bool:
             if is_stuck:
                 return instance.process.poll() is not None or re.search(says(self, case), instance.log) is not None
-            return self._has_all(case)
+            is_told = case.loss is None or re.search(says(self, case), instance.log) is not None
+            return is_told and self._has_all(case)
 
         try:
             eventually(has_come_to_it, "neither done nor refused")
@@ -232,7 +276,24 @@ class RightsStage:
             instance.kill()
 
     def _has_all(self, case: Case) -> bool:
+        if case.command.kind is Kind.INSTANCE:
+            return self._has_turned(case)
         return archived_values(self._site.bucket, prefix_of(case), ORDERS) == {k: list(v) for k, v in RECORDS.items()}
+
+    def _has_turned(self, case: Case) -> bool:
+        """Whether a second copy has all, and the first is gone, and so are old notes; or may not go."""
+        copies = {
+            number: copied_values(self._site.bucket, prefix_of(case), KEPT, number) for number in range(len(RECORDS))
+        }
+        notes = keys_below(self._site.bucket, f"{prefix_of(case)}/control/moments/a/")
+        are_gone = all(min(found, default=0) > 0 for found in copies.values())
+        are_few = bool(notes) and not notes[0].endswith("/000000.json")
+        return (
+            all(len(found) > (0 if are_gone else 1) for found in copies.values())
+            and all(list(RECORDS[number]) in found.values() for number, found in copies.items())
+            and are_gone == (case.missing is not Right.DELETE_COPIES)
+            and are_few == (case.missing is not Right.DELETE_MOMENTS)
+        )
 
     def _statements(self, case: Case) -> Iterator[Mapping[str, Any]]:
         bucket, prefix = f"arn:aws:s3:::{self._site.bucket.name}", prefix_of(case)
@@ -291,11 +352,21 @@ class RightsStage:
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
         elif command.typed[0] == "compacted":
-            assert json.loads(done.out)["partitions"] == []  # no instance has worked here
+            self._assert_copies_told(case, done)
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
         else:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
+
+    def _assert_copies_told(self, case: Case, done: Done) -> None:
+        if "accept" in case.command.typed:
+            (key,) = keys_below(self._site.bucket, f"{prefix_of(case)}/control/accepted/")
+            assert key.endswith(f"/{topic_of(case)}/0/000000.json")
+        elif case.command.kind is Kind.ACCEPT:
+            assert [row["lag"] for row in json.loads(done.out)["partitions"]] == [0]
+        elif case.command.kind is Kind.READER:
+            assert json.loads(done.out)["partitions"] == []  # no instance has worked here
+        # An instance is stopped when it has all.
 
     def _assert_groups_told(self, case: Case, told: Mapping[str, Any]) -> None:
         if case.command.kind is Kind.TRANSLATION:
@@ -349,10 +420,13 @@ class RightsStage:
     def assert_nothing_begun(self, case: Case, before: Picture) -> None:
         """But for what a backup notes before it archives anything, and other topics; and what a rollback notes before it sets a group back."""
         after = self.picture()
-        assert after.topics == before.topics
+        hints = {COORDINATION}
+        assert {name: after.topics[name] for name in after.topics.keys() - hints} == {
+            name: before.topics[name] for name in before.topics.keys() - hints
+        }
         new = after.objects.keys() - before.objects.keys()
         others: tuple[str, ...] = ()
-        if case.command.kind in {Kind.BACKUP, Kind.SERVICE}:
+        if case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.INSTANCE}:
             others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
@@ -363,7 +437,11 @@ class RightsStage:
 def says(stage: RightsStage, case: Case) -> str:
     """What the loss of its right is told by, as a regular expression."""
     assert case.loss is not None
-    names = {"{target}": re.escape(target_of(case)), "{group}": re.escape(stage.group)}
+    names = {
+        "{target}": re.escape(target_of(case)),
+        "{topic}": re.escape(topic_of(case)),
+        "{group}": re.escape(stage.group),
+    }
     text = case.loss.says
     for name, value in names.items():
         text = text.replace(name, value)
@@ -374,13 +452,18 @@ def target_of(case: Case) -> str:
     return f"back.{case.number}"
 
 
+def topic_of(case: Case) -> str:
+    """What is archived."""
+    return KEPT if case.command.kind in {Kind.INSTANCE, Kind.ACCEPT} else ORDERS
+
+
 def group_of(case: Case) -> str:
     """Also the id of the restore by which it was set."""
     return f"set.{case.number}"
 
 
 def prefix_of(case: Case) -> str:
-    has_own = case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.FOLD}
+    has_own = case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.FOLD, Kind.INSTANCE, Kind.ACCEPT}
     return f"fresh/{case.number}" if has_own else PREFIX
 
 
@@ -434,4 +517,24 @@ def archived_values(bucket: Bucket, prefix: str, topic: str) -> dict[int, list[b
         body = s3_client(bucket).get_object(Bucket=bucket.name, Key=key)["Body"].read()
         for record in cast("Iterator[dict[str, Any]]", fastavro.reader(io.BytesIO(body))):
             found.setdefault(record["partition"], []).append(record["value"])
+    return found
+
+
+def _write_keyed(bootstrap: str, topic: str, values: Sequence[bytes], partition: int) -> None:
+    """Each under a key of its own."""
+    producer = producer_of(bootstrap)
+    for value in values:
+        producer.produce(topic, value, key=value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def copied_values(bucket: Bucket, prefix: str, topic: str, partition: int) -> dict[int, list[bytes]]:
+    """Of each generation of instance a that stands, the values, by fastavro. One may be deleted meanwhile."""
+    found: dict[int, list[bytes]] = {}
+    for key in keys_below(bucket, f"{prefix}/compacted/a/topics/{topic}/partition={partition}/"):
+        with contextlib.suppress(s3_client(bucket).exceptions.NoSuchKey):
+            body = s3_client(bucket).get_object(Bucket=bucket.name, Key=key)["Body"].read()
+            number = int(key.partition("/generation=")[2].partition("/")[0])
+            records = cast("Iterator[dict[str, Any]]", fastavro.reader(io.BytesIO(body)))
+            found.setdefault(number, []).extend(record["value"] for record in records)
     return found

@@ -23,6 +23,10 @@ class Right(Enum):
     DESCRIBE_GROUPS = "Describe on the groups"
     READ_GROUPS = "Read on the groups"
     DELETE_GROUPS = "Delete on the groups"
+    READ_COORDINATION = "Read on `_compacted_log_backup_coordination`"
+    WRITE_COORDINATION = "Write on `_compacted_log_backup_coordination`"
+    CREATE_COORDINATION = "Create on `_compacted_log_backup_coordination`"
+    READ_INSTANCE = "Read on the instance's group"
     READ_GROUP = "Read on the archive's group"
     DESCRIBE_GROUP = "Describe on the archive's group"
     DESCRIBE = "Describe on the targets"
@@ -42,6 +46,9 @@ class Right(Enum):
     PUT_NOTES = "PutObject on `control/restores/`"
     PUT_INDEX = "PutObject on `control/index/`"
     PUT_FOLDS = "PutObject on `control/group-folds/`"
+    PUT_ACCEPTED = "PutObject on `control/accepted/`"
+    DELETE_COPIES = "DeleteObject on `compacted/`"
+    DELETE_MOMENTS = "DeleteObject on `control/moments/`"
     TAG = "PutObjectTagging"
 
     @property
@@ -49,7 +56,10 @@ class Right(Enum):
         return self in _OF_STORE
 
 
-_OF_STORE: Final = {Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.TAG}
+_OF_STORE: Final = {
+    Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.PUT_ACCEPTED,
+    Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.TAG,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,8 @@ class Kind(Enum):
     FOLD = "folds what an archive of its own has of positions"
     BACKUP = "fills an archive of its own"
     SERVICE = "fills one until it is stopped"
+    INSTANCE = "keeps copies in an archive of its own, until it is stopped"
+    ACCEPT = "accepts what stands against copies in an archive of its own"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
     APPLICATION = "sets a group of its own in such a topic"
@@ -111,7 +123,7 @@ PUT: Final = denied(r"/control/probe/\d+\.json: PutObject", "s3:PutObject")
 READING: Final = {Right.LIST: LIST, Right.GET: GET}
 WRITING: Final = {**READING, Right.PUT: PUT}
 
-HIDDEN: Final = Loss(r"topic orders: .*grant this user Describe on topic orders \(and Read, to archive it\)")
+HIDDEN: Final = Loss(r"topic {topic}: .*grant this user Describe on topic {topic} \(and Read, to archive it\)")
 ARCHIVING: Final = {
     Right.READ_TOPICS: HIDDEN,
     Right.TOPIC_CONFIGS: goes_on(
@@ -176,6 +188,14 @@ SETTING_BACK: Final = {
     **READING,
     Right.PUT_NOTES: NOTES[Right.PUT_NOTES],
 }
+NO_CONFIGS: Final = r"configs of topic {topic} could not be read: .*grant this user DescribeConfigs on topic {topic};"
+NO_EVENTS: Final = "waits for its next look, where the other instance could tell it at once"
+
+
+def without_events(operation: str) -> Loss:
+    return goes_on(rf"grant this user {operation} on topic _compacted_log_backup_coordination[;,]", NO_EVENTS)
+
+
 UNTIL_END: Final = ("backup", "--until-end")
 
 COMMANDS: Final = (
@@ -183,6 +203,27 @@ COMMANDS: Final = (
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
     Command(name="`compacted status`", typed=("compacted", "status"), needs=READING, is_brief=True),
+    Command(
+        name="`compacted status --against-kafka`",
+        typed=("compacted", "status", "--against-kafka"),
+        kind=Kind.ACCEPT,
+        needs={
+            Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}; its lag is not known", 3),
+            **READING,
+        },
+        is_brief=True,
+    ),
+    Command(
+        name="`compacted accept --yes`",
+        typed=("compacted", "accept", "kept", "--yes"),
+        kind=Kind.ACCEPT,
+        needs={
+            Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}$"),
+            **READING,
+            Right.PUT_ACCEPTED: denied(r"/control/accepted/\S+: PutObject", "s3:PutObject"),
+        },
+        is_brief=True,
+    ),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",
@@ -319,6 +360,27 @@ COMMANDS: Final = (
             Right.READ_GROUP: Loss(r"does not let us in: .*grant this user Read on the group", 0),
         },
     ),
+    Command(
+        name="`compacted run`",
+        typed=("compacted", "run"),
+        kind=Kind.INSTANCE,
+        needs={
+            # It goes on, and asks again and again, until it is stopped.
+            Right.READ_TOPICS: Loss(HIDDEN.says, 0),
+            Right.TOPIC_CONFIGS: Loss(NO_CONFIGS, 0),
+            Right.READ_INSTANCE: Loss(r"does not let us in: .*grant this user Read on the group", 0),
+            Right.READ_COORDINATION: without_events("Read"),
+            Right.WRITE_COORDINATION: without_events("Write"),
+            Right.CREATE_COORDINATION: without_events("Create"),
+            **WRITING,
+            Right.DELETE_COPIES: goes_on(
+                r"/compacted/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "copies that are read no more stay"
+            ),
+            Right.DELETE_MOMENTS: goes_on(
+                r"/control/moments/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "its notes stay"
+            ),
+        },
+    ),
     Command(name="`restore --dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),
     Command(name="`restore`", typed=("restore",), kind=Kind.RESTORE, needs={**CREATING, **NOTES}, is_brief=True),
     Command(name="… `--repartition`", typed=("restore", "--repartition", "3"), kind=Kind.RESTORE, needs={**CREATING, **NOTES}),
@@ -404,6 +466,8 @@ class Case:
     @property
     def is_long(self) -> bool:
         """Left to `--long`."""
+        if self.command.kind is Kind.INSTANCE:
+            return self.missing is not None
         is_slow = self.command.has_spark or self.command.kind is Kind.SERVICE
         return is_slow or not (self.command.is_brief or self.missing is None)
 

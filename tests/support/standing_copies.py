@@ -95,19 +95,18 @@ class StandingCopies:
         moment_ms: int,
         *,
         is_finished: bool = False,
-        pieces: bool = False,
         finished_id: str = "T",
     ) -> str:
         """Note the plan of a restore that reads these objects. Returns its key."""
         stream = f"restores/{restore_id}/target/plan"
-        partition: dict[str, object] = {"partition": 0, "parts": [[key, 0, None, None, None] for key in keys]}
-        if pieces:
-            stem = keys[0][: -len(offsets_name(0, None))]
-            self.put(self.layout.fact_key(f"{stream}/0-{'0' * 24}", 0), encode_fact({"format": 1, "stem": stem}))
-            partition = {"partition": 0, "pieces": [f"0-{'0' * 24}"]}
+        copies = {copy for key in keys if (copy := self.layout.parse_copy(key)) is not None}
+        partitions = [
+            {"partition": copy.partition, "copies": [[copy.instance, copy.generation, copy.life, 0, None]]}
+            for copy in sorted(copies, key=str)
+        ]
         of_target = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
         key = self.layout.fact_key(stream, 0)
-        self.put(key, encode_fact({**of_target, "partitions": [partition]}), moment_ms=moment_ms)
+        self.put(key, encode_fact({**of_target, "source": PLACE.topic, "partitions": partitions}), moment_ms=moment_ms)
         if is_finished:
             finished = {**of_target, "target_topic_id": finished_id}
             self.put(self.layout.fact_key(f"restores/{restore_id}/target/finished", 0), encode_fact(finished))

@@ -1,7 +1,7 @@
 """What of a topic's logs stands against its copies, and that a user accepts it: then copies that are read no more go again."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from archiver.archive.accepted_logs import AcceptedEnd, AcceptedLog, accept_logs
@@ -20,7 +20,7 @@ from archiver.backup.compacted.clearing import (
 )
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
 from archiver.backup.compacted.live_logs import ask_logs
-from archiver.errors import NotWholeError, StrangerError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StrangerError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 
@@ -36,8 +36,11 @@ class InQuestion:
     accepted: AcceptedLog  # what is accepted by accepting this
 
 
-def asker_of(archive: Archive, settings: KafkaSettings) -> AskLogs:
-    """Return what asks the cluster where logs begin and end, each time through a client of its own. Raises StrangerError."""
+def asker_of(archive: Archive, settings: KafkaSettings, report_refusal: Callable[[ArchiverError], None]) -> AskLogs:
+    """Return what asks the cluster where logs begin and end, each time through a client of its own. Raises StrangerError.
+
+    `report_refusal` is called with why the cluster does not tell that of a topic.
+    """
 
     async def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
         names = {place.topic for place in places}
@@ -52,7 +55,7 @@ def asker_of(archive: Archive, settings: KafkaSettings) -> AskLogs:
                 raise StrangerError(
                     f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {archived_of}"
                 )
-            return await ask_logs(client, facts, places)
+            return await ask_logs(client, facts, places, report_refusal)
 
     return lambda places: asyncio.run(ask(places))
 

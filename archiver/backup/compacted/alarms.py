@@ -21,7 +21,8 @@ class AlarmKind(StrEnum):
     UNATTAINABLE = "unattainable"  # reading takes longer than tombstones are kept
     UNHEARD = "unheard"  # an instance is silent
     OVERDUE = "overdue"  # the turn is over, and nobody makes the next copy
-    IN_QUESTION = "in-question"  # the log, or damage, keeps copies from going
+    DAMAGED = "damaged"  # the copy that is read has a gap, or an object that cannot be read
+    IN_QUESTION = "in-question"  # the log stands against the copy that is read, or it is damaged: no copy goes
 
 
 class Alarm(NamedTuple):
@@ -57,6 +58,8 @@ def _unheard(status: CompactedStatus) -> Iterator[Alarm]:
 def _alarms_of(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[AlarmKind, str]]:
     if one.problem:
         yield AlarmKind.UNREADABLE, one.problem
+    for text in one.damage:
+        yield AlarmKind.DAMAGED, text + ("; the next copy is due at once" if one.is_live else "")
     for text in one.alarms:
         yield AlarmKind.IN_QUESTION, f"no copy of it is cleared: {text}"
     if one.is_live and not one.problem:
@@ -66,6 +69,8 @@ def _alarms_of(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[
 
 def _copy_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[AlarmKind, str]]:
     holder = one.holder
+    if one.doubt:
+        yield AlarmKind.UNSURE, one.doubt.removeprefix(f"{one.place.topic}-{one.place.partition}: ")
     if not isinstance(holder, CompleteCopy):
         if one.candidate is not None:
             what = "what lies under topics/ is read" if holder else "nothing can be read"

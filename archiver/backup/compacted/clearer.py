@@ -11,6 +11,7 @@ from archiver.archive.topics import TopicFact
 from archiver.backup.compacted.clearing import ClearingRules, LogBounds
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.live_logs import ask_logs
 from archiver.config.model import CompactedConfig
 from archiver.kafka.client import KafkaClient
@@ -34,6 +35,7 @@ class Clearer:
         *,
         pin_ms: int,
         facts: Callable[[], Mapping[str, TopicFact]],
+        counts: InstanceMetrics,
     ) -> None:
         loop = asyncio.get_running_loop()
 
@@ -45,10 +47,16 @@ class Clearer:
         self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask)
         self._worker = Workers(1, "clearer")
         self._told: Collection[str] = ()
+        self._counts = counts
         self.pause_s = max(config.interval_ms / 1000, min(config.clear_delay_ms / 4000, _LONGEST_PAUSE_S))
 
-    async def clear(self, places: Collection[RolePlace], now_ms: int, goes_on: Callable[[], bool]) -> None:
-        self._tell(await self._worker.call(clear_copies, self._survey, places, now_ms, goes_on))
+    async def clear(self, places: Collection[RolePlace], now_ms: int, goes_on: Callable[[], bool]) -> ClearingReport:
+        report = await self._worker.call(clear_copies, self._survey, places, now_ms, goes_on)
+        for one in report.cleared:
+            self._counts.cleared(one.place.topic, objects=one.objects, size=one.bytes)
+        self._counts.clearing_failed(len(report.refused))
+        self._tell(report)
+        return report
 
     def _tell(self, report: ClearingReport) -> None:
         for one in report.cleared:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog
 from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.archive.store_clock import from_epoch_ms
 from archiver.backup.compacted.listed_copies import CopyState
 
 
@@ -242,5 +242,8 @@ def _number(generation: Generation) -> int:
 
 
 def spell_ms(moment_ms: int) -> str:
-    """Spell a moment for people."""
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Spell a moment for people. One of after the year 9999 is as good as none: a delay may be that long."""
+    try:
+        return from_epoch_ms(moment_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError:
+        return "after the year 9999"

@@ -57,11 +57,13 @@ class _Place:
 class Coordination:
     """Tells the other instance's processes of events, and listens for theirs. No method raises what Kafka refuses.
 
-    `ignored` counts records of the topic that are no events.
+    `own`: an instance whose events are passed over: what it tells, it knows, and a look that tells something would bring about the
+    next one. `ignored` counts records of the topic that are no events.
     """
 
-    def __init__(self, settings: KafkaSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: KafkaSettings, *, own: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._own = own
         self._clock = clock
         self._open = AsyncExitStack()
         self._client: KafkaClient | None = None
@@ -95,7 +97,7 @@ class Coordination:
             self._tell_once(error)
 
     async def hints(self) -> frozenset[RolePlace]:
-        """Wait for events, by whomever; return the partitions that they are about. May be cancelled at any time."""
+        """Wait for events of others; return the partitions that they are about. May be cancelled at any time."""
         while True:
             try:
                 found = await self._listen()
@@ -181,7 +183,7 @@ class Coordination:
             self._look_again(client, answer)
             return frozenset()
         try:
-            found, ignored, position = await asyncio.to_thread(_events_in, answer, place.position)
+            found, ignored, position = await asyncio.to_thread(_events_in, answer, place.position, self._own)
         except (CorruptBatchError, ValueError):  # polling finds what it may have said
             found, ignored, position = frozenset(), 1, max(place.position + 1, answer.last_stable_offset)
         self.ignored += ignored
@@ -230,8 +232,8 @@ def _batch_of(events: Sequence[CoordinationEvent]) -> memoryview:
     return encoder.flush().content
 
 
-def _events_in(answer: Fetched, position: int) -> tuple[frozenset[RolePlace], int, int]:
-    """Return what events are about, how many records are none, and where to go on. Raises CorruptBatchError.
+def _events_in(answer: Fetched, position: int, own: str) -> tuple[frozenset[RolePlace], int, int]:
+    """Return what events of others are about, how many records are none, and where to go on. Raises CorruptBatchError.
 
     A batch that cannot be opened counts as one record that is none.
     """
@@ -248,7 +250,7 @@ def _events_in(answer: Fetched, position: int) -> tuple[frozenset[RolePlace], in
         for frame in decoded.frames():
             rows = frame.rows(max(0, len(frame) - _MOST_ROWS), len(frame))
             events = [decode_event(record) for record in plain_records_of(rows)]
-            found |= {event.place for event in events if event is not None}
+            found |= {event.place for event in events if event is not None and event.instance != own}
             ignored += len(frame) - sum(event is not None for event in events)
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
     return frozenset(found), ignored, position

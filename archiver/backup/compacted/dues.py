@@ -9,6 +9,7 @@ from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted.turn import Dues
 
 FIRST_TAKEOVER_MS: Final = 600_000
+_MOST_DOUBLED: Final = 6  # a try that was in vain is made again after a turn, after two more, four more, up to 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +23,13 @@ class TurnTimes:
 
 def turn_stagger_ms(topic: str, partition: int, length_ms: int) -> int:
     """Return how much later the turns of a partition end than those of others: up to a tenth of a turn, always the same."""
+    return share_of(topic, partition, length_ms // 10)
+
+
+def share_of(topic: str, partition: int, whole: int) -> int:
+    """Return a part of a whole, always the same for a partition: so not all of them do at once what each does now and then."""
     share = int.from_bytes(hashlib.sha256(f"{topic}/{partition}".encode()).digest()[:4], "big")
-    return length_ms // 10 * share >> 32
+    return whole * share >> 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class Told:
     first_seen_ms: int  # when somebody first asked for a copy of this partition: before there is any entry
     put_ms: Mapping[int, int]  # entry -> when it was put
     heard_ms: Mapping[Generation, int]  # when a process last said that it works on a generation
-    damaged_since_ms: int | None = None  # since when the holder is known to be damaged
+    damaged_since_ms: int | None = None  # since when the holder is known to be damaged, to whoever asks
 
 
 def judge(
@@ -50,8 +56,17 @@ def judge(
         is_turn_due=due_ms is not None and told.now_ms >= due_ms,
         is_overdue=due_ms is not None and told.now_ms >= due_ms + patience_ms,
         is_candidate_heard=candidate is not None and _is_heard(candidate, told, times, instances),
+        may_try_again=entry is not None and candidate is not None and _may_try_again(entry, candidate, told, times),
         begins_first=begins_first,
     )
+
+
+def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: TurnTimes) -> bool:
+    """Tell whether a candidate that can never hold may be given up: each one in vain since the last switch doubles the pause."""
+    since = -1 if entry.switched is None else entry.switched
+    in_vain = sum(1 for one in entry.left if one.since > since)
+    begun_ms = told.put_ms.get(candidate.number, told.first_seen_ms)
+    return told.now_ms >= begun_ms + (times.length_ms << min(in_vain, _MOST_DOUBLED))
 
 
 def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:

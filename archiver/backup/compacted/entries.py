@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, Left, RoleEntry
+from archiver.archive.roles import HISTORY, MOST_LEFT, CompleteCopy, EntryType, Generation, Holder, Left, RoleEntry
 
 _NOBODY = RoleEntry(
     type=EntryType.HISTORY, instance="", holder=None, switched=None, broke=None, replaced=None, candidate=None, left=()
@@ -23,7 +23,7 @@ def begin(before: RoleEntry | None, number: int, instance: str, *, has_history: 
 
 
 def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
-    """The candidate's copy holds from here on."""
+    """The candidate's copy holds from here on. Where nobody held, readers were given what lies under `topics/`."""
     return replace(
         before,
         type=EntryType.SWITCH,
@@ -31,7 +31,7 @@ def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
         holder=copy,
         switched=number,
         broke=None,
-        replaced=before.holder,
+        replaced=before.holder or HISTORY,
         left=_left_with(before.left, _generation_of(before.holder), number),
     )
 
@@ -58,11 +58,6 @@ def history(before: RoleEntry, number: int, instance: str) -> RoleEntry:
     )
 
 
-def without_cleared(entry: RoleEntry, cleared: frozenset[Generation]) -> RoleEntry:
-    """Forget generations that stand no longer."""
-    return replace(entry, left=tuple(one for one in entry.left if one.generation not in cleared))
-
-
 def _first(*, has_history: bool) -> RoleEntry:
     return replace(_NOBODY, holder=HISTORY, switched=0) if has_history else _NOBODY
 
@@ -72,4 +67,5 @@ def _generation_of(holder: Holder) -> Generation | None:
 
 
 def _left_with(left: tuple[Left, ...], generation: Generation | None, since: int) -> tuple[Left, ...]:
-    return left if generation is None else (*left, Left(generation=generation, since=since))
+    """Add a generation. The oldest ones are forgotten: where one of them still stands, it counts as left since it was begun."""
+    return left if generation is None else (*left, Left(generation=generation, since=since))[-MOST_LEFT:]

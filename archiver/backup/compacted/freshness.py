@@ -39,6 +39,21 @@ def begun(moment: Moment) -> Freshness:
     return Freshness(reached=moment, durable=moment)
 
 
+def set_back(fresh: Freshness, by_ms: int) -> Freshness:
+    """Note that the clock was set back: by what it tells now, all moments were so much earlier."""
+
+    def earlier(moment: Moment) -> Moment:
+        return moment._replace(at_ms=max(0, moment.at_ms - by_ms))
+
+    return replace(
+        fresh,
+        reached=earlier(fresh.reached),
+        durable=earlier(fresh.durable),
+        ahead=fresh.ahead and earlier(fresh.ahead),
+        flushing=fresh.flushing and earlier(fresh.flushing),
+    )
+
+
 def note_limit(fresh: Freshness, now_ms: int, limit_ms: int) -> Freshness:
     """Note how long tombstones are kept now, and whether it has been too long."""
     least_ms = limit_ms if fresh.limit_ms is None else min(limit_ms, fresh.limit_ms)

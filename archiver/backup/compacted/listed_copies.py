@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, is_instance
+from archiver.archive.layout import FACT_DIGITS, CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
@@ -28,6 +28,18 @@ def list_copies(archive: Archive, topic: str, life: int) -> ListedCopies:
                 place = RolePlace(topic=topic, life=life, partition=copy.partition)
                 found.setdefault(place, {}).setdefault(generation, []).append(ListedSegment(key, item))
     return found
+
+
+def highest_generation(archive: Archive, place: RolePlace) -> int:
+    """List the highest number of a generation that has an object, of whatever instance; -1: there is none."""
+    highest = -1
+    for instance in filter(is_instance, archive.store.list_directories(archive.layout.copies_root)):
+        some = CopyKey(instance=instance, topic=place.topic, life=place.life, partition=place.partition, generation=0)
+        parent = archive.layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
+        copies = (archive.layout.parse_copy(f"{parent}{name}/") for name in archive.store.list_directories(parent))
+        numbers = (copy.generation for copy in copies if copy is not None)
+        highest = max([highest, *(number for number in numbers if number < 10**FACT_DIGITS)])  # others nobody has begun
+    return highest
 
 
 def list_copy(archive: Archive, copy: CopyKey) -> Sequence[ListedSegment]:
@@ -72,12 +84,8 @@ class CopyFacts:
         """Say what a generation's objects cover."""
         before = self._known.get((place, generation), {})
         known = {one.item.key: before[one.item.key] for one in objects if _is_known(one, before)}
-        problems: list[str] = []
-        for seen in ask_facts(self.store, [one for one in objects if one.item.key not in known]):
-            if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
-                known[seen.object_key] = seen.etag, _span_of(seen.facts)
-            else:
-                problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
+        spans, problems = ask_spans(self.store, [one for one in objects if one.item.key not in known])
+        known |= {key: (etag, span) for key, etag, span in spans}
         self._known[place, generation] = known
         state = coverage(span for _, span in known.values())
         return state._replace(problem=problems[0]) if problems else state
@@ -87,6 +95,18 @@ class CopyFacts:
         for place, generation in list(self._known):
             if place in places and generation not in copies.get(place, {}):
                 del self._known[place, generation]
+
+
+def ask_spans(store: ObjectStore, objects: Sequence[ListedSegment]) -> tuple[list[tuple[str, str, "_Span"]], list[str]]:
+    """Ask objects what they cover: key, ETag and span of each; and what is wrong with those that do not tell."""
+    spans: list[tuple[str, str, _Span]] = []
+    problems: list[str] = []
+    for seen in ask_facts(store, objects):
+        if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
+            spans.append((seen.object_key, seen.etag, _span_of(seen.facts)))
+        else:
+            problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
+    return spans, problems
 
 
 def _is_known(one: ListedSegment, known: Mapping[str, tuple[str, _Span]]) -> bool:
@@ -101,12 +121,12 @@ def _span_of(facts: SegmentFacts) -> _Span:
     return _Span(facts.base, facts.next, begins)
 
 
-def coverage(spans: Iterable[_Span]) -> CopyState:
-    """Walk through objects by the read rule, from offset 0 on."""
-    position, begins, in_order = 0, 0, sorted(spans, key=lambda span: (span.base, -span.next))
+def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
+    """Walk through objects by the read rule, from offset 0 on, or from where objects that were walked through before end."""
+    position, begins, in_order = start, 0, sorted(spans, key=lambda span: (span.base, -span.next))
     for span in in_order:
         if span.base > position:
             break
         begins = span.begins if position == 0 else begins
         position = max(position, span.next)
-    return CopyState(position, max((span.next for span in in_order), default=0), begins)
+    return CopyState(position, max([start, *(span.next for span in in_order)]), begins)

@@ -1,11 +1,12 @@
 """Where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from archiver.archive.roles import RolePlace
 from archiver.archive.topics import POLICY, TopicFact
 from archiver.backup.compacted.clearing import NO_LOG, LogBounds
+from archiver.errors import ArchiverError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
 
@@ -14,16 +15,21 @@ _NO_LIFE: Final = -1
 
 
 async def ask_logs(
-    client: KafkaClient, facts: Mapping[str, TopicFact], places: Collection[RolePlace]
+    client: KafkaClient,
+    facts: Mapping[str, TopicFact],
+    places: Collection[RolePlace],
+    report_refusal: Callable[[ArchiverError], None] = lambda _: None,
 ) -> dict[RolePlace, LogBounds]:
     """Ask the cluster. What it does not tell is left out: a topic that brokers do not show need not be gone.
 
     The policy is the one that is archived with the topic. A life before the one that the cluster has is ended: NO_LOG.
     """
-    described, _ = await client.describe_each({place.topic for place in places})
+    described, refused = await client.describe_each({place.topic for place in places})
     lives = {place: _life_now(described, facts, place) for place in places}
     live = [place for place, life in lives.items() if place.life == life]
-    offsets, _ = await client.offsets_each((place.topic, place.partition) for place in live)
+    offsets, untold = await client.offsets_each((place.topic, place.partition) for place in live)
+    for error in (*refused.values(), *untold.values()):
+        report_refusal(error)
     ended = {place: NO_LOG for place, life in lives.items() if place.life < life}
     return ended | {
         place: LogBounds(log_start=found.log_start, log_end=found.high_watermark, policy=policy_of(facts[place.topic]))

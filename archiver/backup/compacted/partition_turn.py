@@ -2,29 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
-from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of_copy
-from archiver.archive.moments import HeardMoment, Moment
-from archiver.archive.roles import (
-    CompleteCopy,
-    Generation,
-    RoleLog,
-    RolePlace,
-    put_entry,
-    read_role_log,
-)
+from archiver.archive.moments import LeftNote, Moment, MomentNote
+from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
-from archiver.backup.compacted.dues import Told, TurnTimes, judge
-from archiver.backup.compacted.reading import Clock, OpenReading
+from archiver.backup.compacted.dues import Told, judge, share_of, turn_due_ms
+from archiver.backup.compacted.group_hints import HeldPosition
+from archiver.backup.compacted.holder_watch import HolderWatch
+from archiver.backup.compacted.listed_copies import highest_generation
+from archiver.backup.compacted.reading import OpenReading
 from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
+    PASSIVATE,
     Append,
     Broke,
     Close,
@@ -41,19 +37,19 @@ from archiver.backup.compacted.turn import (
     Tell,
     Turn,
     react,
+    spell_role,
 )
+from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.backup.feed import Feed
+from archiver.backup.log_agreement import refuse_cut_log
 from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
-from archiver.backup.segment_sink import SegmentSink
-from archiver.errors import ArchiverError
-from archiver.kafka.client import KafkaClient
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
-from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -62,36 +58,6 @@ _SETTLE_S: Final = 60.0  # so long a candidate that has come to the end stands s
 _STEP_S: Final = 0.02
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What the topic's configs say now."""
-
-    is_compacted: bool
-    kept_ms: int  # how long tombstones are kept, less the margin
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What all partitions of a process share."""
-
-    instance: str
-    instances: Sequence[str]
-    begins_first: bool
-    times: TurnTimes  # but for the stagger
-    interval_s: float
-    client: KafkaClient
-    pumps: Sequence[Pump]  # a partition has a feed in each, where two of its generations are filled
-    sink: SegmentSink
-    pool: Workers
-    clock: Clock
-    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
-    publish: Callable[[str, RolePlace, int], None]
-
-    @property
-    def archive(self) -> Archive:
-        return self.sink.archive
 
 
 class PartitionTurn:
@@ -103,6 +69,7 @@ class PartitionTurn:
         source: PartitionSource,
         terms: Callable[[], Terms],
         *,
+        earlier: Sequence[int] = (),
         history_begin: int = 0,
         stagger_ms: int = 0,
         report_end: Callable[["PartitionTurn", ArchiverError], None],
@@ -115,14 +82,35 @@ class PartitionTurn:
         self._parts = parts
         self._terms = terms
         self._times = replace(parts.times, stagger_ms=stagger_ms)
+        self._earlier = earlier  # lives that this one goes on from
         self._history_begin = history_begin
         self._report_end = report_end
+        self._left: dict[int, LeftNote] = {}  # of generations that were filled here, and are not filled now
         self._log = RoleLog(None, {})
         self._first_seen_ms: int | None = None
+        self.due_ms: int | None = None  # when the next copy is due, as of the last look
+        self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
+        every_s = parts.times.takeover_ms / 1000  # so long an instance may be silent, and nobody notices anything
+        first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
+        self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
         self._woken = asyncio.Event()
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._open_again_s = 0.0
         self._was_told: tuple[object, ...] = ()
+
+    @property
+    def role_since_ms(self) -> int | None:
+        """Since when this instance is what it is for the partition: since the entry that made it that."""
+        newest, put_at = self._log
+        entry = None if newest is None else newest.entry
+        candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
+        number = candidate if self.turn.role is Role.CATCH_UP or entry is None else entry.switched
+        at = min((at for one, at in put_at.items() if number is not None and one >= number), default=None)
+        return self._first_seen_ms if at is None else epoch_ms(at)
+
+    @property
+    def retention_ms(self) -> int | None:
+        return self._terms().retention_ms
 
     # --- from look to look
 
@@ -130,23 +118,59 @@ class PartitionTurn:
         """Have the partition looked at soon. On the loop only."""
         self._woken.set()
 
+    def wake_by_hint(self) -> None:
+        """Have the partition looked at soon, and what another instance holds of it looked over, too: the hint may be about that."""
+        if self.turn.holds is None:
+            self.holder_watch.hasten(self._parts.sink.clock())
+        self.wake()
+
     async def run(self) -> None:
+        is_woken = True
         while True:
             self._woken.clear()
             try:
-                await self._look_until_quiet()
+                if is_woken or not await self._is_quiet():
+                    await self._look_until_quiet()
                 self.error = None
+                if self.turn.is_all_filled:
+                    self.failing_since_s = None
             except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
                 found = as_ours(error, str(self.source))
                 if str(found) != str(self.error):
                     log.warning("%s; looked at again in %.0f s", found, self._parts.interval_s)
                 self.error = found
+                self._parts.counts.look_failed(self.source.topic)
+                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
+                self._report_end(self, found)
             finally:
                 self._resume()
             try:
-                await asyncio.wait_for(self._woken.wait(), self._parts.interval_s)
+                is_woken = await asyncio.wait_for(self._woken.wait(), self._parts.interval_s)
             except TimeoutError:
-                continue
+                is_woken = False
+
+    async def _is_quiet(self) -> bool:
+        """Tell whether the role log is as it was at the last look, by a listing that all partitions share, and nothing is to be done.
+
+        Nothing is decided on that: in any other case the partition looks by itself.
+        """
+        if self.error is not None or self.turn.candidacy is not None:
+            return False
+        if self.holder_watch.is_due(self._parts.sink.clock()):
+            return False
+        if await self._parts.listings.numbers(self.place) != self._log.put_at:
+            return False
+        self._check_freshness()
+        newest = self._log.newest
+        sight = Sight(
+            number=-1 if newest is None else newest.number,
+            entry=None if newest is None else newest.entry,
+            readers_end=0,
+            has_history=False,
+            dues=self._dues(self._log),
+        )
+        _, effects = react(self.turn, Looked(sight))
+        return not effects
 
     async def _look_until_quiet(self) -> None:
         for _ in range(_MOST_LOOKS):
@@ -166,35 +190,60 @@ class PartitionTurn:
         role_log = self._log = await parts.pool.call(read_role_log, parts.archive, place, self._log.newest)
         self._check_freshness()
         entry = None if role_log.newest is None else role_log.newest.entry
+        await self._look_over_holder(entry)
         candidate = entry.open_candidate if entry is not None else None
         ends: dict[int, CopyEnd] = {}
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
-            readers_end = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            await refuse_cut_log(parts.client, self.source, given.archived)
+            readers_end = given.offset
             end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
-                log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, candidate.number)
-                self._tell(GaveUp(candidate.number))
-        is_first = role_log.newest is None
+                self._give_up(candidate.number)
+        is_first, dues, highest = role_log.newest is None, self._dues(role_log), -1
+        may_begin = dues.is_overdue or (dues.is_turn_due and self.turn.holds is None)
+        if may_begin and not dues.is_candidate_heard:
+            highest = await parts.pool.call(highest_generation, parts.archive, place)
         return Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
             entry=entry,
             readers_end=readers_end,
             has_history=is_first and await parts.pool.call(self._has_history),
             ends=ends,
-            dues=self._dues(role_log),
+            highest=highest,
+            dues=dues,
         )
 
+    async def _look_over_holder(self, entry: RoleEntry | None) -> None:
+        """Look over what is read, if it is time: also where nothing is about to be decided, damage is to be noticed."""
+        parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
+        watch.note_holder(entry)
+        if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
+            try:
+                await parts.pool.call(watch.look, entry.holder, now_s, parts.clock.earliest_ms(now_s))
+            except ArchiverError as error:
+                log.warning("%s: the copy that is read could not be looked over: %s", self.source, error)
+
     def _has_history(self) -> bool:
-        return self._history_begin > 0 or has_history(self._parts.archive, self.place)
+        return has_history(self._parts.archive, self.place, self._earlier, self._history_begin)
+
+    def _give_up(self, generation: int) -> None:
+        if self.turn.readings[generation].is_given_up:
+            return
+        log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, generation)
+        self._parts.counts.gave_up(self.source.topic)
+        self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
-        reading = self.turn.readings.get(candidate.number)
-        return candidate.instance == self._parts.instance and reading is not None and reading.is_complete
+        """Tell whether our candidate could take over now. Of one that never can, no object is asked."""
+        reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
+        return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
     def _dues(self, role_log: RoleLog) -> Dues:
+        self.due_ms = None
         if not self._terms().is_compacted:
             return Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
         parts = self._parts
@@ -203,8 +252,10 @@ class PartitionTurn:
             first_seen_ms=self._first_seen_ms or 0,
             put_ms={number: epoch_ms(at) for number, at in role_log.put_at.items()},
             heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
+            damaged_since_ms=self.holder_watch.since_ms,
         )
         entry = None if role_log.newest is None else role_log.newest.entry
+        self.due_ms = turn_due_ms(entry, told, self._times, parts.instances)
         return judge(entry, told, self._times, parts.instances, begins_first=parts.begins_first)
 
     def _check_freshness(self) -> None:
@@ -242,21 +293,34 @@ class PartitionTurn:
     async def _carry_out(self, effects: Sequence[Effect]) -> bool:
         """Do what was decided, in this order. Returns whether an entry was put: whatever came of it, the next look tells."""
         self._announce()
-        has_put = False
+        has_put, failed = False, None
         for effect in effects:
             match effect:
                 case Close(generation):
                     self._close(generation)
                 case Open(generation):
-                    await self._open(generation)
+                    try:
+                        await self._open(generation)
+                    except ArchiverError as error:  # what else was decided does not depend on it
+                        failed = error
+                        self._note_failure(generation, error)
                 case Tell(kind):
+                    if kind == PASSIVATE:
+                        self._parts.counts.took_over(self.source.topic)
                     self._parts.publish(kind, self.place, self.turn.holds or 0)
                 case Append(number, entry):
                     reach(f"role.{entry.type}.decided")
                     await self._parts.pool.call(put_entry, self._parts.archive, self.place, number, entry)
                     reach(f"role.{entry.type}.put")
                     has_put = True
+        if failed is not None and not has_put:
+            raise failed
         return has_put
+
+    def _note_failure(self, generation: int, error: ArchiverError) -> None:
+        """Give a candidate up in which an object is damaged, or is a stranger's: this would stay so."""
+        if isinstance(error, CorruptSegmentError | StrangerError):
+            self._tell(GaveUp(generation))
 
     async def _open(self, generation: int) -> None:
         """Fill a generation from where its objects end. If that fails, the next look wants it again."""
@@ -272,14 +336,17 @@ class PartitionTurn:
             limit_ms=lambda: self._terms().kept_ms,
             tell=self._tell,
             wake=self._wake_from_anywhere(),
-            wants_end=lambda: self.turn.candidacy == generation,
+            wants_end=lambda: self.turn.candidacy == generation and self.turn.may_hold(generation),
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,
+            opened_s=parts.sink.clock(),
+            set_back_ms=parts.clock.set_back_ms,
         )
         feed = await self._feed(generation, reading)
         reading.watch(feed)
         self.readings[generation] = reading
+        self._left.pop(generation, None)
         self._tell(Opened(generation, feed.writer.objects_end, not reading.is_unsure))
         self._tell_position(reading)
         pump.add(feed)
@@ -291,11 +358,21 @@ class PartitionTurn:
         reading.report_durable()
 
     def _begun(self, generation: int) -> Moment | None:
-        """Return the moment from which a generation goes on; None: it broke the rule, and that holds for good."""
+        """Return the moment from which a generation goes on; None: it broke the rule, and that holds for good.
+
+        A moment that is still to come was noted before the store's clock was set back: how long ago that was, nobody knows.
+        """
+        moment = self._newest_moment(generation)
+        is_to_come = moment is not None and moment.at_ms > self._parts.clock.latest_ms(self._parts.sink.clock())
+        return None if is_to_come else moment
+
+    def _newest_moment(self, generation: int) -> Moment | None:
         entry = self._log.newest.entry if self._log.newest is not None else None
         copy = entry.holder if entry is not None else None
         if isinstance(copy, CompleteCopy) and copy.generation == self._own(generation) and not copy.is_sure:
             return None
+        if generation in self._left:
+            return self._left[generation].moment
         heard = self._parts.heard(self.place).get(self._own(generation))
         if heard is None:
             put_at = self._log.put_at.get(generation)  # before that, nothing of it was read
@@ -323,10 +400,34 @@ class PartitionTurn:
         loop = asyncio.get_running_loop()
         return lambda: _call(loop, self.wake)
 
+    def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
+        """Return what is to be told of the generations that are filled here, and of those that were, and are not now."""
+        filled = [MomentNote(**self._told_of(reading)) for reading in self.readings.values()]
+        return filled, list(self._left.values())
+
+    def _told_of(self, reading: OpenReading) -> dict[str, Any]:
+        moment, place = reading.moment(), self.place
+        return {
+            "topic": place.topic,
+            "life": place.life,
+            "partition": place.partition,
+            "generation": reading.generation,
+            "at_ms": None if moment is None else moment.at_ms,
+            "last_stable": 0 if moment is None else moment.last_stable,
+        }
+
+    def _leave(self, reading: OpenReading) -> None:
+        """Fill a generation no longer that somebody goes on with: who does must know how far it was read, and until when."""
+        del self.readings[reading.generation]
+        left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
+        self._left[reading.generation] = LeftNote(**self._told_of(reading), left_ms=left_ms)
+
     def _close(self, generation: int) -> None:
+        self._left.pop(generation, None)
         reading = self.readings.pop(generation, None)
         if reading is not None:
             self._pump_of(reading.feed).drop(reading.feed)
+            reach("reading.closed")
 
     # --- feeds that end, and the end
 
@@ -344,16 +445,23 @@ class PartitionTurn:
         """Take in that a feed has ended with an error: the generation goes on after a pause, where its objects end."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.error is not None:
-                del self.readings[generation]
+                self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
+                if self._parts.sink.clock() - reading.opened_s > _LONGEST_PAUSE_S:
+                    self._backoff.reset()
                 pause_s = self._backoff.next_s()
                 self._open_again_s = self._parts.sink.clock() + pause_s
+                self._note_failure(generation, feed.error)
                 log.warning("%s; generation %d is gone on with in %.0f s", feed.error, generation, pause_s)
+                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
                 self._report_end(self, feed.error)
 
-    def note_durable(self) -> None:
-        self._backoff.reset()
+    @property
+    def held(self) -> HeldPosition | None:
+        """How far the generation that holds is in storage, where it is filled here."""
+        reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
+        return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
 
     async def close(self, timeout_s: float) -> None:
         """Put what is held, and end all that is filled here."""
@@ -364,13 +472,14 @@ class PartitionTurn:
             mine = [feed for feed in feeds if pump.feeds.get(feed.key) is feed]
             for error in await pump.close(mine, timeout_s):
                 log.warning("%s", error)
-        self.readings.clear()
+        for reading in list(self.readings.values()):
+            self._leave(reading)
 
     def let_go(self) -> None:
         """End all that is filled here, for somebody else has the partition."""
-        for reading in self.readings.values():
+        for reading in list(self.readings.values()):
             self._pump_of(reading.feed).let_go(reading.feed)
-        self.readings.clear()
+            self._leave(reading)
 
     def _announce(self) -> None:
         """Log what has become of the partition, once."""
@@ -380,14 +489,7 @@ class PartitionTurn:
         if told == self._was_told:
             return
         self._was_told = told
-        what = {
-            Role.ACTIVE: f"this instance is active, with generation {turn.holds}",
-            Role.CATCH_UP: f"this instance catches up, in generation {turn.candidacy}",
-            Role.PASSIVE: "this instance is passive",
-            Role.UNKNOWN: "nothing is known yet",
-        }[turn.role]
-        also = f"; it makes the next copy, too, in generation {turn.candidacy}" if turn.holds and turn.candidacy else ""
-        log.info("%s: %s%s", self.source, what, also)
+        log.info("%s: %s", self.source, spell_role(turn))
 
 
 def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from archiver.archive.moments import Moment
 from archiver.archive.segment_writer import FinishedSegment
-from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit
+from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit, set_back
 from archiver.backup.compacted.turn import Event, Fetched, Put
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.errors import StoreTemporaryError
@@ -15,6 +15,8 @@ from archiver.kafka import fetch
 
 class Clock(Protocol):
     """The store's clock, as far as it is known: between two bounds."""
+
+    set_back_ms: int  # by how much it was set back in all
 
     def earliest_ms(self, at_s: float) -> int:
         """Return what the store's clock had surely reached at a time of this process's clock."""
@@ -41,6 +43,8 @@ class OpenReading:
     may_put: Callable[[], bool]
     fresh: Freshness
     is_unsure: bool
+    opened_s: float
+    set_back_ms: int = 0  # how much of what the clock was set back is taken in
     try_again_s: float = 0.0  # it stands still for a switch from then on
     feed: Feed = field(init=False)
 
@@ -55,6 +59,7 @@ class OpenReading:
         if answer.error is not None:
             return
         is_of_leader = feed.replica is None
+        self._keep_to_clock()
         if is_of_leader and not self.is_unsure:
             now_s = self.now_s()
             self.fresh = note_answer(
@@ -90,6 +95,7 @@ class OpenReading:
         """Return the newest moment of which everything is in storage; None once the rule was broken."""
         if self.is_unsure:
             return None
+        self._keep_to_clock()
         self.fresh = note_durable(self.fresh, self.feed.writer.durable_position)
         return self.fresh.durable
 
@@ -97,14 +103,21 @@ class OpenReading:
         """Note that time has passed. Returns whether that breaks the rule just now."""
         if self.is_unsure:
             return False
+        self._keep_to_clock()
         self.fresh = note_limit(self.fresh, self.clock.latest_ms(self.now_s()), self.limit_ms())
         self.is_unsure = self.fresh.is_broken
         return self.is_unsure
 
+    def _keep_to_clock(self) -> None:
+        told_ms = self.clock.set_back_ms
+        if told_ms > self.set_back_ms:
+            self.fresh, self.set_back_ms = set_back(self.fresh, told_ms - self.set_back_ms), told_ms
+
     def refuse_put(self, held: FinishedSegment) -> None:
         """Keep a holder from putting what may lack a tombstone, until its role log says so. Called in the writer's thread."""
         limit_ms = self.fresh.limit_ms
-        passed_ms = self.clock.latest_ms(self.now_s()) - self.fresh.reached.at_ms
+        set_back_ms = self.clock.set_back_ms - self.set_back_ms
+        passed_ms = self.clock.latest_ms(self.now_s()) - self.fresh.reached.at_ms + set_back_ms
         is_late = limit_ms is not None and passed_ms >= limit_ms
         if (is_late and not self.is_unsure) or not self.may_put():
             self.wake()

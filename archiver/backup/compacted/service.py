@@ -2,42 +2,52 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
+from archiver.archive.handle import Archive
 from archiver.archive.moments import (
+    FORGOTTEN_AFTER_MS,
+    GenerationPlace,
     HeardMoment,
+    LeftNote,
     MomentNote,
+    NoteName,
     clear_old_moments,
+    first_note,
     moment_stream,
     put_moments,
     read_moments,
 )
-from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
-from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, PartitionSource, TopicFact, list_known_topics, says_compact
+from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.partition_turn import PartitionTurn, Parts, Terms
+from archiver.backup.compacted.group_hints import GroupHints
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.partition_turn import PartitionTurn
+from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
+from archiver.backup.compacted.turn_parts import Parts
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StrangerError
+from archiver.errors import ArchiverError, CutBackError, StoreError, StoreTemporaryError, StrangerError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
+from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
+from archiver.process.defects import as_ours
+from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -46,7 +56,6 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _LEAVE_S: Final = 3.0
-_LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +67,13 @@ class InstanceRequest:
     name: str
     begins_first: bool
     pin_ms: int  # so long the copies stay that an unfinished restore reads
+    counts: InstanceMetrics
 
 
 class InstanceService:
     """`run` returns when it was stopped; everything held is durable or dropped by then."""
 
-    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers, process: str) -> None:
+    def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
         self._request = request
         self._config = request.config
         self._sink = (
@@ -71,24 +81,37 @@ class InstanceService:
         )  # its clock is `since_boot_s`: also of what a machine sleeps through, the store knows
         self._group = group
         self._pool = pool
-        self._process = process  # a name of its own, under which it notes its moments
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
-        self._number = 0  # of the next moments
+        self._next_note = first_note()
+        self._uncleared = ""  # why old moments could not be deleted
+        # What this process has read, and works on no longer, and how long it tells so.
+        self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
-        self.topics: dict[str, TopicDescription] = {}
-        self._facts: dict[str, TopicFact] = {}
-        self._terms: dict[str, Terms] = {}
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
+        self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.in_question: Collection[RolePlace] = ()  # of which no copy is cleared, for now
+        self.is_ready = False
+
+    @property
+    def archive(self) -> Archive:
+        return self._sink.archive
+
+    def now_ms(self) -> int:
+        """Return a time that the store's clock has surely reached."""
+        return self._clock.earliest_now_ms()
 
     # --- the life of a process
 
-    async def run(self, stop: asyncio.Event, watch: Callable[[], Sequence[Awaitable[None]]] = lambda: ()) -> None:
+    async def run(
+        self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]] = lambda _: ()
+    ) -> None:
+        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             clients = [await unless_stopped(stop, self._connect(stack)) for _ in range(2)]
             self._client = clients[0]
@@ -97,7 +120,7 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._request.backup.kafka)
+            self._coordination = Coordination(self._request.backup.kafka, own=self._request.name)
             stack.push_async_callback(self._coordination.close)
             await unless_stopped(stop, self._coordination.start())
             half = replace(
@@ -109,22 +132,34 @@ class InstanceService:
                 await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
                 for client in clients
             ]
-            self._pumps = pumps
+            self.pumps = pumps
             self._parts = self._shared(pumps)
-            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
-            self.membership.start(sorted(self.topics))
+            self.topics = self._topics_taken()
+            await unless_stopped(stop, self._persist("topics", self.topics.refresh))
+            self.membership.start(sorted(self.topics.described))
             loops = [
                 self._keep_topics_fresh(),
                 self._keep_noting(),
                 self._follow_hints(),
                 self._keep_clearing(),
                 *(self._face_ends(pump) for pump in pumps),
-                *watch(),
+                *watch(self._client),
             ]
             try:
+                self.is_ready = True
                 await unless_stopped(stop, _all(loops))
             finally:
+                self.is_ready = False
                 await self._leave()
+
+    def _topics_taken(self) -> TakenTopics:
+        return TakenTopics(
+            request=self._request.backup,
+            client=self._client,
+            recorder=self._opener.topics,
+            pool=self._openers,
+            margin_ms=self._config.margin_ms,
+        )
 
     def _shared(self, pumps: Sequence[Pump]) -> Parts:
         config = self._config
@@ -138,9 +173,13 @@ class InstanceService:
             pumps=pumps,
             sink=self._sink,
             pool=self._openers,
+            listings=RoleListings(
+                self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
+            ),
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
+            counts=self._request.counts,
         )
 
     async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
@@ -153,71 +192,29 @@ class InstanceService:
 
     async def _leave(self) -> None:
         """Put what is held, say how far it was read, and leave the group."""
-        turns = list(self.turns.values())
+        turns, hints = list(self.turns.values()), self._hints.take()
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
         with suppress(ArchiverError, TimeoutError):
             await asyncio.wait_for(self._note_moments(), _LEAVE_S)
         leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, [], _LEAVE_S):
+        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this process after the session timeout")
 
     # --- topics
-
-    async def _refresh_topics(self) -> None:
-        """List the included topics, record what has changed, and take those that are compacted."""
-        topics = self._request.backup.topics
-        known = await self._openers.call(list_known_topics, self._sink.archive)
-        seen = await find_cluster_topics(self._client, topics, topics.select(known))
-        names = set(topics.select(seen.found)) - _LEFT_OUT
-        recorder = self._opener.topics
-        configs = await recorder.learn_configs([seen.found[name] for name in names])
-        # These were compacted once: instances go on until the history holds again.
-        copied = self.topics.keys() | await self._openers.call(list_copied_topics, self._sink.archive)
-        taken: dict[str, TopicDescription] = {}
-        for name in sorted(names):
-            topic = seen.found[name]
-            effective = configs.found[name].effective if name in configs.found else {}
-            policy = effective.get(POLICY)
-            if policy is None or not topic.topic_id:
-                if name in self.topics and topic.topic_id:
-                    taken[name] = topic  # unknown is no change
-                continue
-            is_now = says_compact(policy)
-            if not is_now and name not in copied:
-                continue
-            fact = await recorder.try_to_record(topic, configs)
-            if isinstance(fact, StrangerError):
-                raise fact
-            if isinstance(fact, ArchiverError):
-                log.warning("%s", fact)
-                continue
-            taken[name] = topic
-            self._facts[name] = fact
-            self._terms[name] = Terms(is_compacted=is_now, kept_ms=self._kept_ms(effective))
-        for name in sorted(taken.keys() ^ self.topics.keys()):
-            log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
-        self.topics = taken
-
-    def _kept_ms(self, effective: Mapping[str, str]) -> int:
-        """Return how long a reading may take: as long as tombstones are kept, less the margin."""
-        told = effective.get(TOMBSTONES_KEPT, "0")
-        kept_ms = int(told) if told.isascii() and told.isdigit() else 0
-        margin_ms = self._config.margin_ms
-        return max(0, kept_ms - (kept_ms // 10 if margin_ms is None else margin_ms))
 
     async def _keep_topics_fresh(self) -> None:
         while True:
             await asyncio.sleep(self._group.refresh_ms / 1000)
             try:
-                await self._refresh_topics()
+                await self.topics.refresh()
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
                 log.warning("%r; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
                 continue
-            self.membership.subscribe(sorted(self.topics))
+            self.membership.subscribe(sorted(self.topics.described))
             for key in list(self.held):
                 self._see_to(key)
 
@@ -230,7 +227,7 @@ class InstanceService:
 
     def _see_to(self, key: TopicPartition) -> None:
         """Have a held partition worked on, in the life that it has now."""
-        topic, fact = self.topics.get(key[0]), self._facts.get(key[0])
+        topic, fact = self.topics.described.get(key[0]), self.topics.facts.get(key[0])
         if topic is None or fact is None or key not in self.held or key[1] not in topic.partitions:
             return
         life = fact.life_of_partition(topic.topic_id, key[1])
@@ -250,7 +247,8 @@ class InstanceService:
         turn = PartitionTurn(
             self._parts,
             source,
-            lambda: self._terms[key[0]],
+            lambda: self.topics.terms[key[0]],
+            earlier=[one.life for one in fact.lineage(life.life, key[1]) if one.life != life.life],
             history_begin=0 if branch is None else branch.offset,
             stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
@@ -269,13 +267,17 @@ class InstanceService:
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
+            self._remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Put what is held of partitions that go to others. Nothing is committed: role logs and objects tell all."""
+        """Put what is held of partitions that go to others. What is committed is for people: role logs and objects tell all."""
+        hints = self._hints.take(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
-        return []
+        for turn in closing:
+            self._remember(turn)
+        return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         self.held -= set(partitions)
@@ -297,7 +299,7 @@ class InstanceService:
         """Go on in a child life: the log was cut back, and what was copied of it is another history now."""
         key = (turn.source.topic, turn.source.partition)
         try:
-            self._facts[key[0]] = await self._opener.record_cut(turn.source)
+            self.topics.facts[key[0]] = await self._opener.record_cut(turn.source)
         except ArchiverError as error:
             log.warning("%s", error)
             return
@@ -313,6 +315,7 @@ class InstanceService:
     async def _keep_noting(self) -> None:
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
+            self.membership.commit(self._hints.take())
             try:
                 await self._note_moments()
             except (ArchiverError, TimeoutError) as error:
@@ -320,49 +323,73 @@ class InstanceService:
 
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
-        moments = [
-            MomentNote(
-                topic=turn.place.topic,
-                life=turn.place.life,
-                partition=turn.place.partition,
-                generation=generation,
-                at_ms=None if (moment := reading.moment()) is None else moment.at_ms,
-                last_stable=0 if moment is None else moment.last_stable,
-            )
-            for turn in self.turns.values()
-            for generation, reading in turn.readings.items()
-        ]
-        archive, name, number = self._sink.archive, self._request.name, self._number
-        self._number += 1
-        await self._notes.call(self._put_moments, number, moments)
+        moments, left = self._moments()
+        archive, name, note = self._sink.archive, self._request.name, self._next_note
+        self._next_note = note.following
+        await self._notes.call(self._put_moments, note, moments, left)
         heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
         for one in self._config.instances:
             for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
                 heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
         self._heard = heard
-        now_ms = self._clock.earliest_now_ms()
-        await self._notes.call(clear_old_moments, archive, name, self._process, number, now_ms)
+        try:
+            await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
+        except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
+            if str(error) != self._uncleared:
+                log.warning("%s; what it has noted of its reading before stays", error)
+            self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
         clearer = Clearer(
-            self._sink.archive, self._client, self._config, pin_ms=self._request.pin_ms, facts=lambda: self._facts
+            self.archive,
+            self._client,
+            self._config,
+            pin_ms=self._request.pin_ms,
+            facts=lambda: self.topics.facts,
+            counts=self._request.counts,
         )
         while True:
             await asyncio.sleep(clearer.pause_s)
             places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
             try:
-                await clearer.clear(places, self._clock.earliest_now_ms(), lambda: bool(self.turns))
-            except (ArchiverError, TimeoutError) as error:
-                log.warning("%r; copies are cleared later", error)
+                report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
+                self.in_question = report.alarms.keys()
+            except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
+                log.warning("%s; copies are cleared later", as_ours(error, "clearing"))
 
-    def _put_moments(self, number: int, moments: Sequence[MomentNote]) -> None:
+    def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
+        """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""
+        told = [turn.notes() for turn in self.turns.values()]
+        moments = [note for filled, _ in told for note in filled]
+        working = {note.place for note in moments}
+        now_s = since_boot_s()
+        self._left = {
+            place: (note, until_s)
+            for place, (note, until_s) in self._left.items()
+            if now_s < until_s and place not in working and not self._has_gone_on(place, note)
+        }
+        left = {note.place: note for note, _ in self._left.values()}
+        left |= {note.place: note for _, notes in told for note in notes}
+        return moments, list(left.values())
+
+    def _has_gone_on(self, place: GenerationPlace, note: MomentNote) -> bool:
+        heard = self._heard.get(place[0], {}).get(Generation(instance=self._request.name, number=place[1]))
+        return heard is not None and heard.moment is not None and heard.moment.at_ms > (note.at_ms or 0)
+
+    def _remember(self, turn: PartitionTurn) -> None:
+        """Go on telling how far a partition was read that this process works on no longer, until whoever does tells more."""
+        until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
+        self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
+
+    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, self._process, number, moments):
+        if not put_moments(archive, name, *note, moments, left):
             return
-        ended_s, stream = since_boot_s(), moment_stream(name, self._process)
-        for item in archive.store.list(archive.layout.fact_key(stream, number)):
+        reach("moments.put")
+        ended_s, stream = since_boot_s(), moment_stream(name, note.process)
+        for item in archive.store.list(archive.layout.fact_key(stream, note.number)):
             self._clock.note(begun_s, ended_s, item.last_modified)
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
@@ -372,8 +399,9 @@ class InstanceService:
             instance=self._request.name,
             place=place,
             generation=generation,
-            timestamp_ms=self._clock.earliest_now_ms(),
+            timestamp_ms=self.now_ms(),
         )
+        self._request.counts.sent_hint(kind)
         self._spawn(self._coordination.tell([event]))
 
     async def _follow_hints(self) -> None:
@@ -381,7 +409,8 @@ class InstanceService:
             for place in await self._coordination.hints():
                 turn = self.turns.get((place.topic, place.partition))
                 if turn is not None:
-                    turn.wake()
+                    self._request.counts.received_hint()
+                    turn.wake_by_hint()
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -2,23 +2,35 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
+from archiver.archive.history_doubts import history_doubts
+from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
 from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
-from archiver.archive.roles import CompleteCopy, EntryType, Generation, Holder, RolePlace
+from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts
-from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds, is_left, judge_clearing
-from archiver.backup.compacted.clearing_run import alarms_of
+from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts, read_topic_history
+from archiver.backup.compacted.clearing import (
+    NO_LOG,
+    ClearingRules,
+    LogBounds,
+    holder_problems,
+    is_left,
+    judge_clearing,
+    log_problems,
+)
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
 from archiver.backup.compacted.dues import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
+
+_NEVER_MS: Final = 100 * 365 * 86_400_000  # where nothing goes for so long, nothing has to be asked
 
 Heard = Mapping[RolePlace, Mapping[Generation, HeardMoment]]
 
@@ -56,7 +68,9 @@ class PartitionStatus:
     generations: tuple[GenerationStatus, ...] = ()
     log: LogBounds | None = None
     reached: int | None = None  # up to where the holder was read, by its objects; None: these were not asked
-    alarms: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()  # of the holder, if its objects were asked
+    alarms: tuple[str, ...] = ()  # what else keeps copies from going
+    doubt: str = ""  # why what lies under `topics/`, which is read, may lack deletions
     kept_ms: int | None = None  # delete.retention.ms, as archived
     limit_ms: int | None = None  # so long may a reading take: that, less compacted.margin
     problem: str = ""
@@ -82,12 +96,13 @@ class CompactedStatus:
 
 @dataclass(slots=True)
 class StatusReader:
-    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go."""
+    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go, if `asks_objects`."""
 
     archive: Archive
     config: ArchiverConfig
     now_ms: int
     ask_logs: AskLogs | None = None
+    asks_objects: bool = True
 
     def read(self, topics: re.Pattern[str]) -> CompactedStatus:
         """Read how the topics stand whose names match."""
@@ -96,17 +111,49 @@ class StatusReader:
         facts, told = _facts_of(self.archive, topics)
         problems += told
         heard = self._heard(problems)
-        survey = survey_for_status(self.archive, self.config, self.ask_logs)
+        survey = self._survey()
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
+        doubts = self._doubts(surveyed, facts)
         return CompactedStatus(
             now_ms=self.now_ms,
-            partitions=tuple(self._partition(one, facts.get(one.place.topic), heard, survey.rules) for one in surveyed),
+            partitions=tuple(
+                replace(
+                    self._partition(one, facts.get(one.place.topic), heard, survey.rules),
+                    doubt=doubts.get(one.place, ""),
+                )
+                for one in surveyed
+            ),
             heard_ms=self._last_heard(),
             missing=tuple(self._missing(facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
         )
+
+    def _doubts(self, surveyed: Iterable[Surveyed], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
+        """Say of partitions whose history is read why that may lack deletions."""
+        places = [one.place for one in surveyed if one.log.entry is not None and one.log.entry.holder == HISTORY]
+        names = {place.topic for place in places} & facts.keys()
+        if not names:
+            return {}
+        inventory = read_inventory(self.archive, names.__contains__, use=self.config.storage.index)
+        found: dict[RolePlace, str] = {}
+        for place in places:
+            if place.topic in names and place.life < len(facts[place.topic].lives):
+                lineage = facts[place.topic].lineage(place.life, place.partition)
+                joined = {place.partition: inventory.join(place.topic, place.partition, lineage)[0]}
+                history = read_topic_history(self.archive, place.topic)
+                told = history_doubts(place.topic, place.life, joined, self.archive.layout, history)
+                found[place] = told.get(place.partition, "")
+        return found
+
+    def _survey(self) -> ClearingSurvey:
+        """Return a survey that decides as a clearing does; without a cluster to ask, as if no log stood against a copy."""
+        compacted = self.config.compacted
+        delay_ms = compacted.clear_delay_ms if self.asks_objects else _NEVER_MS
+        rules = ClearingRules(delay_ms=delay_ms, keep_generations=compacted.keep_generations)
+        pin_ms, asks_all = self.config.restores.pin_ms, self.ask_logs is not None
+        return ClearingSurvey.of(self.archive, rules, pin_ms, self.ask_logs or no_logs, asks_all=asks_all)
 
     def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
@@ -153,11 +200,12 @@ class StatusReader:
             replaced=entry.replaced,
             candidate=candidate,
             candidate_ms=None if candidate is None else log.put_ms(candidate.number),
-            due_ms=self._due_ms(log, heard) if is_live else None,
+            due_ms=self._due_ms(log, heard, is_damaged=bool(holder_problems(one.situation))) if is_live else None,
             generations=tuple(_generations(one, heard, rules)),
             log=one.situation.log,
             reached=one.situation.reached if one.situation.holder is not None else None,
-            alarms=alarms_of(one.situation) if one.situation.holder is not None else one.situation.doubts,
+            damage=holder_problems(one.situation),
+            alarms=(*one.situation.doubts, *log_problems(one.situation)),
             kept_ms=kept_ms,
             limit_ms=None if kept_ms is None else kept_ms - self._margin_ms(kept_ms),
         )
@@ -166,22 +214,21 @@ class StatusReader:
         margin_ms = self.config.compacted.margin_ms
         return kept_ms // 10 if margin_ms is None else margin_ms
 
-    def _due_ms(self, log: ListedRoleLog, heard: Heard) -> int | None:
+    def _due_ms(self, log: ListedRoleLog, heard: Heard, *, is_damaged: bool) -> int | None:
         config: CompactedConfig = self.config.compacted
         place = log.place
         stagger_ms = turn_stagger_ms(place.topic, place.partition, config.length_ms)
         times = TurnTimes(length_ms=config.length_ms, takeover_ms=config.takeover_ms, stagger_ms=stagger_ms)
         put_ms = {number: epoch_ms(moment) for number, moment in log.put_at.items()}
         heard_ms = {one: epoch_ms(told.heard_at) for one, told in heard.get(place, {}).items()}
-        told = Told(now_ms=self.now_ms, first_seen_ms=min(put_ms.values()), put_ms=put_ms, heard_ms=heard_ms)
+        told = Told(
+            now_ms=self.now_ms,
+            first_seen_ms=min(put_ms.values()),
+            put_ms=put_ms,
+            heard_ms=heard_ms,
+            damaged_since_ms=self.now_ms if is_damaged else None,
+        )
         return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
-
-
-def survey_for_status(archive: Archive, config: ArchiverConfig, ask_logs: AskLogs | None) -> ClearingSurvey:
-    """Return a survey that decides as a clearing does; without a cluster to ask, as if no log stood against a copy."""
-    rules = ClearingRules(delay_ms=config.compacted.clear_delay_ms, keep_generations=config.compacted.keep_generations)
-    pin_ms, asks_all = config.restores.pin_ms, ask_logs is not None
-    return ClearingSurvey.of(archive, rules, pin_ms, ask_logs or no_logs, asks_all=asks_all)
 
 
 def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, TopicFact], list[str]]:

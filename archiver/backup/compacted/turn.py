@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.archive.roles import CompleteCopy, EntryType, Generation, RoleEntry
 from archiver.backup.compacted import entries
 
 
@@ -37,6 +37,7 @@ class Dues:
     is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
     is_overdue: bool  # the turn has been due for so long that anybody may begin
     is_candidate_heard: bool  # the candidate's instance works on it
+    may_try_again: bool = False  # the candidate was begun so long ago that its instance may begin another in its place
     begins_first: bool = False  # this instance is to begin where no copy holds
 
 
@@ -48,6 +49,7 @@ class Sight:
     entry: RoleEntry | None
     readers_end: int  # where that ends what readers are given now: the holder, with its tail
     has_history: bool  # something lies under `topics/`
+    highest: int = -1  # the highest number of a generation that stands, where another one may be begun
     ends: Mapping[int, CopyEnd] = field(default_factory=lambda: MappingProxyType({}))  # of own generations
     dues: Dues
 
@@ -155,6 +157,7 @@ class Turn:
     instance: str
     sight: Sight | None = None
     readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    unusable: frozenset[int] = frozenset()  # generations that cannot be gone on with: an object of them is damaged
 
     @property
     def role(self) -> Role:
@@ -177,6 +180,16 @@ class Turn:
         entry = self.sight.entry if self.sight else None
         return self._own(entry.open_candidate) if entry else None
 
+    @property
+    def wanted(self) -> frozenset[int]:
+        """The generations that this instance is to fill."""
+        return frozenset(number for number in (self.holds, self.candidacy) if number is not None)
+
+    @property
+    def is_all_filled(self) -> bool:
+        """Whether this process fills all of them."""
+        return self.wanted <= self.readings.keys()
+
     def _own(self, generation: Generation | None) -> int | None:
         return generation.number if generation and generation.instance == self.instance else None
 
@@ -185,9 +198,26 @@ class Turn:
         reading = self.readings.get(generation)
         return reading is not None and (reading.is_sure or generation != self.holds or not self._counts_as_sure())
 
+    def may_hold(self, generation: int) -> bool:
+        """Tell whether a generation may take the holder's place, once it is complete: an unsure one never that of a sure one."""
+        reading, entry = self.readings.get(generation), self.sight.entry if self.sight else None
+        return reading is not None and entry is not None and (reading.is_sure or not _is_sure(entry))
+
     def _counts_as_sure(self) -> bool:
         entry = self.sight.entry if self.sight else None
         return entry is not None and isinstance(entry.holder, CompleteCopy) and entry.holder.is_sure
+
+
+def spell_role(turn: Turn) -> str:
+    """Say for people what this instance is for the partition."""
+    role = {
+        Role.ACTIVE: f"this instance is active, with generation {turn.holds}",
+        Role.CATCH_UP: f"this instance catches up, in generation {turn.candidacy}",
+        Role.PASSIVE: "this instance is passive",
+        Role.UNKNOWN: "nothing is known yet",
+    }[turn.role]
+    also = f"; it makes the next copy, too, in generation {turn.candidacy}" if turn.holds and turn.candidacy else ""
+    return f"{role}{also}"
 
 
 def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
@@ -200,6 +230,8 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
             return replace(turn, readings={**turn.readings, generation: opened}), ()
         case _:
             reading = turn.readings.get(event.generation)
+            if reading is None and isinstance(event, GaveUp):
+                return replace(turn, unusable=turn.unusable | {event.generation}), ()
             if reading is None:  # closed meanwhile
                 return turn, ()
             return replace(turn, readings={**turn.readings, event.generation: _moved(reading, event)}), ()
@@ -223,7 +255,7 @@ def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
 def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     before = turn
     turn = replace(turn, sight=sight)
-    wanted = {number for number in (turn.holds, turn.candidacy) if number is not None}
+    wanted = turn.wanted
     closed = sorted(turn.readings.keys() - wanted)
     opened = sorted(wanted - turn.readings.keys())
     turn = replace(turn, readings={number: one for number, one in turn.readings.items() if number in wanted})
@@ -232,7 +264,8 @@ def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     effects += _hints(before, turn)
     entry = _next_entry(turn, sight)
     if entry is not None:
-        effects.append(Append(sight.number + 1, entry))
+        begun = entry.candidate if entry.type is EntryType.BEGIN else None
+        effects.append(Append(sight.number + 1 if begun is None else begun.number, entry))
     return turn, tuple(effects)
 
 
@@ -253,9 +286,11 @@ def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
         return entries.unsure(entry, number, turn.instance)
     if entry is not None and candidacy is not None:
         copy = _complete_copy(turn, sight, candidacy)
-        if copy is not None and (copy.is_sure or not _is_sure(entry)):
+        if copy is not None and turn.may_hold(candidacy):
             return entries.switch(entry, number, copy)
     if _may_begin(turn, sight):
+        # Where entries were deleted, their numbers would come again: whoever filled a generation before has no part in the new one.
+        number = max(number, sight.highest + 1)
         return entries.begin(entry, number, turn.instance, has_history=sight.has_history)
     return None
 
@@ -285,7 +320,9 @@ def _may_begin(turn: Turn, sight: Sight) -> bool:
     candidate = entry.open_candidate if entry else None
     if candidate is not None and turn.candidacy is not None:
         reading = turn.readings.get(candidate.number)
-        return reading is not None and reading.is_given_up
+        is_vain = reading is not None and not turn.may_hold(candidate.number) and dues.may_try_again
+        is_given_up = candidate.number in turn.unusable if reading is None else reading.is_given_up
+        return is_vain or is_given_up
     if candidate is not None and dues.is_candidate_heard:
         return False
     if not dues.is_turn_due:

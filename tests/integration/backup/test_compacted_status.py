@@ -20,9 +20,9 @@ from archiver.backup.compacted.clearing_survey import ClearingSurvey
 from archiver.config.model import StorageConfig
 from archiver.kafka.settings import KafkaSettings
 from archiver.store.s3 import S3Store
-from tests.integration.backup.test_two_instances import compacted_config, holder, instance, write
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of
+from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
 from tests.support.service import eventually
@@ -49,7 +49,9 @@ def status(site: ArchiveSite, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
     archive = Archive(S3Store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint)), Layout())
-    ask = asker_of(archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}))
+    ask = asker_of(
+        archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}), lambda error: pytest.fail(str(error))
+    )
     survey = ClearingSurvey.of(archive, ClearingRules(delay_ms=0), 0, ask)
     return clear_copies(survey, [RolePlace(topic=topic, life=0, partition=0)], 2**50)
 
@@ -57,7 +59,7 @@ def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
 def test_a_turn_is_told_and_its_copy_cleared(broker: Broker, site: ArchiveSite, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(200)})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=6.0, **{"clear.delay": "1d"})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=15.0, **{"clear.delay": "1d"})
     with instance(site, config, "a", "--initial-role", "active"):
         eventually(lambda: holder(site, topic).startswith("a:"))
         with instance(site, config, "b"):

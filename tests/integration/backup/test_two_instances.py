@@ -1,72 +1,23 @@
 """Two instances, as processes of their own, that keep a compacted topic by turns: a real broker, a real store."""
 
-import contextlib
 import random
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.examples import EAGER_CLEANER
-from tests.support.foreign_reader import read_objects
+from tests.support.foreign_reader import keys_in, read_objects, s3_client
+from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, producer_of
-from tests.support.processes import standing_still
+from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite
-from tests.support.service import Instance, eventually, service_config
+from tests.support.service import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
-
-SECONDS = 1 / 86_400
-
-
-def compacted_config(
-    site: ArchiveSite, bootstrap: str, *include: str, turn_s: float = 8.0, **compacted: object
-) -> dict[str, Any]:
-    config = service_config(site, bootstrap, *include, segment={"age": "1s"}, group=f"g-{site.bucket.name}")
-    config["compacted"] = {
-        "enabled": True,
-        "instances": ["a", "b"],
-        "log.backup.length.days": turn_s * SECONDS,
-        "takeover": "5s",
-        "interval": "500ms",
-        "clear.delay": "2s",
-        **compacted,
-    }
-    return config
-
-
-@contextlib.contextmanager
-def instance(
-    site: ArchiveSite, config: Mapping[str, Any], name: str, *arguments: str, **environment: str
-) -> Iterator[Instance]:
-    found = Instance(
-        site, config, name, environment, command=("compacted", "run"), arguments=("--instance", name, *arguments)
-    )
-    try:
-        yield found
-    except BaseException:
-        print(f"--- {found.log_path}\n{found.log[-9000:]}")
-        raise
-    finally:
-        found.kill()
-
-
-def write(bootstrap: str, topic: str, values: Mapping[str, str | None], partition: int = 0) -> None:
-    producer = producer_of(bootstrap)
-    for key, value in values.items():
-        producer.produce(topic, None if value is None else value.encode(), key=key.encode(), partition=partition)
-    assert producer.flush(30) == 0
-
-
-def holder(site: ArchiveSite, topic: str, partition: int = 0) -> str:
-    entry = newest_entry(site.bucket, topic, partition)
-    return "" if entry is None else entry.holder
 
 
 def test_the_other_takes_over(broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle) -> None:
@@ -101,129 +52,43 @@ def test_a_copy_tells_where_the_log_began(broker: Broker, site: ArchiveSite, top
     assert (first.base, first.holes, len(first.records)) == (0, "0-19:expired", 30)
 
 
-class Fleet:
-    """Both instances, as processes that are killed, stopped and started again."""
+def test_the_group_of_the_active_instance_tells_its_lag(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """For whoever watches consumer groups: the generation that holds, and how far it is in storage."""
+    create_topic(broker.bootstrap, topic, 1, EAGER_CLEANER)
+    write(broker.bootstrap, topic, {f"k{number}": "first" for number in range(50)})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=3600.0)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
-    def __init__(self, site: ArchiveSite, config: Mapping[str, Any]) -> None:
-        self._site = site
-        self._config = config
-        self.running: dict[str, Instance] = {}
+    def committed(name: str) -> list[tuple[int, str]]:
+        group = f"{config['backup']['group']}-{name}"
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        rows = asked[group].result(20).topic_partitions or []
+        return [(row.offset, (row.metadata or "").rstrip("\0").partition(" archive=")[0]) for row in rows]
 
-    def start(self, name: str, failpoint: str = "") -> None:
-        command, arguments = ("compacted", "run"), ("--instance", name, "--initial-role", ROLES[name])
-        environment = {"ARCHIVER_FAILPOINT": failpoint} if failpoint else {}
-        self.running[name] = Instance(self._site, self._config, name, environment, command=command, arguments=arguments)
-
-    def see_to(self) -> None:
-        """Start again whoever died, without its failpoint."""
-        for name, one in self.running.items():
-            if one.process.poll() is not None:
-                self.start(name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for one in self.running.values():
-            one.kill()
-
-
-ROLES = {"a": "active", "b": "passive"}
-PLACES = (
-    "role.begin.decided", "role.begin.put", "role.switch.decided", "role.switch.put", "reading.opened", "segment.closed",
-    "segment.put", "position.counted",
-)  # fmt: skip
-
-
-def disturb(fleet: Fleet, dice: random.Random) -> None:
-    """Have one process die at a place that it reaches, or at once; or stand still for a while."""
-    name = dice.choice(["a", "b"])
-    one = fleet.running[name]
-    match dice.choice(["kill", "place", "place", "still"]):
-        case "kill":
-            one.kill()
-        case "place":
-            one.kill()
-            fleet.start(name, f"{dice.choice(PLACES)}:{dice.randint(1, 3)}")
-        case _:
-            with standing_still(one.process.pid):
-                time.sleep(dice.uniform(1, 8))
-
-
-def fill_oddly(bootstrap: str, topic: str) -> None:
-    """Partition 1 is idle, 2 is empty, 3 ends in a marker behind an aborted record."""
-    write(bootstrap, topic, {f"idle {number}": "some" for number in range(20)}, 1)
-    producer = producer_of(bootstrap, transactional_id=f"{topic}-t")
-    producer.init_transactions(20)
-    for is_kept in (True, False):
-        producer.begin_transaction()
-        producer.produce(topic, b"in a transaction", key=b"kept" if is_kept else b"aborted", partition=3)
-        if is_kept:
-            producer.commit_transaction(20)
-        else:
-            producer.flush(20)
-            producer.abort_transaction(20)
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("cycles", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_cycles_with_deaths(
-    broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, seed: int, cycles: int
-) -> None:
-    """After each cycle, what readers are given is what the broker has: the newest value of each key, none that was deleted."""
-    dice = random.Random(seed)
-    bootstrap = broker.bootstrap
-    create_topic(bootstrap, topic, 4, EAGER_CLEANER)
-    fill_oddly(bootstrap, topic)
-    config = compacted_config(site, bootstrap, topic, turn_s=4.0)
-    with Fleet(site, config) as fleet:
-        for name in ROLES:
-            fleet.start(name)
-        switches: dict[int, int] = dict.fromkeys(range(4), -1)
-        for cycle in range(cycles):
-            write(bootstrap, topic, {f"k{dice.randint(0, 300)}": f"{cycle} {number}" for number in range(200)})
-            write(bootstrap, topic, {f"k{dice.randint(0, 300)}": None for _ in range(30)})
-            disturb(fleet, dice)
-
-            def all_have_switched(before: Mapping[int, int] = dict(switches)) -> bool:
-                fleet.see_to()
-                for number, last in before.items():
-                    entry = newest_entry(site.bucket, topic, number)
-                    if entry is None or (entry.switched or -1) <= last:
-                        return False
-                return True
-
-            eventually(all_have_switched, f"cycle {cycle}: not all have switched", timeout_s=150, every_s=0.3)
-            for number in switches:
-                entry = newest_entry(site.bucket, topic, number)
-                assert entry is not None
-                switches[number] = entry.switched or 0
-            seen = java_oracle.consume(bootstrap, topic).records
-
-            def all_is_given(expected: Mapping[int, Any] = {n: latest(r) for n, r in seen.items()}) -> bool:
-                fleet.see_to()
-                return all(
-                    latest(records_given(site.bucket, topic, number)) == expected.get(number, {}) for number in range(4)
-                )
-
-            eventually(all_is_given, f"cycle {cycle}: other records are given", timeout_s=60, every_s=0.5)
+    with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
+        eventually(lambda: holder(site, topic).startswith("a:"))
+        eventually(lambda: committed("a") == [(50, "generation=0")])
+        write(broker.bootstrap, topic, {f"k{number}": "second" for number in range(7)})
+        eventually(lambda: committed("a") == [(57, "generation=0")])
+        assert committed("b") == []
 
 
 def test_what_is_read_no_more_goes(broker: Broker, site: ArchiveSite, topic: str) -> None:
     """The archive follows the compacted log: what was rewritten a hundred times does not stay."""
-    bootstrap = broker.bootstrap
+    bootstrap, dice = broker.bootstrap, random.Random(topic)
     create_topic(bootstrap, topic, 1, EAGER_CLEANER)
     config = compacted_config(site, bootstrap, topic, turn_s=3.0)
     with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
-        for number in range(100):
-            write(bootstrap, topic, {f"k{key}": f"{number} " + "text " * 50 for key in range(20)})
         eventually(lambda: holder(site, topic) != "")
-        grown = newest_entry(site.bucket, topic)
-        assert grown is not None
+        begun = newest_entry(site.bucket, topic)
+        assert begun is not None
+        for _ in range(100):
+            write(bootstrap, topic, {f"k{key}": dice.randbytes(200).hex() for key in range(20)})
+        history = 100 * 20 * 200  # what compression cannot take away
 
         def has_turned_twice() -> bool:
             entry = newest_entry(site.bucket, topic)
-            return entry is not None and (entry.switched or 0) >= (grown.switched or 0) + 4
+            return entry is not None and (entry.switched or 0) >= (begun.switched or 0) + 4
 
         eventually(has_turned_twice)
 
@@ -232,5 +97,33 @@ def test_what_is_read_no_more_goes(broker: Broker, site: ArchiveSite, topic: str
             return len(records_given(site.bucket, topic)) < 500
 
         eventually(is_small, every_s=1.5)
-        eventually(lambda: len(generations_of(site.bucket, topic)) <= 2)
+        # Both the copy that is read and the next one may stand; nothing lies under `topics/`, where no backup was run.
+        eventually(lambda: archived_bytes(site) < history / 10, "the archive does not follow the log", every_s=0.5)
+        print(f"{archived_bytes(site)} bytes are archived of {history}")
+        assert keys_in(site.bucket, "topics/") == []
     assert len(latest(records_given(site.bucket, topic))) == 20
+
+
+def test_a_copy_stays_sure_over_restarts(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """Whoever stops, or gives a partition away, says how far it has read: the next process goes on from there, and not from the beginning."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, {"cleanup.policy": "compact", "delete.retention.ms": "15000"})
+    write(bootstrap, topic, {f"k{number}": "some" for number in range(20)})
+    config = compacted_config(site, bootstrap, topic, turn_s=600.0)
+    with instance(site, config, "a", "--initial-role", "active") as first:
+        eventually(lambda: holder(site, topic) == "a:0")
+        time.sleep(16)
+        first.stop()
+    with instance(site, config, "a"):
+        write(bootstrap, topic, {"more": "some"})
+        eventually(lambda: len(records_given(site.bucket, topic)) == 21)
+        entry = newest_entry(site.bucket, topic)
+        assert entry is not None
+        assert (entry.type, entry.holder, entry.told["holder"]["is_sure"]) == ("switch", "a:0", True)
+
+
+def archived_bytes(site: ArchiveSite) -> int:
+    """Of copies, and of history."""
+    pages = s3_client(site.bucket).get_paginator("list_objects_v2").paginate(Bucket=site.bucket.name)
+    found = [item for page in pages for item in page.get("Contents", ())]
+    return sum(item["Size"] for item in found if item["Key"].startswith(("compacted/", "topics/")))

@@ -11,13 +11,16 @@ from archiver.archive.control import encode_fact, most_fact_bytes
 from archiver.archive.control_census import count_control_objects, lost_control_objects
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.layout import Layout
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.moments import (
     MOST_MOMENTS,
     HeardMoment,
+    LeftNote,
     Moment,
     MomentNote,
+    NoteName,
     clear_old_moments,
+    first_note,
     put_moments,
     read_moments,
 )
@@ -132,6 +135,24 @@ def test_a_high_number_of_somebody_else_does_not_silence_a_process(archive: Arch
     set_time(archive, P1, 999_999, 10)
     tell(archive, P1, 0, 11, note(ms(5)))
     assert heard(archive) == {4: HeardMoment(Moment(ms(5), 50), at(11))}
+
+
+def test_a_process_notes_moments_for_ever(archive: Archive) -> None:
+    """A note every 30 s, and the numbers of one name last for 347 days."""
+    where = NoteName(P1, LAST_FACT_NUMBER - 2)
+    names = set[str]()
+    for second in range(10, 16):
+        tell(archive, *where, second, note(ms(second)))
+        clear_old_moments(archive, "a", *where, ms(second))
+        names.add(where.process)
+        where = where.following
+        assert heard(archive) == {4: HeardMoment(Moment(ms(second), 50), at(second))}
+    assert len(names) == 2
+    week_s = 7 * 86_400
+    tell(archive, *where, week_s + 20, note(ms(week_s + 20)))
+    clear_old_moments(archive, "a", *where, ms(week_s + 20))
+    assert not any(P1 in item.key for item in archive.store.list("p/"))
+    assert first_note() != first_note()
 
 
 def test_what_nobody_would_read_is_not_put(archive: Archive) -> None:
@@ -282,3 +303,31 @@ def test_wrong_names_are_refused(archive: Archive) -> None:
             put_moments(archive, instance, process, 0, [])
     with pytest.raises(ValueError, match="not the name of an instance"):
         read_moments(archive, "")
+
+
+def left_note(left_ms: int, at_ms: int | None, generation: int) -> LeftNote:
+    return LeftNote(topic="t", life=0, partition=3, generation=generation, at_ms=at_ms, last_stable=50, left_ms=left_ms)
+
+
+def test_what_a_process_has_left_tells_how_far_it_was_read_and_until_when(archive: Archive) -> None:
+    left = [left_note(BEGIN_MS - 3_000, BEGIN_MS - 9_000, 5), left_note(BEGIN_MS - 2_000, BEGIN_MS - 7_000, 6)]
+    put_moments(archive, "a", P1, 0, [note(BEGIN_MS - 5_000)], left)
+    put_moments(archive, "a", P2, 0, [note(BEGIN_MS - 8_000, generation=5)], [left_note(BEGIN_MS, None, 7)])
+    heard = read_moments(archive, "a", pytest.fail)
+    put_at = BEGIN + timedelta(seconds=1)
+    assert heard[PLACE, 4] == HeardMoment(Moment(BEGIN_MS - 5_000, 50), put_at)
+    assert heard[PLACE, 5] == HeardMoment(Moment(BEGIN_MS - 8_000, 50), put_at + timedelta(seconds=1))
+    assert heard[PLACE, 6] == HeardMoment(Moment(BEGIN_MS - 7_000, 50), BEGIN - timedelta(seconds=2))
+    assert heard[PLACE, 7] == HeardMoment(None, BEGIN)
+
+
+def test_what_is_left_never_keeps_a_process_from_telling_what_it_works_on(archive: Archive) -> None:
+    left = [left_note(BEGIN_MS, None, generation=one) for one in range(5, 5 + MOST_MOMENTS)]
+    assert put_moments(archive, "a", P1, 0, [note(BEGIN_MS)], left)
+    assert len(read_moments(archive, "a", pytest.fail)) == MOST_MOMENTS
+
+
+def test_a_fact_that_has_left_something_after_it_was_put_is_refused(archive: Archive) -> None:
+    put_moments(archive, "a", P1, 0, [], [left_note(2**63 - 1, BEGIN_MS, 5)])
+    problems: list[str] = []
+    assert (read_moments(archive, "a", problems.append), len(problems)) == ({}, 1)

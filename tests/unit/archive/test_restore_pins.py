@@ -6,15 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from archiver.archive.archived_topic import CopyStretch
+from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, Layout
-from archiver.archive.parts import PART_COLUMNS, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.parts import PART_COLUMNS, FactsOfParts, ObjectParts
 from archiver.archive.restore_pins import RestorePins
+from archiver.archive.roles import Generation
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.selection import Selection
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
+from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")
@@ -27,7 +31,12 @@ def key_in(copy: CopyKey, base: int) -> str:
     return LAYOUT.copied_segment_key(copy, base)
 
 
-def plan_of(*partitions: Sequence[ObjectPart]) -> TopicPlan:
+def stretch_of(copy: CopyKey, from_offset: int = 0) -> CopyStretch:
+    return CopyStretch(Generation(instance=copy.instance, number=copy.generation), copy.life, from_offset)
+
+
+def plan_of(*copies: Sequence[CopyStretch], objects: int = 1) -> TopicPlan:
+    """Of partitions 3, 4 and so on."""
     return TopicPlan(
         source="orders",
         life=1,
@@ -35,16 +44,17 @@ def plan_of(*partitions: Sequence[ObjectPart]) -> TopicPlan:
         partitions=tuple(
             PartitionPlan(
                 partition=number,
+                copies=tuple(stretches),
                 records=1,
                 stored_bytes=1,
                 selection=Selection(),
                 selection_digest="d" * 64,
-                parts=parts,
-                facts=FactsOfParts.of([FACTS] * len(parts)),
+                parts=columns_of(COPY, objects),
+                facts=FactsOfParts.of([FACTS] * objects),
                 problem="",
                 missing=(),
             )
-            for number, parts in enumerate(partitions)
+            for number, stretches in enumerate(copies, COPY.partition)
         ),
         final_configs={},
         archived_retention={},
@@ -68,27 +78,26 @@ def noted(plan: TopicPlan, *, is_finished: bool = False) -> Archive:
     return archive
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [[ObjectPart(key_in(COPY, 0), 0), ObjectPart(key_in(COPY, 9), 9)], [ObjectPart(key_in(OTHER, 0), 0)]],
-        [columns_of(COPY, 6_000), columns_of(OTHER, 21_000)],
-    ],
-    ids=["rows", "pieces"],
-)
-def test_the_copies_of_a_plan_are_found(parts: Sequence[Sequence[ObjectPart]]) -> None:
-    found = RestorePins(noted(plan_of(*parts))).read(0)
-    assert (found.restores, found.unreadable) == ({COPY: ("mine",), OTHER: ("mine",)}, ())
+HISTORY = CopyStretch(None, 1, 0)
+
+
+@pytest.mark.parametrize("objects", [1, 6_000])
+def test_the_copies_of_a_plan_are_found(objects: int) -> None:
+    """The holder's, and what is read behind its end; those under `topics/` are no copy. Large plans are noted in pieces."""
+    tail = replace(COPY, instance="b", generation=4)
+    first = [stretch_of(COPY)._replace(until_offset=7), stretch_of(tail, 7)]
+    found = RestorePins(noted(plan_of(first, [stretch_of(OTHER)], [HISTORY], [], objects=objects))).read(0)
+    assert (found.restores, found.unreadable) == ({COPY: ("mine",), tail: ("mine",), OTHER: ("mine",)}, ())
 
 
 def test_a_finished_restore_pins_nothing_and_one_of_history_neither() -> None:
-    plan = plan_of([ObjectPart(key_in(COPY, 0), 0)])
+    plan = plan_of([stretch_of(COPY)])
     assert RestorePins(noted(plan, is_finished=True)).read(0).restores == {}
-    assert RestorePins(noted(plan_of([ObjectPart("p/topics/orders/partition=3/x", 0)]))).read(0).restores == {}
+    assert RestorePins(noted(plan_of([HISTORY]))).read(0).restores == {}
 
 
 def test_a_plan_is_read_once_and_only_while_it_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = noted(plan_of([ObjectPart(key_in(COPY, 0), 0)]))
+    archive = noted(plan_of([stretch_of(COPY)]))
     pins, asked, get = RestorePins(archive), list[str](), archive.store.get
 
     def count(key: str, most_bytes: int = 2**30) -> object:
@@ -102,9 +111,23 @@ def test_a_plan_is_read_once_and_only_while_it_is_young(monkeypatch: pytest.Monk
     assert len(asked) == 1
 
 
-def test_a_piece_that_is_gone_is_told() -> None:
-    archive = noted(plan_of(columns_of(COPY, 6_000)))
-    archive.store.delete([item.key for item in archive.store.list("p/control/restores/mine/back/plan/0-")])
+def test_a_plan_without_its_pieces_still_tells_the_copies() -> None:
+    archive = noted(plan_of([stretch_of(COPY)], objects=6_000))
+    archive.store.delete([item.key for item in archive.store.list("p/control/restores/mine/back/plan/3-")])
+    assert RestorePins(archive).read(0).restores == {COPY: ("mine",)}
+
+
+@pytest.mark.parametrize(
+    "wrong", [["a", 7, 1], [None, None, 0, 0, "x"], ["no/name", 7, 1, 0, None], [7, 7, 1, 0, None], {}]
+)
+def test_a_plan_that_does_not_tell_its_copies_is_told(wrong: object) -> None:
+    archive = Archive(MemoryStore(), LAYOUT)
+    plan = {"format": 1, "source": "orders", "partitions": [{"partition": 3, "copies": [wrong]}]}
+    archive.store.put_if_absent(
+        LAYOUT.fact_key("restores/mine/back/plan", 0), encode_fact(plan), {}, kind=ObjectKind.FACT
+    )
     found = RestorePins(archive).read(0)
     assert found.restores == {}
-    assert "was listed, and is gone" in found.unreadable[0]
+    assert found.unreadable[0].startswith(
+        "control/restores/mine/back/plan: does not tell which objects a restore reads"
+    )

@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ def partition(topic: str = "orders", nr: int = 0, **changes: Any) -> PartitionSt
     return PartitionState(topic=topic, partition=nr, **quiet | changes)
 
 
-def metrics_of(states: Sequence[PartitionState], **more: Callable[[], int]) -> Metrics:
+def metrics_of(states: Sequence[PartitionState], **more: Any) -> Metrics:  # noqa: ANN401 - as Metrics has them
     return Metrics(lambda: states, lambda: NOW_MS, **more)
 
 

@@ -346,10 +346,12 @@ def test_what_fails_keeps_nobody_from_the_rest(caplog: pytest.LogCaptureFixture)
     site = Site()
     fact = site.record("delete")
     site.log(0, BEGUN, SWITCHED)
-    key = site.put(7, 12, copy=A0)
-    site.store.objects[key] = replace(site.store.objects[key], metadata={})  # an object without facts
     watch = site.watch()
     site.left(watch, fact)
+    key = max(key for key in site.store.objects if key.startswith(f"control/{PLACE.stream}/"))
+    entry = site.store.objects[key]
+    site.store.objects[key] = replace(entry, body=b"{}")
     asyncio.run(watch.take_back({PLACE: 99}))
+    site.store.objects[key] = entry
     assert holder_of(site) == COPY
     assert key in caplog.text

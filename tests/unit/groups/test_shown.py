@@ -2,19 +2,23 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from archiver.archive.control import append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.topics import record_cluster, record_topic
+from archiver.archive.topics import read_topic, record_cluster, record_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import UsageError
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.shown import PositionFilter, ShownGroups, show_groups
+from archiver.groups.shown import PositionFilter, ShownGroups, read_roots, show_groups
+from archiver.store.port import ObjectKind
+from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
 
 DAY_MS = 86_400_000
 NOON_MS = 1_790_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
@@ -120,3 +124,20 @@ def test_groups_that_a_snapshot_misses_are_told_by_an_earlier_one() -> None:
     assert [one.position.at_ms for one in found.positions] == [NOON_MS, NOON_MS - 3]
     assert found.missing == {"secret": NOON_MS - 3, "unheard": None}
     assert shown(archive, groups="sec.*").missing == {"secret": NOON_MS - 3}
+
+
+def test_a_copy_tells_that_its_topic_was_there() -> None:
+    """As what lies under `topics/` does."""
+    archive = Archive(MemoryStore(), Layout())
+    record_topic(archive, topic="t", topic_id="a", cluster_id="c", partitions=1, configs={})
+    fact = read_topic(archive, "t")
+    assert fact is not None
+    facts = replace(facts_of(0, 10), max_timestamp=5 * 3_600_000)
+    key = f"{copy_place('t', 0, 'a', 0)}t+0-{0:020}.data"
+    archive.store.put_if_absent(key, b"x", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+    (root,) = read_roots(archive, {"t": fact}, IndexUse.CHECK)["t"]
+    assert root.alive_ms is None  # nobody has said that this copy was complete
+    key, content = role_entry("t", 0, 1, holder=complete_copy("a", 0, 10))
+    archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+    (root,) = read_roots(archive, {"t": fact}, IndexUse.CHECK)["t"]
+    assert root.alive_ms == 4 * 3_600_000

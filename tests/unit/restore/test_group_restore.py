@@ -181,11 +181,12 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
         *(position(group) for group in ("archiver", own, f"{own}-a", "archiver-x", "billing")),
         position("other archive", metadata=hint),
         position("other archive", partition=1, metadata="base=8"),
+        position("instances", metadata="generation=2 archive=0123abcd\0"),
         position("mixed", metadata=hint),
         position("mixed", partition=1, metadata="mine"),
         position("unknown", offset=-1, state=State.UNKNOWN),
     ]
-    assert archivers_groups(config, positions) == {"archiver", own, f"{own}-a", "other archive"}
+    assert archivers_groups(config, positions) == {"archiver", own, f"{own}-a", "other archive", "instances"}
 
 
 @pytest.mark.parametrize(("at_offset", "why"), [(5, "another life of its topic"), (9, "ambiguous")])

@@ -1,6 +1,7 @@
 """What the archive tells of logs that were cut back: branches, epochs and ends, as a restore has found them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from archiver.errors import NotWholeError
 from archiver.groups.translation import Fork
 from archiver.restore.source_lives import SourceLives
 from archiver.store.port import ObjectKind
+from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -106,3 +108,66 @@ def test_a_damaged_fact_is_of_its_topic_alone(archive: Archive) -> None:
     assert lives.root_of("orders", 1) == 0
     with pytest.raises(NotWholeError, match="broken"):
         lives.root_of("broken", 0)
+
+
+class Copied:
+    """Partition 0 was cut back once; instances have copies of both lives, and nothing lies under `topics/`."""
+
+    def __init__(self) -> None:
+        self.archive = Archive(MemoryStore(), Layout())
+        record_topic(self.archive, topic="orders", topic_id="a", cluster_id="c", partitions=1, configs={})
+        branch(self.archive, 0, 0, 95)
+
+    def copy(self, life: int, number: int, *spans: tuple[int, int, int]) -> None:
+        """Put a copy's objects, with their epochs, and make it the holder."""
+        for base, end, epoch in spans:
+            facts = replace(facts_of(base, end), leader_epoch=epoch)
+            key = f"{copy_place('orders', 0, 'a', number, life)}orders+0-{base:020}.data"
+            self.archive.store.put_if_absent(key, b"x", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+        end = max((span[1] for span in spans), default=0)
+        self.entry(life, number + 1, holder=complete_copy("a", number, end, end + 2))
+
+    def entry(self, life: int, number: int, **said: Any) -> None:  # noqa: ANN401 - as role_entry has them
+        key, content = role_entry("orders", 0, number, life=life, **said)
+        self.archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+
+    def fork(self) -> Fork:
+        (fork,) = lives_of(self.archive).partition("orders", 1, 0, 1, 0).forks
+        return fork
+
+
+COPIED = Fork(life=1, offset=95, seen_ms=7, child_epoch=6, child_first=119, parent_epoch=3, parent_next=122)
+
+
+def test_copies_tell_where_a_log_was_cut_back() -> None:
+    """A child's copy has the parent's records, too: the last record of an object on both sides is surely the child's."""
+    found = Copied()
+    found.copy(0, 3, (0, 50, 1), (50, 120, 3))
+    found.copy(1, 0, (0, 80, 2), (80, 120, 6), (120, 140, 7))
+    assert found.fork() == COPIED
+
+
+def test_an_object_that_begins_above_the_branch_tells_its_first_record() -> None:
+    found = Copied()
+    found.copy(0, 3, (0, 50, 1), (50, 120, 3))
+    found.copy(1, 0, (0, 96, 2), (96, 120, 6))
+    fork = found.fork()
+    assert (fork.child_epoch, fork.child_first) == (2, 95)
+    found = Copied()
+    found.copy(1, 0, (0, 95, 2), (95, 120, 6))
+    fork = found.fork()
+    assert (fork.child_epoch, fork.child_first, fork.parent_epoch, fork.parent_next) == (6, 95, 1, 0)
+
+
+def test_what_lies_under_topics_tells_more_of_the_child(archive: Archive) -> None:
+    assert lives_of(archive).partition("orders", 1, 0, 1, 140).forks[0] == FIRST
+    key, content = role_entry("orders", 0, 0, holder=complete_copy("a", 0, 0, 107))
+    archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
+    assert lives_of(archive).partition("orders", 1, 0, 1, 140).forks[0] == replace(FIRST, parent_next=107)
+
+
+def test_the_end_of_a_parent_whose_role_log_is_damaged_is_not_known() -> None:
+    found = Copied()
+    found.copy(0, 3, (0, 120, 3))
+    found.entry(0, 5, holder=complete_copy("a", 9, 6))  # names an entry that is still to come
+    assert found.fork().parent_next is None

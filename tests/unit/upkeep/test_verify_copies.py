@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+from archiver.archive.control_census import count_control_objects
+from archiver.archive.index_file import SeenControl
+from archiver.archive.index_generations import append_to_index
 from archiver.upkeep.verify import ListingReport, check_listing
-from tests.support.copied_bench import Bench
+from tests.support.copied_bench import Bench, T
 from tests.support.copied_topic import complete_copy
 
 OTHERS = "compacted/: copies that no role log names as the holder, or as what it replaced, are not verified"
@@ -82,3 +85,25 @@ def test_an_object_of_another_topic_id_is_a_problem() -> None:
 def test_only_wanted_topics_are_checked() -> None:
     found = check_listing(_turned().archive, "other".__eq__)
     assert (found.topics, found.problems, found.notes) == (0, [], [])
+
+
+def _roles(bench: Bench, partition: int) -> list[str]:
+    return sorted(key for key in bench.store.objects if key.startswith(f"control/roles/{T}/0/{partition}/"))
+
+
+def test_older_entries_of_a_role_log_may_go() -> None:
+    """Also where the index has seen all control objects."""
+    bench = _turned()
+    append_to_index(bench.archive, [], SeenControl(counts=count_control_objects(bench.archive)))
+    bench.store.delete(_roles(bench, 0)[:-1])
+    assert check_listing(bench.archive).problems == []
+
+
+def test_a_newest_entry_that_is_gone_shows_by_what_it_began() -> None:
+    bench = _turned()
+    bench.store.delete([_roles(bench, 0)[-1], *_roles(bench, 1)])
+    assert [one.partition(": which")[0] for one in check_listing(bench.archive).problems if "roles" in one] == [
+        "control/roles/t/0/0/: entry 5 is the newest that is there, and entry 6 began compacted/a/topics/t/partition=0/generation=6/",
+        "control/roles/t/0/1/: no entry is there, and entry 6 began compacted/a/topics/t/partition=1/generation=6/",
+    ]
+    assert not any("roles" in one for one in check_listing(bench.archive, "other".__eq__).problems)

@@ -83,6 +83,13 @@ def test_a_copy_goes_when_its_time_is_over() -> None:
     assert not report.alarms
 
 
+def test_a_delay_may_be_as_long_as_somebody_likes() -> None:
+    bucket = turned()
+    report = clear(bucket, ClearingRules(delay_ms=10**20))
+    assert bucket.standing() == {"a0", "b2"}
+    assert "stays until after the year 9999" in reasons(report, "a0")
+
+
 def test_what_a_sleeper_puts_into_a_cleared_generation_is_cleared_again() -> None:
     bucket = turned()
     clear(bucket)
@@ -123,12 +130,9 @@ def test_an_unreadable_role_log_lets_nothing_go() -> None:
     assert "not a control fact" in report.alarms[PLACE][0]
 
 
-@pytest.mark.parametrize("has_pieces", [False, True])
-def test_a_restore_that_is_not_finished_keeps_what_it_reads(*, has_pieces: bool) -> None:
+def test_a_restore_that_is_not_finished_keeps_what_it_reads() -> None:
     bucket = turned()
-    bucket.restore(
-        "r", [key for key in bucket.store.objects if "/generation=0/" in key], NOW_MS - PIN_MS, pieces=has_pieces
-    )
+    bucket.restore("r", [key for key in bucket.store.objects if "/generation=0/" in key], NOW_MS - PIN_MS)
     assert "restore r reads it" in reasons(clear(bucket), "a0")
     bucket.restore("other", ["p/topics/orders/partition=3/x"], NOW_MS)
     clear(bucket, now_ms=NOW_MS + 1)

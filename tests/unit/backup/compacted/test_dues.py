@@ -57,3 +57,15 @@ def test_a_candidate_is_heard_until_it_is_silent() -> None:
     assert not judged(FIRST, replace(told, now_ms=DAY_MS + 1)).is_candidate_heard
     assert judged(FIRST, replace(told, now_ms=DAY_MS + 1, heard_ms={A0: DAY_MS})).is_candidate_heard
     assert not judged(FIRST, told, instances=("b",)).is_candidate_heard
+
+
+def test_a_candidate_may_be_tried_again_once_a_turn() -> None:
+    tried = entries.begin(HELD, 2, "b", has_history=False)
+    told = replace(HEARD, put_ms={0: 0, 1: 1_000, 2: DAY_MS}, now_ms=8 * DAY_MS - 1)
+    assert not judged(tried, told).may_try_again
+    assert judged(tried, replace(told, now_ms=8 * DAY_MS)).may_try_again
+    unknown = replace(
+        told, now_ms=8 * DAY_MS, put_ms={0: 0}, first_seen_ms=DAY_MS + 1
+    )  # it may have been begun just then
+    assert not judged(tried, unknown).may_try_again
+    assert not judged(HELD, replace(told, now_ms=80 * DAY_MS)).may_try_again

@@ -10,6 +10,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.roles import (
     HISTORY,
+    MOST_LEFT,
     CompleteCopy,
     EntryType,
     Generation,
@@ -45,7 +46,7 @@ def cycle() -> list[RoleEntry]:
 def test_a_cycle() -> None:
     first, second, third, fourth, fifth, sixth = cycle()
     assert (first.holder, first.open_candidate, first.left) == (None, A0, ())
-    assert (second.holder, second.open_candidate, second.switched, second.replaced) == (COPY, None, 1, None)
+    assert (second.holder, second.open_candidate, second.switched, second.replaced) == (COPY, None, 1, HISTORY)
     assert (third.holder, third.open_candidate, third.switched) == (COPY, B2, 1)
     assert (fourth.replaced, fourth.switched, fourth.left) == (COPY, 3, (Left(generation=A0, since=3),))
     assert isinstance(fifth.holder, CompleteCopy)
@@ -58,7 +59,19 @@ def test_a_candidate_that_another_replaces_is_left() -> None:
     first = entries.begin(None, 0, "a", has_history=True)
     again = entries.begin(first, 1, "b", has_history=True)
     assert (first.holder, again.holder, again.left) == (HISTORY, HISTORY, (Left(generation=A0, since=1),))
-    assert entries.without_cleared(again, frozenset({A0})).left == ()
+
+
+def test_after_a_thousand_turns_entries_are_still_read(archive: Archive) -> None:
+    entry = entries.begin(None, 0, "a", has_history=False)
+    for number in range(1, 2 * MOST_LEFT + 20, 2):
+        held = Generation(instance="a", number=number - 1)
+        entry = entries.switch(entry, number, replace(COPY, generation=held))
+        entry = entries.begin(entry, number + 1, "a", has_history=False)
+    put_entry(archive, PLACE, number + 1, entry)
+    found = read_newest_entry(archive, PLACE)
+    assert found is not None
+    assert (found.entry, len(found.entry.left)) == (entry, MOST_LEFT)
+    assert found.entry.left[-1] == Left(generation=Generation(instance="a", number=number - 3), since=number)
 
 
 def test_each_entry_is_read_as_it_was_written(archive: Archive) -> None:

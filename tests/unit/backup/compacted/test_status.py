@@ -20,6 +20,7 @@ from archiver.cli.compacted_accept import accept_lines
 from archiver.cli.compacted_status import status_lines, status_row
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
+from tests.support.segments import facts_of
 from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -129,10 +130,7 @@ def test_lag_and_what_stands_against_a_copy_are_told_by_the_cluster() -> None:
     status = read(bucket, LogBounds(log_start=2, log_end=32, policy="compact"))
     assert [alarm.kind for alarm in alarms_in(replace(status, missing=()))] == [AlarmKind.IN_QUESTION] * 2
     bucket.fill("b2", [(40, 50)])
-    assert (
-        "a gap at offset 30"
-        in alarms(read(bucket, LogBounds(log_start=0, log_end=60, policy="compact")))["in-question"]
-    )
+    assert "a gap at offset 30" in alarms(read(bucket, LogBounds(log_start=0, log_end=60, policy="compact")))["damaged"]
 
 
 def test_partitions_without_a_role() -> None:
@@ -274,3 +272,20 @@ def test_where_nothing_is_in_question_or_nothing_is_known() -> None:
 def test_durations_and_turns_are_spelled_and_spread() -> None:
     assert [spell_span(one) for one in (30 * HOUR_MS, 3 * DAY_MS, 90_000, 119_999)] == ["30 h", "3 d", "90 s", "119 s"]
     assert epoch_ms(at_ms(5)) == 5
+
+
+def test_a_history_that_may_lack_deletions_is_an_alarm() -> None:
+    """Where it is read: the policy lacks compact, and the backup has taken the partition back."""
+    bucket, log = turned()
+    bucket.note(4, entries.history(log, 4, HISTORY), NOW_MS - HOUR_MS)
+    for base, following, put_ms in ((0, 20, NOW_MS - 9 * DAY_MS), (20, 40, NOW_MS - HOUR_MS)):
+        facts = replace(facts_of(base, following), max_timestamp=put_ms, unserved=5)
+        key = f"{bucket.layout.partition_prefix('orders', 0, 3)}orders+3-{base:020}.data"
+        bucket.put(key, b"x", facts.to_metadata(), put_ms)
+    (text,) = [alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNSURE]
+    assert text.startswith("orders-3: what lies under topics/ is unsure from offset 20 on")
+    log = entries.begin(entries.history(log, 4, HISTORY), 5, "a", has_history=True)
+    bucket.note(5, log, NOW_MS)
+    assert [alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNSURE] == [text]
+    bucket.note(6, entries.switch(log, 6, copy_of("a5", 40)), NOW_MS)
+    assert not [alarm for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNSURE]

@@ -1,0 +1,79 @@
+"""Whether what lies under `topics/` of a compacted topic may lack deletions: where it was read so late that tombstones had gone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from archiver.archive.inventory import PartitionInventory
+from archiver.archive.layout import Layout
+from archiver.archive.segment_facts import HoleCause, SegmentFacts
+from archiver.archive.segments import Segment
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact
+from archiver.codec.selection import NO_TIMESTAMP
+
+_MARGIN: Final = 10  # brokers clean in passes, and clocks differ: a tenth of what they promise is not counted on
+
+
+def doubtful_offset(found: PartitionInventory, layout: Layout, seen_ms: int | None, kept_ms: int | None) -> int | None:
+    """Return from which offset on deletions may lack in what was archived under `topics/`; None: nowhere.
+
+    Kafka keeps a tombstone for `kept_ms` after the values before it are compacted away. What an object lacks may have been one
+    only if it was read so much later than the record before it was written; and all was read after `seen_ms`, so no value that
+    is archived was gone before. An object that lacks nothing tells all deletions, however late it was read.
+    """
+    before: Segment | None = None
+    for reading in found.readable:
+        segment = reading.segment
+        if before is not None and segment.object_key.startswith(layout.topics_prefix) and _lacks_offsets(segment):
+            written_ms = max(filter(None, (_written_ms(before), seen_ms)), default=None)
+            if written_ms is None or segment.put_at is None or kept_ms is None:
+                return reading.from_offset
+            if epoch_ms(segment.put_at) - written_ms >= kept_ms - kept_ms // _MARGIN:
+                return reading.from_offset
+        before = segment
+    return None
+
+
+def _lacks_offsets(segment: Segment) -> bool:
+    """Tell whether Kafka had deleted something there before it was read; also where nothing tells."""
+    facts = segment.facts
+    if not isinstance(facts, SegmentFacts):
+        return True
+    if any(hole.cause is HoleCause.EXPIRED for hole in facts.holes):
+        return True
+    return facts.next - facts.base > facts.records and facts.unserved != 0
+
+
+def _written_ms(segment: Segment) -> int | None:
+    """Return when an object's last record was written, at the earliest. A time behind the object's put tells nothing."""
+    facts, put_at = segment.facts, segment.put_at
+    if not isinstance(facts, SegmentFacts) or facts.max_timestamp == NO_TIMESTAMP or put_at is None:
+        return None
+    return facts.max_timestamp if facts.max_timestamp <= epoch_ms(put_at) else None
+
+
+def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
+    """Return the smallest delete.retention.ms that a topic was seen to have; None: it was never told."""
+    told = ((fact.effective or fact.configs).get(TOMBSTONES_KEPT, "") for fact in history)
+    return min((int(one) for one in told if one.isascii() and one.isdigit()), default=None)
+
+
+def history_doubts(
+    topic: str, life: int, found: Mapping[int, PartitionInventory], layout: Layout, history: Sequence[TopicFact]
+) -> dict[int, str]:
+    """Say of which of these partitions what lies under `topics/` may have values of deleted keys, and why."""
+    kept_ms = least_kept_ms(history)
+    newest = history[-1] if history else None
+    root = None if newest is None or life >= len(newest.lives) else newest.lives[newest.root(life)]
+    doubts: dict[int, str] = {}
+    for number, inventory in found.items():
+        offset = doubtful_offset(inventory, layout, None if root is None else root.seen_ms, kept_ms)
+        if offset is not None:
+            kept = (
+                "delete.retention.ms, which is not known" if kept_ms is None else f"delete.retention.ms ({kept_ms} ms)"
+            )
+            doubts[number] = (
+                f"{topic}-{number}: what lies under topics/ is unsure from offset {offset} on: it was archived later than {kept}"
+                " allows, and Kafka had compacted there by then, so a key that was deleted may have a value again"
+            )
+    return doubts

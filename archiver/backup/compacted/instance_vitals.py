@@ -1,0 +1,127 @@
+"""What metrics and health checks say of a process of an instance: what it is for each partition, how far, and what is wrong."""
+
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
+
+from archiver.archive.store_clock import since_boot_s
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, FillState, Standing, TurnState
+from archiver.backup.compacted.partition_turn import PartitionTurn
+from archiver.backup.compacted.reading import OpenReading
+from archiver.backup.compacted.service import InstanceService
+from archiver.backup.compacted.standing_watch import StandingWatch
+from archiver.backup.compacted.turn import Role
+from archiver.backup.feed import LASTING_FAILURE_S
+from archiver.backup.heartbeat import Heartbeat
+from archiver.backup.metrics import PartitionState
+from archiver.backup.open_transactions import watch_transactions
+from archiver.backup.vitals import state_of_feed, state_of_left
+from archiver.config.model import ArchiverConfig
+from archiver.kafka.client import KafkaClient
+
+
+class InstanceVitals:
+    """Reads the state of a service as soon as it has begun; may be asked from any thread."""
+
+    def __init__(self, config: ArchiverConfig) -> None:
+        self.heart = Heartbeat(time.monotonic)
+        self._clock = since_boot_s  # of the service's feeds
+        self._watch = StandingWatch(config)
+        self._service: InstanceService | None = None
+
+    def attend(self, service: InstanceService) -> None:
+        self._service = service
+
+    def clock_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    # --- asked from the endpoint's threads
+
+    def states(self) -> Iterator[PartitionState]:
+        """Yield how far each partition is archived, as a backup tells it: that is, by what is read."""
+        if self._service is None:
+            return
+        now_s, turns = self._clock(), dict(self._service.turns)
+        for turn in turns.values():
+            yield self._state_of(turn, now_s)
+        out_s = self._service.membership.shut_out_s
+        if out_s >= LASTING_FAILURE_S:  # nobody knows who has the others
+            for name, topic in dict(self._service.topics.described).items():
+                for number in topic.partitions:
+                    if (name, number) not in turns:
+                        yield replace(
+                            state_of_left((name, number), 0), is_failing=True, is_left=False, pending_since_s=out_s
+                        )
+
+    def _state_of(self, turn: PartitionTurn, now_s: float) -> PartitionState:
+        which, readings = (turn.source.topic, turn.source.partition), dict(turn.readings)
+        retention_ms, failing_since_s = turn.retention_ms, turn.failing_since_s
+        fed = [state_of_feed(reading.feed, now_s, retention_ms) for reading in readings.values()]
+        is_failing = failing_since_s is not None and now_s - failing_since_s >= LASTING_FAILURE_S
+        is_failing |= any(state.is_failing for state in fed)
+        transactions = next((state.open_transactions for state in fed if state.open_transactions), ())
+        holds = turn.turn.holds
+        if holds is None:
+            state = state_of_left(which, 0)
+        elif holds in readings:
+            state = state_of_feed(readings[holds].feed, now_s, retention_ms)
+        else:  # it is being opened, or cannot be
+            pending_s = None if failing_since_s is None else now_s - failing_since_s
+            state = replace(
+                state_of_left(which, 0), is_left=False, pending_since_s=pending_s, retention_ms=retention_ms
+            )
+        return replace(state, is_failing=is_failing, open_transactions=transactions)
+
+    def turns(self) -> Iterator[TurnState]:
+        for turn in dict(self._service.turns).values() if self._service is not None else ():
+            holds = turn.turn.holds
+            yield TurnState(
+                topic=turn.source.topic,
+                role=turn.turn.role,
+                role_since_ms=turn.role_since_ms,
+                due_ms=turn.due_ms,
+                fills=tuple(_fill(one, is_holder=number == holds) for number, one in dict(turn.readings).items()),
+            )
+
+    def standing(self) -> Standing:
+        return NOTHING_SEEN if self._service is None else self._watch.standing
+
+    def rebalances(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.rebalances
+
+    def commit_failures(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
+
+    def why_not_ready(self) -> str | None:
+        if self._service is None or not self._service.is_ready:
+            return "not connected yet, or stopping"
+        membership = self._service.membership
+        if membership.error is not None:
+            return str(membership.error)
+        if membership.is_member:
+            return None
+        if self._service.topics.described:
+            return "not in the group yet"
+        return "no compacted topic of the cluster matches topics.include"
+
+    # --- on the loop
+
+    def watch(self, client: KafkaClient) -> list[Coroutine[None, None, None]]:
+        if self._service is None:
+            raise RuntimeError("there is no service to watch")
+        pumps = self._service.pumps
+        return [
+            self.heart.beat(),
+            self._watch.run(self._service),
+            *(watch_transactions(client, pump.feeds, clock=self._clock, clock_ms=self.clock_ms) for pump in pumps),
+        ]
+
+
+def _fill(reading: OpenReading, *, is_holder: bool) -> FillState:
+    feed = reading.feed
+    return FillState(
+        role=Role.ACTIVE if is_holder else Role.CATCH_UP,
+        position=feed.writer.durable_position,
+        high_watermark=feed.high_watermark,
+        is_unsure=reading.is_unsure,
+    )

@@ -1,0 +1,113 @@
+"""The topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
+from archiver.archive.role_logs import list_copied_topics
+from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, is_compacted, list_known_topics, says_compact
+from archiver.backup.compacted.turn_parts import Terms
+from archiver.backup.request import BackupRequest
+from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
+from archiver.errors import ArchiverError, StrangerError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Refusal, TopicDescription
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+RETENTION: Final = "retention.ms"
+_LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
+_WITHOUT_ID: Final = (
+    "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
+    " it, so no copies of it are made. `archiver backup` archives its history under topics/"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenTopics:
+    """What `refresh` found last. A topic that was compacted once stays, until its history holds again."""
+
+    request: BackupRequest
+    client: KafkaClient
+    recorder: TopicRecorder
+    pool: Workers
+    margin_ms: int | None  # compacted.margin
+    described: Mapping[str, TopicDescription] = field(default_factory=dict)
+    facts: dict[str, TopicFact] = field(default_factory=dict)
+    terms: dict[str, Terms] = field(default_factory=dict)
+    left_out: dict[str, str] = field(
+        default_factory=dict
+    )  # topics of which no copies are made, and why, as it was told
+
+    async def refresh(self) -> None:
+        """List the included topics, record what has changed, and take those that are compacted. Raises StrangerError."""
+        topics, archive = self.request.topics, self.request.sink.archive
+        known = await self.pool.call(list_known_topics, archive)
+        seen = await find_cluster_topics(self.client, topics, topics.select(known))
+        names = set(topics.select(seen.found)) - _LEFT_OUT
+        for name in topics.select(seen.refused):
+            self._tell(name, f"{seen.refused[name]}; no copies of it are made")
+        configs = await self.recorder.learn_configs([seen.found[name] for name in names])
+        copied = self.described.keys() | await self.pool.call(list_copied_topics, archive)
+        taken: dict[str, TopicDescription] = {}
+        for name in sorted(names):
+            topic = await self._take(seen.found[name], configs, was_copied=name in copied)
+            if topic is not None:
+                taken[name] = topic
+        for name in sorted(taken.keys() ^ self.described.keys()):
+            log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
+        self.described = taken
+
+    async def _take(
+        self, topic: TopicDescription, configs: LearnedConfigs, *, was_copied: bool
+    ) -> TopicDescription | None:
+        """Return a topic that is taken, as it is described from now on; what was learnt of it is noted. None: it is left out."""
+        effective = configs.found[topic.name].effective if topic.name in configs.found else {}
+        if not topic.topic_id or not (was_copied or says_compact(effective.get(POLICY, ""))):
+            self._tell_left_out(topic, effective.get(POLICY), configs.refused.get(topic.name))
+            return None
+        fact = await self.recorder.try_to_record(topic, configs)
+        if isinstance(fact, StrangerError):
+            raise fact
+        if isinstance(fact, ArchiverError):
+            log.warning("%s", fact)
+            before = self.described.get(topic.name)
+            return before if before is not None and before.topic_id == topic.topic_id else None
+        self.facts[topic.name] = fact
+        self.terms[topic.name] = self._terms_of(fact, effective)
+        return topic
+
+    def _terms_of(self, fact: TopicFact, effective: Mapping[str, str]) -> Terms:
+        """Return what holds now: unknown is no change, so what cannot be asked is as it was archived; of a topic with copies, compacted."""
+        known = effective if POLICY in effective else fact.effective or {}
+        is_now = says_compact(known[POLICY]) if POLICY in known else is_compacted(fact) is not False
+        retention_ms = _retention_ms(known.get(POLICY, ""), known)
+        return Terms(is_compacted=is_now, kept_ms=self._kept_ms(known), retention_ms=retention_ms)
+
+    def _tell_left_out(self, topic: TopicDescription, policy: str | None, refused: Refusal | None) -> None:
+        """Tell, once, why no copies of a topic are made that may be compacted."""
+        if policy is None and refused is not None:
+            self._tell(topic.name, f"{refused}; no copies of it are made: it may not be compacted")
+        elif policy is not None and says_compact(policy):
+            self._tell(topic.name, f"topic {topic.name} {_WITHOUT_ID}")
+
+    def _tell(self, topic: str, why: str) -> None:
+        if self.left_out.get(topic) != why:
+            self.left_out[topic] = why
+            log.warning("%s", why)
+
+    def _kept_ms(self, effective: Mapping[str, str]) -> int:
+        """Return how long a reading may take: as long as tombstones are kept, less the margin."""
+        told = effective.get(TOMBSTONES_KEPT, "0")
+        kept_ms = int(told) if told.isascii() and told.isdigit() else 0
+        return max(0, kept_ms - (kept_ms // 10 if self.margin_ms is None else self.margin_ms))
+
+
+def _retention_ms(policy: str, effective: Mapping[str, str]) -> int | None:
+    """Return how long records stay that nothing replaces; None: for ever, or not known."""
+    told = effective.get(RETENTION, "-1")
+    return int(told) if "delete" in policy and told.isascii() and told.isdigit() else None

@@ -1,0 +1,49 @@
+"""What a partition's turn is given: what all partitions of a process share, and what its topic's configs say now."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from archiver.archive.handle import Archive
+from archiver.archive.moments import HeardMoment
+from archiver.archive.roles import Generation, RolePlace
+from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.reading import Clock
+from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.pump import Pump
+from archiver.backup.segment_sink import SegmentSink
+from archiver.kafka.client import KafkaClient
+from archiver.process.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the topic's configs say now."""
+
+    is_compacted: bool
+    kept_ms: int  # how long tombstones are kept, less the margin
+    retention_ms: int | None = None  # how long records are kept that nothing replaces; None: for ever
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What all partitions of a process share."""
+
+    instance: str
+    instances: Sequence[str]
+    begins_first: bool
+    times: TurnTimes  # but for the stagger
+    interval_s: float
+    client: KafkaClient
+    pumps: Sequence[Pump]  # a partition has a feed in each, where two of its generations are filled
+    sink: SegmentSink
+    pool: Workers
+    listings: RoleListings
+    clock: Clock
+    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
+    publish: Callable[[str, RolePlace, int], None]
+    counts: InstanceMetrics
+
+    @property
+    def archive(self) -> Archive:
+        return self.sink.archive

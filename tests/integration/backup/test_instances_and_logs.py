@@ -1,0 +1,237 @@
+"""What becomes of copies when something happens to the log under both instances: deleted, made again, cut back, or without time for tombstones."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from archiver.kafka.admin import KafkaAdmin
+from tests.support.brokers import KAFKA_41, Broker, StartBroker
+from tests.support.cluster import cut_log
+from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
+from tests.support.examples import EAGER_CLEANER
+from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.instances import Fleet, compacted_config, holder, latest_on, latest_restored, write
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of
+from tests.support.round_trip import ArchiveSite
+from tests.support.service import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
+
+SINGLE_SEGMENT = {"cleanup.policy": "compact"}  # nothing is compacted: brokers leave the newest segment alone
+QUICK = {"session-timeout": "3s"}
+
+
+def fleet_of(site: ArchiveSite, bootstrap: str, topic: str, **compacted: Any) -> Fleet:  # noqa: ANN401 - as in `compacted_config`
+    config = compacted_config(site, bootstrap, topic, **compacted)
+    config["backup"] |= QUICK
+    return Fleet(site, config)
+
+
+def write_batches(bootstrap: str, topic: str, count: int, text: str, keys: int = 40) -> None:
+    """Ten records in each."""
+    for number in range(count):
+        write(bootstrap, topic, {f"k{(number * 10 + at) % keys}": f"{text} {number}" for at in range(10)})
+
+
+def auto_create(bootstrap: str, topic: str) -> None:
+    """As a producer does that asks for a topic that somebody has deleted."""
+    producer = producer_of(bootstrap, allow_auto_create_topics=True)
+    eventually(lambda: len(producer.list_topics(topic, timeout=10).topics[topic].partitions) > 0)
+
+
+def topic_id_of(bootstrap: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
+
+
+def entries_of(site: ArchiveSite, topic: str, life: int = 0) -> int:
+    return len(keys_in(site.bucket, f"control/roles/{topic}/{life}/0/"))
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_topic_that_is_deleted_and_auto_created_empty_leaves_its_last_copy(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, policy: str
+) -> None:
+    """In the middle of a turn, and the next copy may still be finished: the last one stays, however often the new life turns."""
+    broker = new_broker(KAFKA_41, **{"auto.create.topics.enable": "true", "log.cleanup.policy": policy})
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
+    write_batches(bootstrap, topic, 30, "of old")
+    write(bootstrap, topic, {"k0": None})
+    before = latest_on(java_oracle, bootstrap, topic, 1)
+    with fleet_of(site, bootstrap, topic, turn_s=3.0) as fleet:
+        fleet.start("a")
+        eventually(lambda: holder(site, topic) != "" and latest(records_given(site.bucket, topic)) == before[0])
+        fleet.start("b", "segment.put:1:stop")
+        fleet.until_standing("b")
+        old_id = topic_id_of(bootstrap, topic)
+        delete_topic(bootstrap, topic)
+        auto_create(bootstrap, topic)
+        assert topic_id_of(bootstrap, topic) != old_id
+        fleet.wake("b")
+        if policy == "compact":
+            eventually(lambda: entries_of(site, topic, 1) >= 8)  # four turns
+            assert len(generations_of(site.bucket, topic, life=1)) == 0
+        else:
+            time.sleep(8)  # twice a turn, and the delay
+            assert entries_of(site, topic, 1) == 0
+        assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
+        if policy == "delete":
+            assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.now") == before
+        else:
+            write_batches(bootstrap, topic, 3, "of new")
+            after = latest_on(java_oracle, bootstrap, topic, 1)
+            eventually(lambda: latest(records_given(site.bucket, topic, life=1)) == after[0])
+            assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.now") == after
+        assert latest(records_given(site.bucket, topic)) == before[0]
+
+
+@pytest.mark.parametrize(("regrown", "lives"), [(1, True), pytest.param(4, True, marks=pytest.mark.long), (4, False)])
+def test_a_log_that_is_cut_back_gets_copies_of_its_own(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, regrown: int, lives: bool
+) -> None:
+    """Both instances run meanwhile, or the active one is dead. The log ends below where its copy ends, or above."""
+    broker = new_broker(KAFKA_41)
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, SINGLE_SEGMENT)
+    write_batches(bootstrap, topic, 6, "of old", keys=60)
+    before = latest_on(java_oracle, bootstrap, topic, 1)
+    with fleet_of(site, bootstrap, topic, turn_s=4.0) as fleet:
+        for name in "ab":
+            fleet.start(name)
+        eventually(lambda: holder(site, topic).startswith("b:"))
+        eventually(lambda: latest(records_given(site.bucket, topic)) == before[0])
+        if not lives:
+            fleet.kill("b")
+        broker.stop()
+        cut_log(broker, topic, 0, 40)
+        broker.start()
+        write_batches(bootstrap, topic, regrown, "of new", keys=60)
+        after = latest_on(java_oracle, bootstrap, topic, 1)
+        assert after != before
+        eventually(lambda: holder(site, topic, life=1) != "", "the child life has no copy")
+        eventually(lambda: latest(records_given(site.bucket, topic, life=1)) == after[0])
+        assert any("the log was cut back" in one.log for one in fleet.running.values())
+        held, stood = holder(site, topic), entries_of(site, topic)
+        if not lives:
+            fleet.start("b")
+        eventually(lambda: entries_of(site, topic, 1) >= 6)  # three turns
+        assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.now") == after
+        assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
+        assert (holder(site, topic), entries_of(site, topic)) == (held, stood)
+
+
+# --- no time for tombstones
+
+
+async def _keep_tombstones(bootstrap: str, topic: str, kept_ms: int) -> Mapping[str, object]:
+    changes = {topic: {"delete.retention.ms": str(kept_ms)}}
+    return await KafkaAdmin(settings_of(bootstrap)).alter_configs_of_topics(changes)
+
+
+def keep_tombstones(bootstrap: str, topic: str, kept_ms: int) -> None:
+    assert asyncio.run(_keep_tombstones(bootstrap, topic, kept_ms)) == {}
+
+
+def has_taken_over(site: ArchiveSite, topic: str, name: str) -> bool:
+    return holder(site, topic).startswith(name)
+
+
+def is_sure(site: ArchiveSite, topic: str) -> bool:
+    entry = newest_entry(site.bucket, topic)
+    assert entry is not None
+    return bool(entry.told["holder"]["is_sure"])
+
+
+def alarms_of(site: ArchiveSite) -> set[str]:
+    done = site.run("compacted", "status", "-c", "a.yaml", "--format", "json")
+    assert done.returncode == 3, done.stderr
+    return {alarm["kind"] for alarm in json.loads(done.stdout)["alarms"]}
+
+
+def test_copies_of_a_topic_that_keeps_no_tombstones_are_unsure_and_turn(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, {**EAGER_CLEANER, "delete.retention.ms": "0"})
+    write_batches(bootstrap, topic, 10, "some")
+    turn_s = 4.0
+    with fleet_of(site, bootstrap, topic, turn_s=turn_s) as fleet:
+        for name in "ab":
+            fleet.start(name)
+        eventually(lambda: holder(site, topic) != "")
+        begun_s, stood = time.monotonic(), entries_of(site, topic)
+        for instance in "ba":
+            eventually(partial(has_taken_over, site, topic, instance))
+            assert not is_sure(site, topic)
+        turns = (time.monotonic() - begun_s) / turn_s
+        assert entries_of(site, topic) - stood <= 2 * turns + 2, "a turn is a `begin` and a `switch`"
+        assert alarms_of(site) >= {"unsure"}
+        shown = site.run("ls", "-c", "a.yaml")
+        assert "the copy is complete, but unsure" in shown.stdout + shown.stderr
+        expected = latest_on(java_oracle, bootstrap, topic, 1)
+        eventually(lambda: latest(records_given(site.bucket, topic)) == expected[0])
+        assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.back") == expected
+
+
+def test_a_holder_that_may_miss_tombstones_from_now_on_says_so_once(
+    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
+    write_batches(bootstrap, topic, 5, "some")
+    with fleet_of(site, bootstrap, topic, turn_s=3600.0) as fleet:
+        fleet.start("a")
+        eventually(lambda: holder(site, topic).startswith("a:"))
+        held = holder(site, topic)
+        assert is_sure(site, topic)
+        keep_tombstones(bootstrap, topic, 0)
+        write_batches(bootstrap, topic, 1, "more")
+        eventually(lambda: not is_sure(site, topic))
+        entry = newest_entry(site.bucket, topic)
+        assert entry is not None
+        assert entry.holder == held
+        expected = latest_on(java_oracle, bootstrap, topic, 1)
+        eventually(lambda: latest(records_given(site.bucket, topic)) == expected[0])
+        eventually(lambda: holder(site, topic) not in {"", held}, "the turn is due, and overdue")  # it is alone
+        time.sleep(6)
+    types = [json.loads(body)["type"] for body in role_bodies(site, topic)]
+    assert types == ["begin", "switch", "unsure", "begin", "switch"]
+
+
+def role_bodies(site: ArchiveSite, topic: str) -> list[bytes]:
+    client = s3_client(site.bucket)
+    keys = sorted(keys_in(site.bucket, f"control/roles/{topic}/0/0/"))
+    return [client.get_object(Bucket=site.bucket.name, Key=key)["Body"].read() for key in keys]
+
+
+def test_an_unsure_copy_does_not_replace_a_sure_one_and_another_is_made_when_it_can_be_sure(
+    broker_41: Broker, site: ArchiveSite, topic: str
+) -> None:
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
+    write_batches(bootstrap, topic, 5, "some")
+    with fleet_of(site, bootstrap, topic, turn_s=4.0) as fleet:
+        fleet.start("a")
+        eventually(lambda: holder(site, topic).startswith("a:"))
+        held = holder(site, topic)
+        fleet.kill("a")
+        keep_tombstones(bootstrap, topic, 0)
+        fleet.start("b")
+        eventually(lambda: len(generations_of(site.bucket, topic).get("b:2", [])) > 0, "b does not begin")
+        stood = entries_of(site, topic)
+        time.sleep(10)
+        assert holder(site, topic) == held
+        assert is_sure(site, topic)
+        assert entries_of(site, topic) - stood <= 3, "at most one try a turn"
+        keep_tombstones(bootstrap, topic, 86_400_000)
+        eventually(lambda: holder(site, topic).startswith("b:"), "no other copy is made")
+        assert is_sure(site, topic)

@@ -1,0 +1,83 @@
+"""Copies held against the cluster (`verify --against-kafka`): two real instances, a real broker whose cleaner is eager."""
+
+import pytest
+
+from archiver.archive.copied_topic import CopyChoice
+from archiver.config.model import ArchiverConfig
+from archiver.spark.verify import VerifyResult, run_verify
+from archiver.upkeep.verify import Level
+from tests.support.brokers import Broker
+from tests.support.compacted_copies import generations_of, newest_entry
+from tests.support.copied_topic import complete_copy, put_role_entry
+from tests.support.examples import EAGER_CLEANER
+from tests.support.foreign_reader import s3_client
+from tests.support.instances import compacted_config, fill_oddly, holder, instance, write
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.round_trip import ArchiveSite
+from tests.support.service import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def verify(site: ArchiveSite, bootstrap: str, topic: str, **wished: object) -> VerifyResult:
+    config = ArchiverConfig.model_validate(site.config(bootstrap, [topic]))
+    return run_verify(config, Level.LISTING, against_kafka=True, choice=CopyChoice(**wished))  # type: ignore[arg-type] # as it has them
+
+
+def not_archived(found: VerifyResult) -> list[str]:
+    return [note for note in found.notes if "offsets are not" in note or "offset is not" in note]
+
+
+def test_what_kafka_still_has_is_in_each_copy(
+    broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """Also after the log was compacted further; and a record that a copy lacks is found."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 4, EAGER_CLEANER)
+    fill_oddly(bootstrap, topic)
+    write(bootstrap, topic, {f"k{number}": "first" for number in range(200)})
+    config = compacted_config(site, bootstrap, topic)
+    config["compacted"]["clear.delay"] = "1h"
+    with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
+        eventually(lambda: all(holder(site, topic, number).startswith("a:") for number in range(4)))
+        write(bootstrap, topic, {f"k{number}": "second" for number in range(150)})
+        write(bootstrap, topic, {f"k{number}": None for number in range(10)})
+        eventually(lambda: all(holder(site, topic, number).startswith("b:") for number in range(4)))
+    write(bootstrap, topic, {f"k{number}": "third" for number in range(50, 60)})
+
+    def is_compacted() -> bool:
+        write(bootstrap, topic, {"k0": "more"})  # a broker compacts no segment that is written to
+        return len(java_oracle.consume(bootstrap, topic).records[0]) < 230
+
+    eventually(is_compacted, every_s=1.5)
+    found = verify(site, bootstrap, topic)
+    assert (found.problems, found.errors) == ([], [])
+    assert found.compared
+    (note,) = not_archived(found)  # a log that ends in a marker is archived to its end
+    assert note.startswith(f"{topic}-0: ")
+    assert note.endswith(" offsets are not in that copy")
+    for name in ("a", "b"):
+        found = verify(site, bootstrap, topic, instance=name)
+        assert (found.problems, found.errors) == ([], [])
+        assert found.compared
+    _lose_records(site, topic)
+    missing = f"{topic}-1: Kafka has 20 records at offsets 0-19 that no object covers"
+    assert verify(site, bootstrap, topic).problems == [missing]
+
+
+def _lose_records(site: ArchiveSite, topic: str) -> None:
+    """As if a copy of partition 1 had been taken for complete that had read over its records."""
+    newest = newest_entry(site.bucket, topic, 1)
+    assert newest is not None
+    instance_name, _, generation = newest.holder.partition(":")
+    for key in generations_of(site.bucket, topic, 1)[newest.holder]:
+        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+    put_role_entry(
+        site.bucket,
+        topic,
+        1,
+        newest.number + 1,
+        holder=complete_copy(instance_name, int(generation), 0, 20),
+        switched=0,
+    )

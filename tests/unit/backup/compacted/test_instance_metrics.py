@@ -1,0 +1,108 @@
+"""What a process of an instance counts and shows at a scrape, beside what a backup shows."""
+
+from collections.abc import Sequence
+
+from archiver.backup.compacted.alarms import AlarmKind
+from archiver.backup.compacted.instance_metrics import (
+    INSTANCE_METRICS,
+    NOTHING_SEEN,
+    FillState,
+    InstanceMetrics,
+    Standing,
+    TurnState,
+)
+from archiver.backup.compacted.turn import PASSIVATE, Role
+from archiver.backup.metrics import METRICS, Metrics
+from tests.unit.backup.test_metrics import Series, at, scrape
+
+NOW_MS = 1_700_000_000_000
+
+
+def turn(role: Role, *fills: FillState, since_ms: int | None = None, due_ms: int | None = None) -> TurnState:
+    return TurnState(topic="orders", role=role, role_since_ms=since_ms, due_ms=due_ms, fills=fills)
+
+
+def fill(role: Role, position: int, *, high_watermark: int | None = None, is_unsure: bool = False) -> FillState:
+    return FillState(role=role, position=position, high_watermark=high_watermark, is_unsure=is_unsure)
+
+
+def shown(
+    turns: Sequence[TurnState], counts: InstanceMetrics | None = None, standing: Standing = NOTHING_SEEN
+) -> Series:
+    metrics = counts or InstanceMetrics(lambda: turns, lambda: standing, lambda: NOW_MS)
+    return scrape(Metrics(list, lambda: NOW_MS, others=[metrics.collect]))
+
+
+def test_roles_are_counted_and_those_of_none_are_0() -> None:
+    series = shown([turn(Role.ACTIVE), turn(Role.ACTIVE), turn(Role.CATCH_UP)])
+    counted = {
+        role.value: series[at("archiver_compacted_partitions", topic="orders", role=role.value)] for role in Role
+    }
+    assert counted == {"unknown": 0, "passive": 0, "catch-up": 1, "active": 2}
+
+
+def test_the_oldest_role_and_the_soonest_turn_are_shown() -> None:
+    turns = [
+        turn(Role.ACTIVE, since_ms=NOW_MS - 5_000, due_ms=NOW_MS + 9_000),
+        turn(Role.ACTIVE, since_ms=NOW_MS - 7_000, due_ms=NOW_MS - 2_000),
+        turn(Role.ACTIVE, since_ms=NOW_MS - 6_000, due_ms=NOW_MS + 1_000),
+        turn(Role.PASSIVE, since_ms=NOW_MS - 99_000, due_ms=NOW_MS - 99_000),
+    ]
+    series = shown(turns)
+    assert series[at("archiver_compacted_role_age_seconds", topic="orders", role="active")] == 7
+    assert series[at("archiver_compacted_role_age_seconds", topic="orders", role="passive")] == 99
+    assert series[at("archiver_compacted_turn_left_seconds", topic="orders")] == -2
+
+
+def test_generations_that_are_filled_are_summed_up_by_what_they_are_for() -> None:
+    two = (fill(Role.ACTIVE, 70, high_watermark=100), fill(Role.CATCH_UP, 10, high_watermark=100, is_unsure=True))
+    series = shown([turn(Role.ACTIVE, *two), turn(Role.ACTIVE, fill(Role.ACTIVE, 5))])
+
+    def both(name: str) -> list[float]:
+        return [series[at(f"archiver_compacted_{name}", topic="orders", role=role)] for role in ("active", "catch-up")]
+
+    assert both("position_offsets") == [75, 10]
+    assert both("lag_offsets") == [30, 90]
+    assert both("unsure") == [0, 1]
+
+
+def test_events_are_counted_from_0_on() -> None:
+    counts = InstanceMetrics(lambda: [turn(Role.PASSIVE)])
+    names = ("turns", "given_up", "look_failures", "cleared_objects", "cleared_bytes")
+    before = shown([], counts)
+    assert [before[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [0] * 5
+    assert before[at("archiver_compacted_hints_sent_total", event="ACTIVATE")] == 0
+    counts.took_over("orders")
+    counts.gave_up("orders")
+    counts.look_failed("orders")
+    counts.cleared("orders", objects=3, size=700)
+    counts.clearing_failed(2)
+    counts.sent_hint(PASSIVATE)
+    counts.received_hint()
+    after = shown([], counts)
+    assert [after[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [1, 1, 1, 3, 700]
+    assert after[at("archiver_compacted_clearing_failures_total")] == 2
+    assert after[at("archiver_compacted_hints_sent_total", event="PASSIVATE")] == 1
+    assert after[at("archiver_compacted_hints_received_total")] == 1
+
+
+def test_each_alarm_has_a_series_and_those_of_an_instance_have_no_topic() -> None:
+    standing = Standing(
+        generations={"orders": 3},
+        bytes={"orders": 900},
+        alarms={("orders", AlarmKind.DAMAGED): 2, ("", AlarmKind.UNHEARD): 1},
+    )
+    series = shown([turn(Role.ACTIVE)], standing=standing)
+    kinds = {kind: series[at("archiver_compacted_alarms", topic="orders", kind=kind.value)] for kind in AlarmKind}
+    assert kinds == dict.fromkeys(AlarmKind, 0) | {AlarmKind.DAMAGED: 2}
+    assert series[at("archiver_compacted_alarms", topic="", kind="unheard")] == 1
+    assert series[at("archiver_compacted_generations", topic="orders")] == 3
+    assert series[at("archiver_compacted_generation_bytes", topic="orders")] == 900
+
+
+def test_no_metric_is_declared_twice() -> None:
+    names = [metric.name for metric in (*METRICS, *INSTANCE_METRICS)]
+    assert len(set(names)) == len(names)
+    assert {name for name, _ in shown([])} <= {*names, "archiver_put_duration_seconds_bucket"} | {
+        f"archiver_put_duration_seconds_{end}" for end in ("sum", "count")
+    }

@@ -1,0 +1,49 @@
+"""A process of an instance notes what it has read for as long as it runs."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout
+from archiver.archive.moments import list_last_heard
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.service import InstanceRequest, InstanceService
+from archiver.config.model import CompactedConfig, GroupProtocol
+from archiver.kafka.group import GroupSettings
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.workers import Workers
+from tests.support.memory_store import MemoryStore
+
+
+def _service(archive: Archive) -> InstanceService:
+    backup = SimpleNamespace(
+        kafka=KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:1"}), sink=SimpleNamespace(archive=archive)
+    )
+    group = GroupSettings(group="g-a", protocol=GroupProtocol.CLASSIC, session_timeout_ms=6000, refresh_ms=1000)
+    request = InstanceRequest(
+        backup=cast("Any", backup),
+        config=CompactedConfig(enabled=True, instances=("a", "b")),
+        name="a",
+        begins_first=True,
+        pin_ms=0,
+        counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: 0),
+    )
+    return InstanceService(request, group, Workers(1, "pool"))
+
+
+def test_the_note_after_the_last_number_is_heard_as_well() -> None:
+    archive = Archive(MemoryStore(), Layout())
+
+    async def run() -> None:
+        service = _service(archive)
+        service._next_note = service._next_note._replace(number=LAST_FACT_NUMBER - 1)
+        before = None
+        for _ in range(4):
+            await service._note_moments()
+            heard = list_last_heard(archive, "a")
+            assert heard is not None
+            assert before is None or heard > before
+            before = heard
+
+    asyncio.run(run())

@@ -1,0 +1,110 @@
+"""A partition in the hands of a process, where what its generations hold cannot be gone on with."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from archiver.archive.roles import RoleEntry, read_newest_entry
+from archiver.archive.store_clock import StoreClock
+from archiver.archive.topics import PartitionSource
+from archiver.backup.compacted import entries
+from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.partition_turn import PartitionTurn
+from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.turn_parts import Parts, Terms
+from archiver.errors import CorruptSegmentError, KafkaTemporaryError
+from archiver.process.workers import Workers
+from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+NOW_MS = 30 * DAY_MS
+
+
+async def no_broker(*_: object) -> None:
+    raise KafkaTemporaryError("no broker")
+
+
+def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False) -> PartitionTurn:
+    """No broker is there, and none is needed: an object is in the way before one is asked."""
+    clock = StoreClock(lambda: 0.0)
+    clock.note(0.0, 0.0, at_ms(NOW_MS))
+    parts = Parts(
+        instance=instance,
+        instances=("a", "b"),
+        begins_first=begins_first,
+        times=TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS),
+        interval_s=60.0,
+        client=cast("Any", SimpleNamespace(offsets=no_broker)),
+        pumps=[cast("Any", SimpleNamespace(feeds={})) for _ in range(2)],
+        sink=cast(
+            "Any",
+            SimpleNamespace(archive=stand.archive, clock=lambda: 0.0, silence_counter=SimpleNamespace(silences=0)),
+        ),
+        pool=Workers(1, "test"),
+        listings=RoleListings(stand.archive, Workers(1, "test"), lambda: 0.0, 60.0),
+        clock=clock,
+        heard=lambda _: {},
+        publish=lambda *_: None,
+        counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: NOW_MS),
+    )
+    source = PartitionSource(topic=PLACE.topic, partition=PLACE.partition, life=0, topic_id="t", cluster_id="c")
+    terms = Terms(is_compacted=True, kept_ms=DAY_MS)
+    return PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None)
+
+
+def newest(stand: StandingCopies) -> RoleEntry:
+    found = read_newest_entry(stand.archive, PLACE)
+    assert found is not None
+    return found.entry
+
+
+def held_by_a(stand: StandingCopies) -> RoleEntry:
+    begun = entries.begin(None, 0, "a", has_history=False)
+    stand.note(0, begun, 0)
+    held = entries.switch(begun, 1, copy_of("a0", 20))
+    stand.note(1, held, HOUR_MS)
+    return held
+
+
+def test_a_candidate_with_a_damaged_object_is_begun_anew_by_its_own_instance() -> None:
+    stand = StandingCopies()
+    held = held_by_a(stand)
+    stand.fill("a0", [(0, 20)])
+    stand.note(2, entries.begin(held, 2, "b", has_history=False), NOW_MS)
+    stand.fill("b2", [(0, 10), (10, 20)], damaged=[10])
+    turn = turn_of(stand, "b")
+    with pytest.raises(CorruptSegmentError):
+        asyncio.run(turn._look_until_quiet())
+    assert newest(stand).candidate == generation("b2")
+    with pytest.raises(KafkaTemporaryError, match="no broker"):
+        asyncio.run(turn._look_until_quiet())
+    assert newest(stand).candidate == generation("b3")
+
+
+def test_the_next_copy_is_begun_also_where_the_one_that_holds_cannot_be_gone_on_with() -> None:
+    """One survivor can take every step."""
+    stand = StandingCopies()
+    held_by_a(stand)
+    stand.fill("a0", [(0, 10), (10, 20)], damaged=[10])
+    turn = turn_of(stand, "a")
+    with pytest.raises(KafkaTemporaryError, match="no broker"):
+        asyncio.run(turn._look_until_quiet())
+    assert newest(stand).candidate == generation("a2")
+    assert newest(stand).holder == copy_of("a0", 20)
+
+
+def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
+    """What stands below it is of another reading: a new one that went on behind it would count as sure, and is not."""
+    stand = StandingCopies()
+    stand.fill("a7", [(0, 20)])
+    stand.fill("b3", [(0, 20)])
+    stand.put(f"{stand.prefix('a7').replace('=7', '=2000000000')}x", b"x")  # nobody has begun that
+    turn = turn_of(stand, "a", begins_first=True)
+    with pytest.raises(KafkaTemporaryError, match="no broker"):
+        asyncio.run(turn._look_until_quiet())
+    found = read_newest_entry(stand.archive, PLACE)
+    assert found is not None
+    assert (found.number, found.entry.candidate) == (8, generation("a8"))
