@@ -5,28 +5,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.config.section import Duration, Pattern, Section, Size
+from archiver.config.section import Duration, Pattern, Section
 
 _DAY_MS: Final = 24 * 3600 * 1000
-
-
-class FixedLimitsConfig(Section):
-    """Limits for sweeps that ask no cluster (`archiver retention --without-kafka`)."""
-
-    ms: Duration | None = Field(default=None, description="how long records are kept; absent: for ever")
-    bytes: Size | None = Field(
-        default=None, description="how much of each partition is kept, as large as brokers had stored it; absent: all"
-    )
-    segment_ms: Duration = Field(
-        default=7 * _DAY_MS,
-        validation_alias="segment.ms",
-        description="added to retention.fixed.ms: so long a broker waits until it closes a segment, and may delete it",
-    )
-    segment_bytes: Size = Field(
-        default=1 << 30,
-        validation_alias="segment.bytes",
-        description="added to retention.fixed.bytes: so large a broker lets a segment become before it may delete it",
-    )
 
 
 class RetentionConfig(Section):
@@ -51,17 +32,6 @@ class RetentionConfig(Section):
     keep: tuple[Pattern, ...] = Field(
         default=(), description="regular expressions (Python) that match the whole name of a topic that is never swept"
     )
-    groups_ms: Duration | None = Field(
-        default=None,
-        validation_alias="groups",
-        description="how long records of __consumer_offsets are kept, and snapshots of positions; absent: for ever",
-    )
-    gone_topics_ms: Duration | None = Field(
-        default=None,
-        validation_alias="gone-topics",
-        description="how long records are kept of topics that no longer exist in Kafka, by their times; absent: for ever",
-    )
-    fixed: FixedLimitsConfig = FixedLimitsConfig()
 
     def keeps(self, topic: str) -> bool:
         """Tell whether the configuration says that a topic is never swept."""

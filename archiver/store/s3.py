@@ -165,12 +165,13 @@ class S3Store:
             return self._clients
 
     def now(self) -> datetime:
+        below = f"{self._prefix}/" if self._prefix else ""
         try:
             answer: Mapping[str, Any] = self._ask(
-                lambda clients: clients.patient.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+                lambda clients: clients.patient.list_objects_v2(Bucket=self._bucket, Prefix=below, MaxKeys=1)
             )
         except _ANY_ERROR as error:
-            raise self._error("ListObjectsV2", self._prefix, error) from error
+            raise self._error("ListObjectsV2", below, error) from error
         told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
         try:
             return parsedate_to_datetime(told)

@@ -114,10 +114,7 @@ def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, 
 def _limits(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, asked: Asked) -> tuple[Limits, Limits]:
     """Return the limits to go by, and those that the last sweep went by that deleted."""
     if fact.topic == OFFSETS_TOPIC:
-        groups = Limits(ms=asked.config.groups_ms)
-        if groups.keeps_all:
-            raise _KeptError("retention.groups is not set: it is kept for ever")
-        return groups, groups
+        raise _KeptError("it is kept for ever: it tells where groups stood as of any time")
     try:
         now = limits_of(live.effective)
     except ValueError as error:
