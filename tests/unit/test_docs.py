@@ -124,6 +124,7 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
             ("backup", config.backup),
             ("compacted", config.compacted),
             ("restores", config.restores),
+            ("retention", config.retention),
             ("metrics", config.metrics),
             ("segment", config.backup.segment),
             ("spool", config.backup.spool),
