@@ -13,9 +13,11 @@
 - entries: entries of the index, in memory: what is known of many objects, as columns
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
 - fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
+- gone_objects: objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost
 - handle: the archive as a value: a store, and where in that store everything lies
 - history_doubts: whether what lies under `topics/` of a compacted topic may lack deletions: where it was read so late that tombstones had gone
 - holdings: totals for `ls`: how many records and bytes the archive holds of each topic and partition
+- holds: holds: records that no sweep may delete until somebody releases them
 - index: the index of segment facts as a reader has it in memory: saves asking each segment for its facts
 - index_file: one file of the index: how it is divided by topic directory
 - index_generations: all files of the index, in generations: read, appended to, merged into the next generation
@@ -32,6 +34,7 @@
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
 - planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it
+- policies: what topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
@@ -43,6 +46,8 @@
 - segments: all segments of a partition, as columns; and the readings: which offsets of which segment a reader takes
 - spool: local files that hold the blocks of open segments
 - store_clock: the store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself
+- sweeps: reports of retention sweeps: what each took, of which topics, and what it left and why
+- swept: which offsets of a partition a sweep has taken out of the archive: what is missing there is no loss
 - topics: what control facts say of topics: their shape, their lives, where their logs were cut back
 - v1_bounds: the bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much
 """

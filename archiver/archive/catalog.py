@@ -1,6 +1,6 @@
 """Finds topics in the archive, each in one life: all of them, or one by its name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import history_doubts
-from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
+from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory, swept_note
 from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
 from archiver.archive.segments import blocks_of
@@ -179,7 +179,17 @@ def _archived(
         partitions=partitions,
         damaged=damaged,
         other_lives=tuple(sorted(with_records - joined - {life})),
+        notes=tuple(_swept_notes(topic, partitions)),
     )
+
+
+def _swept_notes(topic: str, partitions: Mapping[int, PartitionInventory]) -> Iterator[str]:
+    """Say in one line what a sweep took of a topic."""
+    swept = [number for number, found in partitions.items() if found.swept]
+    if len(swept) == 1:
+        yield swept_note(f"{topic}-{swept[0]}", partitions[swept[0]])
+    elif swept:
+        yield f"{topic}: retention sweeps took records of {len(swept)} partitions; they are no longer in the archive"
 
 
 def join_lives(

@@ -28,13 +28,16 @@ _DIGEST_LINE: Final = re.compile(rb'\n "sha256": "([0-9a-f]{64})",')
 _ATTEMPTS = 32
 # Most bytes of a fact, by the first part of its stream. A topic with 10,000 partitions that were cut back ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
-# 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB. All other facts name one thing.
+# 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
+# the plan of a sweep of 300,000 objects up to 60 MB. All other facts name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
     "present": 64 << 20,
     "group-positions": 64 << 20,
+    "swept": 16 << 20,
     RESTORES: 64 << 20,
     MOMENTS: 64 << 20,
+    "sweeps": 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
 _MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs

@@ -17,6 +17,7 @@ from archiver.archive.index import Index
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.archive.roles import ROLES
+from archiver.archive.swept import SWEPT
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
@@ -45,7 +46,7 @@ def _belongs_to(layout: Layout, key: str) -> str:
     root = _root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, ROLES} else ""
+    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, ROLES, SWEPT} else ""
 
 
 def _root_of(stream: str) -> str:
@@ -148,10 +149,11 @@ class _ControlListing:
 def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
     """Yield the facts that are missing before the newest of each stream.
 
-    Topics are left to the index, which knows more. Of moments and of role logs only the newest matter: others may go.
+    Topics are left to the index, which knows more. Of moments, role logs and what was swept only the newest matter: others may go.
     """
+    newest_alone = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT))
     for stream, numbers in sorted(there.numbers.items()):
-        if not stream.startswith((f"{TOPICS}/", f"{MOMENTS}/", f"{ROLES}/")):
+        if not stream.startswith(newest_alone):
             yield from gone_facts(layout, stream, numbers, max(numbers))
 
 

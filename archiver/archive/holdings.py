@@ -13,7 +13,14 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of, read_inventory
+from archiver.archive.inventory import (
+    EMPTY_PARTITION,
+    Inventory,
+    PartitionInventory,
+    problems_of,
+    read_inventory,
+    swept_note,
+)
 from archiver.archive.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segments import Segment, segment_blocks
@@ -156,7 +163,7 @@ def _with_copies(
         holdings=sorted([*others, *holdings], key=lambda one: (one.topic, one.life, one.partition or 0)),
         segments=Chain([summary.segments, segments]) if topic is not None else (),
         problems=list(dict.fromkeys([*summary.problems, *problems])),
-        notes=[note for one in read for note in one.notes],
+        notes=[*summary.notes, *(note for one in read for note in one.notes)],
     )
 
 
@@ -203,7 +210,10 @@ def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Sequence[Seg
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> ArchiveSummary:
     return ArchiveSummary(
-        holdings=holdings, strangers=inventory.strangers, problems=[*unreadable, *problems_in(inventory)]
+        holdings=holdings,
+        strangers=inventory.strangers,
+        problems=[*unreadable, *problems_in(inventory)],
+        notes=swept_notes(inventory),
     )
 
 
@@ -247,6 +257,16 @@ def problems_in(inventory: Inventory) -> list[str]:
             for number in sorted(inventory.numbers_of(topic, [life])):
                 problems += problems_of(name, number, partitions.get(number, EMPTY_PARTITION), damaged.get(number, ()))
     return problems
+
+
+def swept_notes(inventory: Inventory) -> list[str]:
+    """Say of each partition what retention sweeps took."""
+    return [
+        swept_note(f"{topic}@{life}-{number}" if life else f"{topic}-{number}", found)
+        for (topic, life), partitions in sorted(inventory.partitions.items())
+        for number, found in sorted(partitions.items())
+        if found.swept
+    ]
 
 
 def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:

@@ -1,5 +1,6 @@
 """Applies the read rule to a listing: what of each partition is readable, shadowed, missing or damaged (docs/format.md §7)."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,11 +16,14 @@ from archiver.archive.listing import Newest, Partition, list_directory, list_seg
 from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
+from archiver.archive.swept import OffsetRanges, read_swept
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.columns import Chain, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
+
+log = logging.getLogger(__name__)
 
 _LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
@@ -60,6 +64,7 @@ class PartitionInventory:
     shadowed: Sequence[Segment]
     gaps: tuple[Gap, ...]
     overlaps: tuple[Overlap, ...] = ()
+    swept: tuple[Gap, ...] = ()  # what no segment covers because a sweep took it: no loss
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -80,12 +85,9 @@ class PartitionInventory:
         return PartitionInventory(
             readable=Chain(block.above(offset) for block in blocks_of(self.readable)),
             shadowed=self.shadowed,
-            gaps=tuple(
-                replace(gap, first_offset=max(gap.first_offset, offset))
-                for gap in self.gaps
-                if gap.last_offset >= offset
-            ),
+            gaps=_gaps_above(self.gaps, offset),
             overlaps=tuple(overlap for overlap in self.overlaps if overlap.last_offset >= offset),
+            swept=_gaps_above(self.swept, offset),
         )
 
     def below(self, offset: int) -> "PartitionInventory":
@@ -93,12 +95,9 @@ class PartitionInventory:
         return PartitionInventory(
             readable=Chain(block.below(offset) for block in blocks_of(self.readable)),
             shadowed=self.shadowed,
-            gaps=tuple(
-                replace(gap, last_offset=min(gap.last_offset, offset - 1))
-                for gap in self.gaps
-                if gap.first_offset < offset
-            ),
+            gaps=_gaps_below(self.gaps, offset),
             overlaps=tuple(overlap for overlap in self.overlaps if overlap.first_offset < offset),
+            swept=_gaps_below(self.swept, offset),
         )
 
     def until_offset(self, offset: int) -> "PartitionInventory":
@@ -106,7 +105,8 @@ class PartitionInventory:
         left = self.below(offset)
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < left.end)
         if left.end < offset:
-            gaps += (Gap(first_offset=left.end, last_offset=offset - 1),)
+            swept = OffsetRanges.of((gap.first_offset, gap.last_offset + 1) for gap in left.swept)
+            gaps += _split(Gap(first_offset=left.end, last_offset=offset - 1), swept)[0]
         return replace(left, gaps=gaps)
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
@@ -123,7 +123,38 @@ class PartitionInventory:
             shadowed=Chain([self.shadowed, later.shadowed]),
             gaps=self.gaps + later.gaps,
             overlaps=self.overlaps + later.overlaps,
+            swept=self.swept + later.swept,
         )
+
+    def without_swept(self, swept: OffsetRanges) -> "PartitionInventory":
+        """Tell what a sweep took from what is missing."""
+        parts = [_split(gap, swept) for gap in self.gaps]
+        return replace(
+            self,
+            gaps=tuple(gap for missing, _ in parts for gap in missing),
+            swept=(*self.swept, *(gap for _, taken in parts for gap in taken)),
+        )
+
+
+def _gaps_above(gaps: tuple[Gap, ...], offset: int) -> tuple[Gap, ...]:
+    return tuple(replace(gap, first_offset=max(gap.first_offset, offset)) for gap in gaps if gap.last_offset >= offset)
+
+
+def _gaps_below(gaps: tuple[Gap, ...], offset: int) -> tuple[Gap, ...]:
+    return tuple(
+        replace(gap, last_offset=min(gap.last_offset, offset - 1)) for gap in gaps if gap.first_offset < offset
+    )
+
+
+def _split(gap: Gap, swept: OffsetRanges) -> tuple[tuple[Gap, ...], tuple[Gap, ...]]:
+    """Split a gap into what is missing, and what was swept."""
+    whole = OffsetRanges.of([(gap.first_offset, gap.last_offset + 1)])
+
+    def gaps(ranges: OffsetRanges) -> tuple[Gap, ...]:
+        return tuple(replace(gap, first_offset=start, last_offset=stop - 1) for start, stop in ranges.ranges)
+
+    missing = whole.minus(swept)
+    return gaps(missing), gaps(whole.minus(missing))
 
 
 EMPTY_PARTITION = PartitionInventory(readable=(), shadowed=(), gaps=())
@@ -245,6 +276,12 @@ def _in_order(segments: Segments) -> Segments:
     return segments.only(as_slice(np.lexsort((-following, base))))
 
 
+def swept_note(name: str, partition: PartitionInventory) -> str:
+    """Say what of a partition, given by its name, a sweep took; empty: nothing."""
+    swept = ", ".join(str(gap) for gap in partition.swept)
+    return f"{name}: offsets {swept} are no longer in the archive: a retention sweep took them" if swept else ""
+
+
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
     """Name what of a partition cannot be read: its damaged objects, and its missing offsets."""
     problems = list(damaged)
@@ -301,6 +338,7 @@ def read_inventory(
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
+    _tell_swept(archive, partitions)
     return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
 
 
@@ -340,6 +378,21 @@ def _add_lost_ends(
     for place, end in index.reach_beyond(lambda place: found(place).end).items():
         if place not in unknown:
             partitions.setdefault(place[:2], {})[place[2]] = found(place).reaching(end, is_remembered=True)
+
+
+def _tell_swept(archive: Archive, partitions: dict[tuple[str, int], dict[int, PartitionInventory]]) -> None:
+    """Tell what sweeps took from what is missing. That is read after the listing: a sweep writes it down before it deletes."""
+    topics = {topic for (topic, _), found in partitions.items() if any(one.gaps for one in found.values())}
+    for topic in sorted(topics):
+        try:
+            swept = read_swept(archive, topic)
+        except NotWholeError as error:
+            log.warning("%s; what is missing of %s counts as lost", error, topic)
+            continue
+        for place, ranges in swept.items():
+            numbered = partitions.get((topic, place.life), {})
+            if place.partition in numbered:
+                numbered[place.partition] = numbered[place.partition].without_swept(ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from itertools import chain
 import numpy as np
 
 from archiver.archive.chosen_records import MOST_OFFSETS, read_chosen
+from archiver.archive.gone_objects import gone_error
 from archiver.archive.parts import ObjectPart, check_planned
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, NO_TIMESTAMP, Selection
-from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.errors import NotWholeError
 from archiver.store.port import ObjectStore, ReadBuffer
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
@@ -54,12 +55,12 @@ def read_parts(
     to `skip` and left out. With `buffers`, a frame is valid until the next one is asked for.
     """
     for part, found in fetch_parts(store, parts, buffers):
-        frames = _read_part(part, found, topic, partition)
+        frames = _read_part(store, part, found, topic, partition)
         try:
             if skip is not None and _has_no_facts(
                 part, found
             ):  # without facts only its last block may show damage, when records were yielded already
-                for _ in _read_part(part, found, topic, partition):
+                for _ in _read_part(store, part, found, topic, partition):
                     pass
             first = next(frames, None)  # damage that facts reveal is raised before the first frame
         except NotWholeError as error:
@@ -75,7 +76,7 @@ def wanted_frames(
     store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int, selection: Selection
 ) -> Iterator[Frame]:
     """Read the wanted records of one object. Damage raises NotWholeError."""
-    return _wanted(store, part, _read_part(part, found, topic, partition), selection)
+    return _wanted(store, part, _read_part(store, part, found, topic, partition), selection)
 
 
 def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selection: Selection) -> Iterator[Frame]:
@@ -87,10 +88,12 @@ def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selec
             yield wanted
 
 
-def _read_part(part: ObjectPart, found: FoundObject | None, topic: str, partition: int) -> Iterator[Frame]:
+def _read_part(
+    store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int
+) -> Iterator[Frame]:
     from archiver.archive.segment import read_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
 
-    content, metadata = found_or_gone(part, found)
+    content, metadata = found_or_gone(store, part, found)
     yield from read_segment(
         content,
         facts_from_metadata(metadata, part.object_key),
@@ -142,11 +145,8 @@ def fetch_parts(
             yield part, found
 
 
-def found_or_gone(part: ObjectPart, found: FoundObject | None) -> FoundObject:
-    """Return what was fetched; an object that was listed and is not there any more is damage."""
+def found_or_gone(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> FoundObject:
+    """Return what was fetched; an object that was listed and is not there any more is damage, or was swept."""
     if found is None:
-        raise CorruptSegmentError(
-            f"{part.object_key}: was listed, and is gone; run the same command again, but a restore, which goes on as it was"
-            " planned, with another --id and an empty target"
-        )
+        raise gone_error(store, part.object_key)
     return found

@@ -11,6 +11,7 @@ from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
 from archiver.archive.planned_copies import planned_copies
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
+from archiver.process.json_values import as_text
 
 _PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 _FINISHED: Final = "finished"
@@ -49,6 +50,30 @@ class RestorePins:
             pins |= {copy: (*pins.get(copy, ()), restore_id) for copy in sorted(copies, key=str)}
         return PinnedCopies(restores=pins, unreadable=tuple(unreadable))
 
+    def read_sources(self, since_ms: int) -> tuple[Mapping[str, str], tuple[str, ...]]:
+        """Read which topics restores read that are not finished, and whose plan was put at a moment or later, each with such a restore.
+
+        Also returned is why it is not known what other restores read.
+        """
+        sources: dict[str, str] = {}
+        unreadable: list[str] = []
+        for stream, (number, put_at), finished in self._plans():
+            if epoch_ms(put_at) < since_ms:
+                continue
+            try:
+                plan = read_fact(self.archive, stream, number)
+                source = as_text(plan.get("source"))
+                if finished is None or not self._is_of(plan, stream, finished):
+                    sources[source] = stream.split("/")[1]
+            except (NotWholeError, ValueError) as error:
+                unreadable.append(f"control/{stream}: {error}")
+        return sources, tuple(unreadable)
+
+    def _is_of(self, plan: Fact, stream: str, finished: _Newest) -> bool:
+        """Tell whether it is this plan's target that is finished."""
+        end = read_fact(self.archive, f"{stream.removesuffix(_PLAN)}{_FINISHED}", finished[0])
+        return all(end.get(name, plan.get(name)) == plan.get(name) for name in _OF_TARGET)
+
     def _plans(self) -> Iterator[tuple[str, _Newest, _Newest | None]]:
         """List the newest plan of each target of each restore, and the newest fact that says that the target is finished."""
         for restore_id in self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)):
@@ -74,9 +99,7 @@ class RestorePins:
         if not named or finished is None:
             return named
         plan = plan or read_fact(self.archive, stream, number)
-        end = read_fact(self.archive, f"{stream.removesuffix(_PLAN)}{_FINISHED}", finished[0])
-        is_of_plan = all(end.get(name, plan.get(name)) == plan.get(name) for name in _OF_TARGET)
-        return frozenset() if is_of_plan else named
+        return frozenset() if self._is_of(plan, stream, finished) else named
 
 
 def _named_copies(stream: str, plan: Fact) -> frozenset[CopyKey]:

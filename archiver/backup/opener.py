@@ -30,7 +30,8 @@ from archiver.backup.role_watch import RoleWatch
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.config.model import StartPoint, UnprovenPolicy
+from archiver.config.model import UnprovenPolicy
+from archiver.config.section import StartPoint
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition

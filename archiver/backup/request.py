@@ -10,7 +10,8 @@ from archiver.backup.opener import Opener
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST
-from archiver.config.model import StartPoint, TopicsConfig, UnprovenPolicy
+from archiver.config.model import TopicsConfig, UnprovenPolicy
+from archiver.config.section import StartPoint
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings

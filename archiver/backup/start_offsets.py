@@ -12,7 +12,7 @@ from archiver.archive.control import Fact, append_fact, append_first_fact, lates
 from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
-from archiver.config.model import StartPoint
+from archiver.config.section import StartPoint
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition

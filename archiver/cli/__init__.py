@@ -17,6 +17,7 @@
 - groups_rollback: `archiver groups rollback`
 - groups_show: `archiver groups show`: its options, its run, and its two printers
 - groups_translate: `archiver groups translate`: its options, its run, and its two printers
+- hold: `archiver hold`: records that no sweep may delete; its options, its runs, and its printers
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code
@@ -26,6 +27,7 @@
 - restore: `archiver restore`
 - restore_preview: `archiver restore --dry-run`
 - restore_report: the two printers of `archiver restore`
+- retention: `archiver retention`: its options, its run, and its two printers
 - spark_env: `archiver spark-env`
 - spelling: how printers spell moments, tables, and lists that are too long for a terminal
 - topics: `archiver topics`

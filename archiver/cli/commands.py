@@ -19,6 +19,8 @@ COMMANDS: Final = {
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
     "verify": ("verify", "is the archive whole?"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
+    "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
+    "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),
     "config": ("config", "what the configuration says, and what it may say"),

@@ -7,4 +7,6 @@
 - model: the typed configuration: every key, what it takes, and its default
 - quantities: parses sizes, durations and times as people write them, and spells them again
 - reference: the reference of all keys, made of the model; and the values that hold now
+- retention: what a retention sweep goes by: whose limits, and what it never shortens
+- section: what all parts of the configuration have in common: how a section is spelled, and the kinds of values
 """

@@ -11,7 +11,8 @@ from pydantic import (
 from archiver.config.environment import FILE_VARIABLE, named_file, variables
 from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.config.keyfile import ConfigKey, KeyFile
-from archiver.config.model import ArchiverConfig, KafkaProperties, Section, TargetConfig, WithKafka, section_of
+from archiver.config.model import ArchiverConfig, TargetConfig, WithKafka, section_of
+from archiver.config.section import KafkaProperties, Section
 from archiver.errors import UsageError
 
 DEFAULT_FILE: Final = Path("archive.yaml")

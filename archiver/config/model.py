@@ -7,53 +7,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PrivateAttr,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, NonNegativeInt, PrivateAttr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from archiver.config.quantities import MEBIBYTE, parse_duration_ms, parse_size_bytes, parse_start, spell_exact_duration
+from archiver.config.quantities import MEBIBYTE, spell_exact_duration
+from archiver.config.retention import RetentionConfig
+from archiver.config.section import Duration, KafkaProperties, Pattern, Section, Size, StartPoint, Text
 from archiver.process.endpoint import port_of, split_url
-
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        reason = re.match(r"[^'\"]*", error.msg)  # a quoted part of the message is from the pattern, and is left out
-        place = "" if error.pos is None else f" at position {error.pos}"
-        raise ValueError(f"is not a regular expression: {reason[0].strip() if reason else ''}{place}") from None
-    return pattern
-
-
-Size = Annotated[int, BeforeValidator(parse_size_bytes)]
-Duration = Annotated[int, BeforeValidator(parse_duration_ms)]
-Pattern = Annotated[str, AfterValidator(_compiles)]
-# "earliest", "latest", or milliseconds since the epoch
-StartPoint = Annotated[Literal["earliest", "latest"] | int, BeforeValidator(parse_start)]
-Text = Annotated[str, StringConstraints(min_length=1)]
-KafkaProperties = Mapping[str, str]
-
-
-class Section(BaseModel):
-    """A part of the configuration. A key is the field's name with `-` for `_`, or the field's validation alias."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=lambda name: name.replace("_", "-"),
-        populate_by_name=True,
-        allow_inf_nan=False,
-    )
 
 
 class Sse(StrEnum):
@@ -423,7 +383,7 @@ class RestoresConfig(Section):
     pin_ms: Duration = Field(
         default=7 * _DAY_MS,
         validation_alias="pin",
-        description="the copies that an unfinished restore reads are not deleted until this long after its beginning",
+        description="the copies, and the topics, that an unfinished restore reads are not deleted from until this long after its beginning",
     )
 
 
@@ -462,6 +422,7 @@ class ArchiverConfig(WithKafka):
     backup: BackupConfig = BackupConfig()
     compacted: CompactedConfig = CompactedConfig()
     restores: RestoresConfig = RestoresConfig()
+    retention: RetentionConfig = RetentionConfig()
     metrics: MetricsConfig = MetricsConfig()
 
     def place_of_include(self, number: int) -> str:

@@ -105,7 +105,7 @@ def whole_frames(store: ObjectStore, topic: str, number: int, readings: Sequence
     """
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
-        content, metadata = found_or_gone(part, found)
+        content, metadata = found_or_gone(store, part, found)
         yield from read_segment(
             content,
             facts_from_metadata(metadata, part.object_key),

@@ -40,7 +40,8 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_see
 
     `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
     """
-    found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in inventory.gaps]
+    missing = (*inventory.gaps, *inventory.swept)
+    found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in missing]
     survivors = Survivors.of(inventory)
     for number, (reading, age) in enumerate(_with_ages(inventory, delete_retention_ms, first_seen_ms)):
         if not number and reading.from_offset > 0:

@@ -19,6 +19,8 @@
 - repartition: a restore into another number of partitions, by key: the steps for some topics together
 - restore: `restore`, from a configuration to its end
 - restore_job: the restore as a Spark job: create, fill one partition a task, verify, finish
+- retention: `retention`: plans a sweep, with Spark listing and asking a partition in each task; shows the plan, or carries it out
+- retention_tasks: the tasks of `retention` as a Spark job: partitions that are listed, and whose objects are asked
 - session: Spark for a job of ours: without SQL, which takes seconds more to start, but for queries
 - spark_submit: Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours
 - tasks: how plain tasks run on Spark: dealt out, the largest first, each giving back a report

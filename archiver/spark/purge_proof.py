@@ -116,7 +116,7 @@ def run_proof(task: ProofTask) -> Proof:
         store, layout = patient_archive_of(task.storage)
         for part, found in fetch_parts(store, task.parts):
             try:
-                _check(layout, part, *found_or_gone(part, found))
+                _check(layout, part, *found_or_gone(store, part, found))
                 if task.selection is not None:
                     frames = wanted_frames(store, part, found, task.topic, task.partition, task.selection)
                     is_filled = any(map(len, frames)) or is_filled

@@ -4,9 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final, TypeVar
 
-from archiver.errors import StoreTemporaryError
+from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.backoff import Backoff
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ObjectStore, ReadBuffer
 
@@ -34,6 +35,9 @@ class PatientStore:
         self._patience_s = patience_s
         self._clock = clock
         self._wait = wait or threading.Event().wait
+
+    def now(self) -> datetime:
+        return self._repeat(self._store.now)
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         return self._repeat(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))
@@ -72,6 +76,25 @@ class PatientStore:
     def delete(self, keys: Iterable[str]) -> None:
         waiting = list(keys)
         self._repeat(lambda: self._store.delete(waiting))
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        """Delete objects; what the store refused for now is tried again, for a while."""
+        waiting, refused = list(keys), dict[str, ArchiverError]()
+
+        def delete() -> None:
+            refused.clear()
+            refused.update(self._store.delete_each(waiting))
+            waiting[:] = [key for key in waiting if key in refused]
+            for error in refused.values():
+                if isinstance(error, StoreTemporaryError):
+                    raise error
+
+        try:
+            self._repeat(delete)
+        except StoreTemporaryError:
+            if not refused:
+                raise
+        return refused
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:
         backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None

@@ -8,9 +8,7 @@ from enum import Enum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, Protocol
 
-from archiver.errors import (
-    CorruptSegmentError,
-)
+from archiver.errors import ArchiverError, CorruptSegmentError
 
 Body = bytes | io.RawIOBase
 # The most that S3 takes in one put. Each object of an archive is put by one.
@@ -35,6 +33,7 @@ class ObjectInfo:
     etag: str
     metadata: Mapping[str, str]
     last_modified: datetime
+    is_locked: bool = False  # by a retention or a legal hold of the store, as far as the user may know
 
 
 class ObjectKind(Enum):
@@ -69,6 +68,9 @@ class ObjectStore(Protocol):
     Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
     """
 
+    def now(self) -> datetime:
+        """Ask what the store's clock says."""
+
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
 
@@ -100,7 +102,10 @@ class ObjectStore(Protocol):
         """List the names directly below a prefix that ends with a slash and that have keys below them."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; keys without an object are no error."""
+        """Delete objects; keys without an object are no error. Raises the first refusal."""
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        """Delete objects, and return which of them the store refused, and why; the others are deleted."""
 
 
 def refuse_larger(key: str, size: int, most_bytes: int) -> None:

@@ -5,6 +5,8 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -162,6 +164,22 @@ class S3Store:
                 self._clients = others
             return self._clients
 
+    def now(self) -> datetime:
+        below = f"{self._prefix}/" if self._prefix else ""
+        try:
+            answer: Mapping[str, Any] = self._ask(
+                lambda clients: clients.patient.list_objects_v2(Bucket=self._bucket, Prefix=below, MaxKeys=1)
+            )
+        except _ANY_ERROR as error:
+            raise self._error("ListObjectsV2", below, error) from error
+        told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+        try:
+            return parsedate_to_datetime(told)
+        except ValueError as error:
+            raise StoreError(
+                f"s3://{self._bucket}: the store does not tell the time in its answers ({told[:40]!r})"
+            ) from error
+
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
@@ -202,6 +220,7 @@ class S3Store:
                 etag=_etag(answer),
                 metadata=answer["Metadata"],
                 last_modified=answer["LastModified"],
+                is_locked=_is_locked(answer),
             )
 
         return self._or_none("HeadObject", key, read)
@@ -236,18 +255,23 @@ class S3Store:
             options["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, keys: Iterable[str]) -> None:
-        waiting = list(keys)
-        for start in range(0, len(waiting), _DELETE_PAGE):
-            self._delete_page(waiting[start : start + _DELETE_PAGE])
+        for error in self.delete_each(keys).values():
+            raise error
 
-    def _delete_page(self, keys: Sequence[str]) -> None:
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        waiting, refused = list(keys), dict[str, ArchiverError]()
+        for start in range(0, len(waiting), _DELETE_PAGE):
+            refused |= self._delete_page(waiting[start : start + _DELETE_PAGE])
+        return refused
+
+    def _delete_page(self, keys: Sequence[str]) -> dict[str, ArchiverError]:
         page: DeleteTypeDef = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:
             answer = self._ask(lambda clients: clients.patient.delete_objects(Bucket=self._bucket, Delete=page))
         except _ANY_ERROR as error:
             raise self._error("DeleteObjects", keys[0], error) from error
-        for failed in answer.get("Errors", []):
-            raise self._failure("DeleteObjects", failed.get("Key", ""), 0, failed)
+        failures = answer.get("Errors", [])
+        return {one.get("Key", ""): self._failure("DeleteObjects", one.get("Key", ""), 0, one) for one in failures}
 
     def _or_none(self, operation: str, key: str, read: Callable[[S3Clients], Value]) -> Value | None:
         try:
@@ -362,6 +386,12 @@ def _status(error: ClientError) -> int:
 
 def _etag(answer: Mapping[str, Any]) -> str:
     return str(answer.get("ETag", "")).strip('"')
+
+
+def _is_locked(answer: Mapping[str, Any]) -> bool:
+    """Tell whether the store keeps an object from being deleted for good; it tells only users who may know."""
+    until: datetime | None = answer.get("ObjectLockRetainUntilDate")
+    return answer.get("ObjectLockLegalHoldStatus") == "ON" or (until is not None and until > datetime.now(UTC))
 
 
 def _code(error: ClientError) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from archiver.archive.gone_objects import SweptError
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import fetch_parts, found_or_gone
 from archiver.archive.segments import Segment
@@ -47,7 +48,9 @@ def run_check(task: CheckTask) -> Findings:
         parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:
-                check_object(*found_or_gone(part, found), segment.key, segment.object_key, task.level)
+                check_object(*found_or_gone(store, part, found), segment.key, segment.object_key, task.level)
+            except SweptError:  # what is not there any more cannot be wrong
+                continue
             except NotWholeError as error:
                 problems.append(str(error))
             checked += 1

@@ -13,7 +13,7 @@ from archiver.archive.control_census import gone_facts, lost_control_objects
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
-from archiver.archive.holdings import problems_in, read_contents
+from archiver.archive.holdings import problems_in, read_contents, swept_notes
 from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
@@ -122,6 +122,7 @@ def check_listing(
         problems=list(dict.fromkeys([*unreadable, *problems_in(inventory), *copied.problems, *others, *gone, *lost])),
         notes=[
             *_notes(inventory),
+            *swept_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
             *copied.notes,
             *_unremembered(archive.layout, index, history, unknown),

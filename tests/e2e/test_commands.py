@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 COMMANDS = (
     "demo", "backup", "ls", "cat", "inspect", "verify", "restore", "query", "spark-env pack", "spark-env entry",
     "config show", "config reference", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold",
+    "retention", "hold add", "hold list", "hold release",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from archiver.archive.index_member import encode_member
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import record_cluster, record_topic
+from archiver.errors import ArchiverError
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 from tests.support.memory_store import MemoryStore
@@ -189,6 +190,12 @@ class GeneratedStore(MemoryStore):
 
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         raise NotImplementedError("objects have no bodies")
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        raise NotImplementedError("nothing is deleted")
 
     def delete(self, keys: Iterable[str]) -> None:
         raise NotImplementedError("nothing is deleted")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from archiver.errors import ArchiverError
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 
 _FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,6 +32,10 @@ class MemoryStore:
         self._overwrites = overwrites
         self._lock = threading.Lock()
         self._puts = 0
+
+    def now(self) -> datetime:
+        with self._lock:
+            return _FIRST_MOMENT + timedelta(seconds=self._puts)
 
     def put_if_absent(
         self,
@@ -87,6 +92,10 @@ class MemoryStore:
     def list_directories(self, prefix: str) -> Iterator[str]:
         below = [item.key[len(prefix) :] for item in self.list(prefix)]
         yield from sorted({name.partition("/")[0] for name in below if "/" in name})
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        self.delete(keys)
+        return {}
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

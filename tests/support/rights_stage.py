@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,10 +82,18 @@ _IN_STORE: Final = {
     Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.PUT_ACCEPTED: ("s3:PutObject", "control/accepted/"),
+    Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
+    Right.PUT_SWEEPS: ("s3:PutObject", "control/"),
+    Right.DELETE_TOPICS: ("s3:DeleteObject", "topics/"),
     Right.DELETE_COPIES: ("s3:DeleteObject", "compacted/"),
     Right.DELETE_MOMENTS: ("s3:DeleteObject", "control/moments/"),
     Right.TAG: ("s3:PutObjectTagging", ""),
 }
+
+
+_OLD_MS: Final = 10 * 24 * 3600 * 1000
+_SOON: Final = {"grace": 0, "min-object-age": 0}
+_TICK_S: Final = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +168,30 @@ class RightsStage:
             delete_topic(self._broker.bootstrap, COORDINATION)
         if case.command.kind is Kind.ACCEPT:
             self._put_role_log(case)
+        if case.command.kind is Kind.SWEEP:
+            self._archive_old_records(case)
         if case.command.kind is Kind.FOLD:
             anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
             own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
             assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
+
+    def _archive_old_records(self, case: Case) -> None:
+        """Of four old records the broker has one. A first sweep notes what the topic keeps."""
+        topic, bootstrap = topic_of(case), self._broker.bootstrap
+        create_topic(bootstrap, topic, configs={"retention.ms": "3600000"})
+        producer, old_ms = producer_of(bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000 - _OLD_MS
+        for number in range(4):
+            producer.produce(topic, b"old", timestamp=old_ms + number)
+            assert producer.flush(30) == 0
+        own = self._config(prefix_of(case), {"groups": "off", "segment": {"records": 1}}, {})
+        own |= {"kafka": {"bootstrap.servers": bootstrap}, "topics": {"include": [topic]}, "retention": _SOON}
+        path = self._write("own.yaml", own)
+        assert _run(["backup", "--until-end", "-c", path]).exit_code == 0
+        where = TopicPartition(topic, 0, 3)
+        self._admin.delete_records([where])[where].result(20)
+        time.sleep(_TICK_S)
+        assert _run(["retention", "-c", path]).exit_code == 0
 
     def _put_role_log(self, case: Case) -> None:
         """Of a copy that was read to the end of the log; to be accepted, to an offset that the log does not have."""
@@ -228,7 +256,8 @@ class RightsStage:
             return Done(done.returncode, done.stdout, (done.stdout + done.stderr).splitlines())
 
     def _arguments(self, case: Case) -> list[str]:
-        config = self._write("archive.yaml", self._config(prefix_of(case), case.command.backup, case.command.storage))
+        tree = self._config(prefix_of(case), case.command.backup, case.command.storage)
+        config = self._write("archive.yaml", tree | ({"retention": _SOON} if case.command.kind is Kind.SWEEP else {}))
         verbose = ["-c", config, "--verbose"]
         if case.command.kind is Kind.TRANSLATION:
             target = self._write("target.yaml", {"kafka": self._kafka})
@@ -241,7 +270,7 @@ class RightsStage:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
         if case.command.kind is not Kind.RESTORE:
-            has_rows = case.command.typed[0] == "cat" or "accept" in case.command.typed
+            has_rows = case.command.typed[0] in {"cat", "hold"} or "accept" in case.command.typed
             return [*verbose[: 2 if "accept" in case.command.typed else 3], *([] if has_rows else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
         named = ["--rename-group", f"{GROUP}={group_of(case)}"] if "--groups" in case.command.typed else []
@@ -351,12 +380,21 @@ class RightsStage:
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
-        elif command.typed[0] == "compacted":
-            self._assert_copies_told(case, done)
+        elif command.typed[0] in {"compacted", "hold", "retention"}:
+            self._assert_kept(case, done)
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
         else:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
+
+    def _assert_kept(self, case: Case, done: Done) -> None:
+        if case.command.kind is Kind.HOLD:
+            assert len(keys_below(self._site.bucket, f"{prefix_of(case)}/control/holds/audit/")) == 1
+        elif case.command.kind is Kind.SWEEP:
+            left = keys_below(self._site.bucket, f"{prefix_of(case)}/topics/")
+            assert len(left) == (1 if case.missing is None else 4)
+        else:
+            self._assert_copies_told(case, done)
 
     def _assert_copies_told(self, case: Case, done: Done) -> None:
         if "accept" in case.command.typed:
@@ -454,6 +492,8 @@ def target_of(case: Case) -> str:
 
 def topic_of(case: Case) -> str:
     """What is archived."""
+    if case.command.kind is Kind.SWEEP:
+        return f"old-{case.number}"
     return KEPT if case.command.kind in {Kind.INSTANCE, Kind.ACCEPT} else ORDERS
 
 
@@ -463,7 +503,15 @@ def group_of(case: Case) -> str:
 
 
 def prefix_of(case: Case) -> str:
-    has_own = case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.FOLD, Kind.INSTANCE, Kind.ACCEPT}
+    has_own = case.command.kind in {
+        Kind.BACKUP,
+        Kind.SERVICE,
+        Kind.FOLD,
+        Kind.INSTANCE,
+        Kind.ACCEPT,
+        Kind.HOLD,
+        Kind.SWEEP,
+    }
     return f"fresh/{case.number}" if has_own else PREFIX
 
 

@@ -47,6 +47,9 @@ class Right(Enum):
     PUT_INDEX = "PutObject on `control/index/`"
     PUT_FOLDS = "PutObject on `control/group-folds/`"
     PUT_ACCEPTED = "PutObject on `control/accepted/`"
+    PUT_HOLDS = "PutObject on `control/holds/`"
+    PUT_SWEEPS = "PutObject on `control/`"
+    DELETE_TOPICS = "DeleteObject on `topics/`"
     DELETE_COPIES = "DeleteObject on `compacted/`"
     DELETE_MOMENTS = "DeleteObject on `control/moments/`"
     TAG = "PutObjectTagging"
@@ -58,7 +61,7 @@ class Right(Enum):
 
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.PUT_ACCEPTED,
-    Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.TAG,
+    Right.PUT_HOLDS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.TAG,
 }  # fmt: skip
 
 
@@ -88,6 +91,8 @@ class Kind(Enum):
     SERVICE = "fills one until it is stopped"
     INSTANCE = "keeps copies in an archive of its own, until it is stopped"
     ACCEPT = "accepts what stands against copies in an archive of its own"
+    HOLD = "holds records of an archive of its own"
+    SWEEP = "sweeps an archive of its own"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
     APPLICATION = "sets a group of its own in such a topic"
@@ -221,6 +226,32 @@ COMMANDS: Final = (
             Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}$"),
             **READING,
             Right.PUT_ACCEPTED: denied(r"/control/accepted/\S+: PutObject", "s3:PutObject"),
+        },
+        is_brief=True,
+    ),
+    Command(
+        name="`hold add`",
+        typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law"),
+        kind=Kind.HOLD,
+        needs={Right.LIST: LIST, Right.PUT_HOLDS: denied(r"/control/holds/\S+: PutObject", "s3:PutObject")},
+        is_brief=True,
+    ),
+    Command(
+        name="`retention`",
+        typed=("retention", "--yes"),
+        kind=Kind.SWEEP,
+        needs={
+            Right.DESCRIBE_TOPICS: goes_on(
+                r"grant this user Describe on topic {topic}", "deletes nothing of these topics"
+            ),
+            Right.TOPIC_CONFIGS: goes_on(
+                r"grant this user DescribeConfigs on topic {topic}", "deletes nothing of these topics"
+            ),
+            **READING,
+            Right.PUT_SWEEPS: denied(r"/control/policies/\S+: PutObject", "s3:PutObject"),
+            Right.DELETE_TOPICS: Loss(
+                r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
+            ),
         },
         is_brief=True,
     ),

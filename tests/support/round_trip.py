@@ -16,6 +16,7 @@ import yaml
 import archiver.spark.purge_proof
 import archiver.spark.repartition
 import archiver.spark.restore_job
+import archiver.spark.retention_tasks
 import archiver.spark.session
 import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
@@ -143,6 +144,7 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
         for module in (
             archiver.spark.purge_proof,
             archiver.spark.restore_job,
+            archiver.spark.retention_tasks,
             archiver.spark.repartition,
             archiver.spark.verify_tasks,
         ):

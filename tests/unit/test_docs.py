@@ -59,6 +59,7 @@ def test_options_exist(page: str) -> None:
     )
     commands = (
         "backup", "ls", "cat", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
+        "retention", "hold add", "hold list", "hold release",
     )  # fmt: skip
     help_texts = "".join(map(_help_of, commands))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) - {"--help", "--recursive", *OF_SPARK_SUBMIT}
@@ -123,6 +124,7 @@ def test_full_configuration_names_every_key(tmp_path: Path) -> None:
             ("backup", config.backup),
             ("compacted", config.compacted),
             ("restores", config.restores),
+            ("retention", config.retention),
             ("metrics", config.metrics),
             ("segment", config.backup.segment),
             ("spool", config.backup.spool),

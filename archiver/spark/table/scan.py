@@ -186,7 +186,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     for part, found in fetch_parts(store, task.parts):
         try:
-            yield from _read_part(task, scanner, part, found_or_gone(part, found), tries_first=task.tries_first)
+            yield from _read_part(task, scanner, part, found_or_gone(store, part, found), tries_first=task.tries_first)
         except NotWholeError as error:
             if not task.skips_damage:
                 raise
@@ -202,7 +202,7 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
     damaged: list[tuple[str, str]] = []
     for part, found in fetch_parts(store, task.parts):
         try:
-            for _ in _read_part(task, scanner, part, found_or_gone(part, found)):
+            for _ in _read_part(task, scanner, part, found_or_gone(store, part, found)):
                 pass
         except NotWholeError as error:
             damaged.append((part.object_key, f"{task.topic}-{task.partition}: {part}: {error}"))

@@ -1,0 +1,107 @@
+"""Holds: records that no sweep may delete until somebody releases them (docs/format.md §8)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+
+from pydantic import Field, Strict
+
+from archiver.archive.control import Fact, append_fact, append_first_fact, newest_numbers, read_facts
+from archiver.archive.fact_model import BoundedText, FactModel, Number
+from archiver.archive.handle import Archive
+from archiver.archive.layout import is_restore_id
+from archiver.errors import CorruptSegmentError, UsageError
+from archiver.process.json_values import LARGEST
+
+HOLDS: Final = "holds"
+_Time = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Records of topics that a regex matches whole, and of these times; both ends included, None: no end."""
+
+    name: BoundedText
+    topics: BoundedText
+    from_ms: _Time | None = None
+    until_ms: _Time | None = None
+    reason: BoundedText
+    by: BoundedText
+    added_ms: Number
+    released_ms: Number | None = None
+    released_by: BoundedText | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.topics)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{self.topics[:100]!r} is no regular expression: {error}") from error
+        if self.from_ms is not None and self.until_ms is not None and self.from_ms > self.until_ms:
+            raise ValueError("it ends before it begins")
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.released_ms is None
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.topics, topic) is not None
+
+
+_FACT: Final = FactModel(Hold)
+
+
+def read_holds(archive: Archive) -> Mapping[str, Hold]:
+    """Read all holds by name, also those that were released. Raises NotWholeError: an unreadable hold may hold anything."""
+    facts = read_facts(archive, newest_numbers(archive, HOLDS))
+    return {hold.name: hold for hold in (_of_fact(archive, stream, fact) for stream, fact in sorted(facts.items()))}
+
+
+def add_hold(archive: Archive, hold: Hold) -> None:
+    """Add a hold under a name that was never used. Raises UsageError."""
+    if not is_restore_id(hold.name):
+        raise UsageError(
+            f"{hold.name}: a hold's name is 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
+        )
+    held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _checked(hold)))
+    if held != hold:
+        raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")
+
+
+def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
+    """Release a hold: the next sweep may delete what it held. Raises UsageError."""
+
+    def decide(latest: Fact | None) -> Fact | None:
+        if latest is None:
+            raise UsageError(f"{name}: there is no such hold; `archiver hold list` shows them")
+        hold = _of_fact(archive, _stream(name), latest)
+        return _checked(replace(hold, released_ms=now_ms, released_by=by)) if hold.is_in_force else None
+
+    held = append_fact(archive, _stream(name), decide)
+    if held is None:
+        raise CorruptSegmentError(f"{archive.layout.control_prefix(_stream(name))}: no fact after one was written")
+    return _of_fact(archive, _stream(name), held)
+
+
+def _checked(hold: Hold) -> Fact:
+    """Make a fact that can be read: nothing is swept while there is one that cannot, and no fact is ever changed."""
+    fact = _FACT.write(hold)
+    _FACT.read(fact, lambda why: UsageError(f"{hold.name}: {why}"))
+    return fact
+
+
+def _stream(name: str) -> str:
+    return f"{HOLDS}/{name}"
+
+
+def _of_fact(archive: Archive, stream: str, fact: Fact) -> Hold:
+    def refusal(why: str) -> CorruptSegmentError:
+        return CorruptSegmentError(
+            f"{archive.layout.control_prefix(stream)}: its newest fact does not tell what is held: {why}; bring its older"
+            " version back. Until then nothing is swept"
+        )
+
+    found = _FACT.read(fact, refusal)
+    if _stream(found.name) != stream:
+        raise refusal("it has another name than its key")
+    return found

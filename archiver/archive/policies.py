@@ -1,0 +1,86 @@
+"""What topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted (docs/format.md §8)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from archiver.archive.control import Fact, append_fact, read_history
+from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.handle import Archive
+from archiver.errors import CorruptSegmentError
+
+POLICIES: Final = "policies"
+_MOST_CONFIGS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedPolicy:
+    """What a topic kept from a moment on: configs as they held. `swept_by`: those by which a sweep last deleted records of it."""
+
+    topic: BoundedText
+    topic_id: BoundedText
+    effective: Annotated[Mapping[str, Item[BoundedText]], Field(max_length=_MOST_CONFIGS)]
+    since_ms: Number  # by the store's clock
+    swept_by: Annotated[Mapping[str, Item[BoundedText]] | None, Field(max_length=_MOST_CONFIGS)] = None
+
+
+_FACT: Final = FactModel(NotedPolicy)
+
+
+def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[NotedPolicy]:
+    """Read what was noted of a topic with an id, the oldest first. Raises NotWholeError."""
+    noted = (_of_fact(archive, topic, fact) for fact in read_history(archive, _stream(topic)))
+    return [one for one in noted if one.topic_id == topic_id]
+
+
+def note_policy(archive: Archive, seen: NotedPolicy) -> None:
+    """Note a policy unless it is the one that was noted last. By which one a sweep deleted stays as it was."""
+
+    def decide(before: NotedPolicy | None) -> NotedPolicy | None:
+        if before is None or before.topic_id != seen.topic_id:
+            return seen
+        if before.effective == seen.effective:
+            return None
+        return replace(seen, since_ms=max(seen.since_ms, before.since_ms), swept_by=before.swept_by)
+
+    _append(archive, seen.topic, decide)
+
+
+def note_swept_by(archive: Archive, policy: NotedPolicy) -> None:
+    """Note that a sweep deletes by this policy from now on. It must be the one that was noted last."""
+
+    def decide(before: NotedPolicy | None) -> NotedPolicy | None:
+        is_last = before is not None and (before.topic_id, before.effective) == (policy.topic_id, policy.effective)
+        if before is None or not is_last or before.swept_by == policy.effective:
+            return None
+        return replace(before, swept_by=policy.effective)
+
+    _append(archive, policy.topic, decide)
+
+
+def _append(archive: Archive, topic: str, decide: Callable[[NotedPolicy | None], NotedPolicy | None]) -> None:
+    def next_fact(latest: Fact | None) -> Fact | None:
+        wanted = decide(None if latest is None else _of_fact(archive, topic, latest))
+        return None if wanted is None else _FACT.write(wanted)
+
+    append_fact(archive, _stream(topic), next_fact)
+
+
+def _stream(topic: str) -> str:
+    return f"{POLICIES}/{topic}"
+
+
+def _of_fact(archive: Archive, topic: str, fact: Fact) -> NotedPolicy:
+    def refusal(why: str) -> CorruptSegmentError:
+        place = archive.layout.control_prefix(_stream(topic))
+        return CorruptSegmentError(
+            f"{place}: a fact does not tell what the topic kept: {why}; bring its older version back, or delete all facts"
+            " there: then the next sweep only notes what the topic keeps"
+        )
+
+    found = _FACT.read(fact, refusal)
+    if found.topic != topic:
+        raise refusal("it speaks of another topic than its key")
+    return found

@@ -1,0 +1,170 @@
+"""Which offsets of a partition a sweep has taken out of the archive: what is missing there is no loss (docs/format.md §14)."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, Strict
+
+from archiver.archive.control import Fact, append_fact, list_numbers, newest_numbers, read_facts
+from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.handle import Archive
+from archiver.archive.layout import MOST_OFFSET, is_topic_name
+from archiver.errors import ArchiverError, CorruptSegmentError
+from archiver.process.json_values import spelled_number
+
+SWEPT: Final = "swept"
+MOST_RANGES: Final = 100_000  # objects that were on hold, and lay between others that went
+_KEPT_FACTS: Final = 100
+_Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
+Range = tuple[int, int]  # from, and up to but not with
+
+
+class SweptPlace(NamedTuple):
+    """A partition in one life."""
+
+    topic: str
+    life: int
+    partition: int
+
+    @property
+    def stream(self) -> str:
+        return f"{SWEPT}/{self.topic}/{self.life}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRanges:
+    """Sets of offsets: ranges that neither meet nor touch, in order."""
+
+    ranges: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> "OffsetRanges":
+        """Join ranges of any order; empty ones are left out."""
+        joined: list[Range] = []
+        for start, stop in sorted(one for one in ranges if one[0] < one[1]):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+            else:
+                joined.append((start, stop))
+        return cls(tuple(joined))
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def plus(self, other: "OffsetRanges") -> "OffsetRanges":
+        return OffsetRanges.of([*self.ranges, *other.ranges])
+
+    def minus(self, other: "OffsetRanges") -> "OffsetRanges":
+        return OffsetRanges.of(piece for start, stop in self.ranges for piece in other.outside(start, stop))
+
+    def within(self, start: int, stop: int) -> Iterator[Range]:
+        """Yield the parts that lie between two offsets."""
+        place = max(bisect_right(self.ranges, (start, MOST_OFFSET + 1)) - 1, 0)
+        for first, last in self.ranges[place:]:
+            if first >= stop:
+                return
+            if max(first, start) < min(last, stop):
+                yield max(first, start), min(last, stop)
+
+    def outside(self, start: int, stop: int) -> Iterator[Range]:
+        """Yield the parts between two offsets that do not lie in any range."""
+        position = start
+        for first, last in self.within(start, stop):
+            yield position, first
+            position = last
+        yield position, stop
+
+
+NOTHING_SWEPT: Final = OffsetRanges()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Swept:
+    """What of a partition, in one life, a sweep has taken or is about to take. The newest fact says all."""
+
+    topic: BoundedText
+    life: Number
+    partition: Number
+    ranges: Annotated[tuple[Item[tuple[_Offset, _Offset]], ...], Field(max_length=MOST_RANGES)]
+
+    def __post_init__(self) -> None:
+        position = -1
+        for start, stop in self.ranges:
+            if not position < start < stop:
+                raise ValueError(f"ranges that are not in order, at {start}")
+            position = stop
+
+
+_FACT: Final = FactModel(_Swept)
+
+
+def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges]:
+    """Read what was swept of a topic, in all its lives. Raises NotWholeError."""
+    numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
+    places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
+    facts = read_facts(archive, {stream: numbers[stream] for stream in places})
+    return {place: _of_fact(archive, stream, facts[stream]) for stream, place in places.items()}
+
+
+def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
+    """Write down that ranges go, beside all that went before. Returns what holds then."""
+    return _write(archive, place, lambda before: before.plus(ranges))
+
+
+def take_back_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
+    """Write down that ranges did not go: a loss of them must show. Returns what holds then."""
+    return _write(archive, place, lambda before: before.minus(ranges))
+
+
+def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
+    """Delete facts that nobody reads any more. Enough stay for readers that have listed them a while ago."""
+    old = list_numbers(archive, place.stream)[:-_KEPT_FACTS]
+    if old:
+        archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
+
+
+def _write(archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges], OffsetRanges]) -> OffsetRanges:
+    def decide(latest: Fact | None) -> Fact | None:
+        before = NOTHING_SWEPT if latest is None else _of_fact(archive, place.stream, latest)
+        after = change(before)
+        if after == before:
+            return None
+        if len(after.ranges) > MOST_RANGES:  # nobody would read it, and all of them would count as lost
+            raise ArchiverError(
+                f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
+                f" {MOST_RANGES:,}; release the holds between them"
+            )
+        return _FACT.write(_Swept(topic=place.topic, life=place.life, partition=place.partition, ranges=after.ranges))
+
+    held = append_fact(archive, place.stream, decide)
+    return NOTHING_SWEPT if held is None else _of_fact(archive, place.stream, held)
+
+
+def _place_of(stream: str) -> SweptPlace | None:
+    """Parse a stream; None: it is not one of these."""
+    try:
+        kind, topic, life, partition = stream.split("/")
+        found = SweptPlace(topic, spelled_number(life), spelled_number(partition))
+    except ValueError:
+        return None
+    return found if kind == SWEPT and is_topic_name(topic) else None
+
+
+def _of_fact(archive: Archive, stream: str, fact: Fact) -> OffsetRanges:
+    def refusal(why: str) -> CorruptSegmentError:
+        return CorruptSegmentError(
+            f"{archive.layout.control_prefix(stream)}: its newest fact does not tell what was swept: {why}; bring its older"
+            " version back"
+        )
+
+    found = _FACT.read(fact, refusal)
+    if SweptPlace(found.topic, found.life, found.partition).stream != stream:
+        raise refusal("it speaks of another partition than its key")
+    return OffsetRanges(found.ranges)
+
+
+def spell_ranges(ranges: Sequence[Range]) -> str:
+    """Spell ranges as gaps are spelled: both ends included."""
+    return ", ".join(f"{start}-{stop - 1}" for start, stop in ranges)

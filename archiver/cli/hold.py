@@ -1,0 +1,106 @@
+"""`archiver hold`: records that no sweep may delete; its options, its runs, and its printers."""
+
+import argparse
+import getpass
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.options import add_config, add_format, add_run, parser_of
+from archiver.cli.output import print_json, print_line, print_lines
+from archiver.cli.spelling import moment, table_lines
+
+if TYPE_CHECKING:
+    from archiver.archive.handle import Archive
+    from archiver.archive.holds import Hold
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    added = parser_of(ways, "add", "keep records from being swept")
+    add_run(added, run_add)
+    add_config(added)
+    added.add_argument("name", metavar="NAME")
+    added.add_argument("--topics", metavar="REGEX", required=True, help="topics whose whole name matches")
+    added.add_argument("--from", dest="since", metavar="TIME", help="records from this time on (default: all)")
+    added.add_argument("--until", metavar="TIME", help="records up to this time (default: all)")
+    added.add_argument("--reason", metavar="TEXT", required=True)
+    added.add_argument("--by", metavar="WHO", help="who wants it (default: this user)")
+    listed = parser_of(ways, "list", "which holds there are, and were")
+    add_run(listed, run_list)
+    add_config(listed)
+    add_format(listed)
+    released = parser_of(ways, "release", "let sweeps delete what a hold kept")
+    add_run(released, run_release)
+    add_config(released)
+    released.add_argument("name", metavar="NAME")
+    released.add_argument("--by", metavar="WHO", help="who wants it (default: this user)")
+
+
+def run_add(options: argparse.Namespace) -> int:
+    from archiver.archive.holds import Hold, add_hold
+    from archiver.archive.store_clock import epoch_ms
+    from archiver.config.quantities import parse_moment_ms
+    from archiver.errors import UsageError
+
+    archive = _archive(options)
+    try:
+        hold = Hold(
+            name=options.name,
+            topics=options.topics,
+            from_ms=None if options.since is None else parse_moment_ms("--from", options.since),
+            until_ms=None if options.until is None else parse_moment_ms("--until", options.until),
+            reason=options.reason,
+            by=options.by or getpass.getuser(),
+            added_ms=epoch_ms(archive.store.now()),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    add_hold(archive, hold)
+    print_line(f"hold {hold.name}: no sweep deletes these records from now on")
+    return 0
+
+
+def run_list(options: argparse.Namespace) -> int:
+    from archiver.archive.holds import read_holds
+
+    holds = read_holds(_archive(options)).values()
+    if options.format == "json":
+        print_json({"holds": [hold_row(hold) for hold in holds]})
+        return 0
+    names = ("name", "topics", "from", "until", "by", "added", "released", "reason")
+    print_lines(table_lines(names, ([hold_row(hold)[name] for name in names] for hold in holds)))
+    return 0
+
+
+def run_release(options: argparse.Namespace) -> int:
+    from archiver.archive.holds import release_hold
+    from archiver.archive.store_clock import epoch_ms
+
+    archive = _archive(options)
+    release_hold(archive, options.name, by=options.by or getpass.getuser(), now_ms=epoch_ms(archive.store.now()))
+    print_line(f"hold {options.name} is released: the next sweep may delete what it kept")
+    return 0
+
+
+def hold_row(hold: "Hold") -> dict[str, Any]:
+    return {
+        "name": hold.name,
+        "topics": hold.topics,
+        "from": _moment(hold.from_ms),
+        "until": _moment(hold.until_ms),
+        "reason": hold.reason,
+        "by": hold.by,
+        "added": _moment(hold.added_ms),
+        "released": _moment(hold.released_ms),
+        "released_by": hold.released_by,
+    }
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else moment(at_ms)
+
+
+def _archive(options: argparse.Namespace) -> "Archive":
+    from archiver.archive.handle import open_archive
+    from archiver.config.load import load_config
+
+    return open_archive(load_config(options.config).storage)

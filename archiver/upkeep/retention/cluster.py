@@ -1,0 +1,53 @@
+"""What the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.configs import topic_configs_each
+from archiver.upkeep.retention.limits import DECIDING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTopic:
+    """A topic as the cluster has it. Partitions whose leader did not tell where their log begins are not in `log_starts`."""
+
+    topic_id: str
+    effective: Mapping[str, str]  # the configs that say what it keeps, as they hold
+    log_starts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCluster:
+    """What was told. `untold`: why nothing is known of a topic; a topic in neither was in no answer, which proves nothing."""
+
+    cluster_id: str
+    topics: Mapping[str, LiveTopic]
+    untold: Mapping[str, str]
+
+
+async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluster:
+    """Ask for topics by name. The topic id is asked for again at last: no answer in between was of another topic."""
+    cluster_id = await client.cluster_id()
+    before, refused = await client.describe_each(names)
+    configs, unread = await topic_configs_each(client, before)
+    offsets, _ = await client.offsets_each(
+        (name, number) for name, topic in before.items() for number in topic.partitions
+    )
+    after, refused_later = await client.describe_each(names)
+    untold = {name: str(error) for name, error in {**refused, **unread, **refused_later}.items()}
+    topics: dict[str, LiveTopic] = {}
+    for name, topic in before.items():
+        if name in untold or name not in configs:
+            continue
+        if name not in after or after[name].topic_id != topic.topic_id:
+            untold[name] = "it was created again, or was gone, while it was asked about"
+            continue
+        topics[name] = LiveTopic(
+            topic_id=topic.topic_id,
+            effective={key: value for key, value in configs[name].effective.items() if key in DECIDING},
+            log_starts={
+                number: offsets[name, number].log_start for number in topic.partitions if (name, number) in offsets
+            },
+        )
+    return LiveCluster(cluster_id=cluster_id, topics=topics, untold=untold)

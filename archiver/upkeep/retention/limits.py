@@ -1,0 +1,79 @@
+"""How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from archiver.archive.topics import POLICY
+from archiver.process.json_values import spelled_number
+
+RETENTION_MS: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+DECIDING: Final = (POLICY, RETENTION_MS, RETENTION_BYTES)  # the configs of a topic that say what it keeps
+_FOR_EVER: Final = -1
+_DELETES: Final = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What goes beyond either limit goes; None: there is no such limit."""
+
+    ms: int | None = None
+    bytes: int | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.ms is None and self.bytes is None
+
+    def __str__(self) -> str:
+        told = [f"{RETENTION_MS} {self.ms}" if self.ms is not None else "", self._bytes_told]
+        return ", ".join(filter(None, told)) or "for ever"
+
+    @property
+    def _bytes_told(self) -> str:
+        return "" if self.bytes is None else f"{RETENTION_BYTES} {self.bytes}"
+
+
+FOR_EVER: Final = Limits()
+
+
+def limits_of(effective: Mapping[str, str]) -> Limits:
+    """Return what a topic keeps, by its configs as they hold. Raises ValueError where they do not tell."""
+    missing = [name for name in DECIDING if name not in effective]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} is not known")
+    policies = [policy.strip() for policy in effective[POLICY].split(",")]
+    if _DELETES not in policies:
+        return FOR_EVER
+    return Limits(ms=_limit(effective, RETENTION_MS), bytes=_limit(effective, RETENTION_BYTES))
+
+
+def _limit(effective: Mapping[str, str], name: str) -> int | None:
+    try:
+        found = spelled_number(effective[name], _FOR_EVER)
+    except ValueError as error:
+        raise ValueError(f"{name} is {effective[name][:40]!r}") from error
+    return None if found == _FOR_EVER else found
+
+
+def longest(several: Iterable[Limits]) -> Limits:
+    """Return limits that keep whatever any of these keeps. Of none: for ever."""
+    known = list(several)
+    return Limits(ms=_largest([one.ms for one in known]), bytes=_largest([one.bytes for one in known]))
+
+
+def _largest(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return max(known) if values and len(known) == len(values) else None
+
+
+def widened(limits: Limits, factor: float) -> Limits:
+    """Return limits that keep so many times as much."""
+    return Limits(ms=_widened(limits.ms, factor), bytes=_widened(limits.bytes, factor))
+
+
+def _widened(value: int | None, factor: float) -> int | None:
+    """Multiply exactly: a product of floats may be less than a large number that was to grow."""
+    return None if value is None else max(value, math.ceil(value * Fraction(factor)))

@@ -1,0 +1,304 @@
+"""Which objects of a partition go, and why each of the others stays. Pure: what storage and cluster say comes from the caller.
+
+A partition is read through its lives: the *lineage*, parent below the branch, child from there. Its objects are walked oldest
+first, as Kafka deletes a log:
+
+1. An object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit. The first
+   one of which this is not so ends the walk: it stays, and so does whatever comes after it.
+2. Where it is so, and the object must not go, it is passed over: the newest objects of each life, what is held, locked or wanted
+   by a restore. So one such object does not keep all that come after it; nor does a hold let go what would stay without it.
+3. What does not tell its age is passed over, too.
+
+What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from archiver.archive.layout import MOST_OFFSET
+from archiver.upkeep.retention.limits import Limits
+
+
+class Going(StrEnum):
+    """Why an object goes."""
+
+    TIME = "older than what the topic keeps"
+    SIZE = "beyond how much the topic keeps"
+
+
+class Staying(StrEnum):
+    """Why an object stays."""
+
+    NEWEST = "the newest of its partition and life"
+    HELD = "on hold"
+    LOCKED = "locked by the store"
+    PINNED = "an unfinished restore reads it"
+    OF_V1 = "of format 1.0: it tells neither times nor sizes"
+    UNREADABLE = "its facts cannot be read"
+    NO_END = "where its partition ends cannot be read"
+    ON_BROKER = "the broker still has some of it"
+    YOUNG = "it was put a short time ago"
+    WITHIN = "within what the topic keeps"
+    BEHIND = "behind an object that stays"
+
+
+_PASSED_OVER: Final = frozenset(
+    {Staying.NEWEST, Staying.HELD, Staying.LOCKED, Staying.PINNED, Staying.OF_V1, Staying.UNREADABLE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedItem:
+    """An object of a partition, as a listing shows it."""
+
+    life: int
+    key: str
+    base: int
+    named_next: int | None = None  # of a merged one
+    etag: str = ""
+    size: int = 0
+    put_ms: int  # by the store's clock
+
+
+class AskedItem(NamedTuple):
+    """What an object told when it was asked."""
+
+    next: int
+    min_timestamp: int
+    max_timestamp: int
+    source_bytes: int
+    records: int
+    is_locked: bool = False
+
+
+Answer = AskedItem | Staying  # Staying: of an object that tells nothing
+Ask = Callable[[ListedItem], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeItems:
+    """What one life has of a partition, in the order of reading. `until`: where the log was cut back, of a life that has a child."""
+
+    life: int
+    items: Sequence[ListedItem]
+    until: int | None = None
+
+
+class HeldTimes(NamedTuple):
+    """Records of these times are on hold; both ends included, None: no end."""
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def hold(self, item: AskedItem) -> bool:
+        """Tell whether some record may be of these times. A record without a time may be of any."""
+        is_before = self.until_ms is not None and 0 <= item.min_timestamp > self.until_ms
+        return not is_before and (self.from_ms is None or item.max_timestamp >= self.from_ms or item.min_timestamp < 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTerms:
+    """What decides, besides the objects. All times are of the store's clock.
+
+    `now_ms` is what ages are counted from; `store_now_ms` is what the store's clock has surely reached.
+    """
+
+    limits: Limits
+    now_ms: int
+    store_now_ms: int
+    min_age_ms: int
+    floor_ms: int = 0  # records that are younger stay, whatever the limits say
+    log_start: int | None  # where the broker's log begins; None: nobody asks a broker
+    holds: Sequence[HeldTimes] = ()
+    pinned: frozenset[str] = frozenset()  # keys of objects that restores read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoingItem:
+    """An object that goes."""
+
+    item: ListedItem
+    told: AskedItem
+    why: Going
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionVerdict:
+    """What goes of a partition, oldest first; how many objects stay, and why. `untimed`: how many count by when they were put."""
+
+    going: tuple[GoingItem, ...] = ()
+    staying: Mapping[Staying, int] = field(default_factory=dict)
+    untimed: int = 0
+
+
+def remembering(ask: Ask) -> Ask:
+    """Ask each object once."""
+    told: dict[str, Answer] = {}
+
+    def ask_once(item: ListedItem) -> Answer:
+        if item.key not in told:
+            told[item.key] = ask(item)
+        return told[item.key]
+
+    return ask_once
+
+
+def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerms) -> PartitionVerdict:
+    """Say what goes of a partition. `lineage`: the lives through which it is read, the oldest first. `ask` may be called twice."""
+    count = sum(len(life.items) for life in lineage)
+    if kept := _all_stay(lineage, terms):
+        return PartitionVerdict(staying={kept: count} if count else {})
+    ends = {life.life: _end_of(life, ask) for life in lineage}
+    if None in ends.values():
+        return PartitionVerdict(staying={Staying.NO_END: count})
+    walk = _Walk(ask, terms, lineage, {life: end or 0 for life, end in ends.items()})
+    walk.through(main_items(lineage))
+    for life in lineage:
+        walk.beside(_beside(life))
+    return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed)
+
+
+def main_items(lineage: Sequence[LifeItems]) -> list[ListedItem]:
+    """Return the objects through which the partition is read, in order."""
+    return [one for life in lineage for one in life.items if life.until is None or one.base < life.until]
+
+
+def _beside(life: LifeItems) -> list[ListedItem]:
+    """Return the objects of another history: what a life has at or above its branch."""
+    return [one for one in life.items if life.until is not None and one.base >= life.until]
+
+
+def _all_stay(lineage: Sequence[LifeItems], terms: PartitionTerms) -> Staying | None:
+    """Say why nothing can go, where names alone tell: nobody need be asked."""
+    if terms.limits.keeps_all:
+        return Staying.WITHIN
+    if terms.log_start is None or any(map(_beside, lineage)):
+        return None
+    return None if any(one.base < terms.log_start for one in main_items(lineage)[:1]) else Staying.ON_BROKER
+
+
+def _end_of(life: LifeItems, ask: Ask) -> int | None:
+    """Return where a life ends, by the objects from which a writer reads its position. None: they do not tell."""
+    told = [ask(one) for one in newest_of(life.items)]
+    known = [one.next for one in told if isinstance(one, AskedItem)]
+    return max(known, default=0) if len(known) == len(told) else None
+
+
+def newest_of(items: Sequence[ListedItem]) -> list[ListedItem]:
+    """Return the plain object of the highest base, and the merged ones that end highest."""
+    plain = max((one for one in items if one.named_next is None), key=lambda one: one.base, default=None)
+    furthest = max((one.named_next for one in items if one.named_next is not None), default=None)
+    merged = [one for one in items if one.named_next is not None and one.named_next == furthest]
+    return merged if plain is None else [plain, *merged]
+
+
+class _Walk:
+    """Goes through objects in order, and notes what becomes of each."""
+
+    def __init__(self, ask: Ask, terms: PartitionTerms, lineage: Sequence[LifeItems], ends: Mapping[int, int]) -> None:
+        self._ask = ask
+        self._terms = terms
+        self._ends = ends
+        # A merged one of these that the last plain one has passed is as any other.
+        self._last_plain = {one.key for life in lineage for one in newest_of(life.items) if one.named_next is None}
+        self._untils = {life.life: MOST_OFFSET if life.until is None else life.until for life in lineage}
+        self.going: list[GoingItem] = []
+        self.staying: dict[Staying, int] = {}
+        self.untimed = 0
+
+    def through(self, items: Sequence[ListedItem]) -> None:
+        """Walk the lineage: by age and by size, and only below where the broker's log begins."""
+        surplus = self._surplus(items)
+        for place, item in enumerate(items):
+            if self._terms.log_start is not None and item.base >= self._terms.log_start:
+                self._ends_at(Staying.ON_BROKER, len(items) - place)
+                return
+            told = self._ask(item)
+            if isinstance(told, AskedItem) and self._is_on_broker(item, told):
+                stays: Staying | None = Staying.ON_BROKER
+            else:
+                stays = self._judge(item, told, is_surplus=place < surplus)
+            if self._ends_at(stays, len(items) - place):
+                return
+
+    def beside(self, items: Sequence[ListedItem]) -> None:
+        """Walk what lies above a branch: no log has it any more, and its age decides alone."""
+        for place, item in enumerate(items):
+            if self._ends_at(self._judge(item, self._ask(item), is_surplus=False), len(items) - place):
+                return
+
+    def _is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
+        """Tell whether the broker's log may have some of it. What it has above a branch is of another log."""
+        return self._terms.log_start is not None and min(told.next, self._untils[item.life]) > self._terms.log_start
+
+    def _ends_at(self, stays: Staying | None, left: int) -> bool:
+        """Count an object that stays, and those behind it if it ends the walk."""
+        if stays is None:
+            return False
+        self._count(stays, 1)
+        if stays in _PASSED_OVER:
+            return False
+        self._count(Staying.BEHIND, left - 1)
+        return True
+
+    def _count(self, stays: Staying, count: int) -> None:
+        if count:
+            self.staying[stays] = self.staying.get(stays, 0) + count
+
+    def _protected(self, item: ListedItem, told: AskedItem) -> Staying | None:
+        """Say why an object must stay, whatever the limits say."""
+        if item.key in self._last_plain or told.next >= self._ends[item.life]:
+            return Staying.NEWEST
+        if told.is_locked:
+            return Staying.LOCKED
+        if any(times.hold(told) for times in self._terms.holds):
+            return Staying.HELD
+        return Staying.PINNED if item.key in self._terms.pinned else None
+
+    def _judge(self, item: ListedItem, told: Answer, *, is_surplus: bool) -> Staying | None:
+        """Say why an object stays of which the broker has nothing. Notes it if it goes."""
+        if not isinstance(told, AskedItem):
+            return told
+        terms = self._terms
+        if terms.store_now_ms - item.put_ms < terms.min_age_ms:
+            return Staying.YOUNG
+        age_ms = terms.now_ms - self._time_of(item, told)
+        is_old = terms.limits.ms is not None and age_ms > terms.limits.ms
+        is_young = terms.floor_ms > 0 and age_ms < terms.floor_ms
+        if not (is_old or is_surplus) or is_young:
+            return Staying.WITHIN
+        # Asked last: an object that stays by itself ends the walk, also if it is on hold.
+        stays = self._protected(item, told)
+        if stays is None:
+            self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
+        return stays
+
+    def _time_of(self, item: ListedItem, told: AskedItem) -> int:
+        """The time of the newest record. As in Kafka, an object whose records tell no time counts by when it was put; so does the future."""
+        if 0 <= told.max_timestamp <= self._terms.store_now_ms:
+            return told.max_timestamp
+        self.untimed += 1
+        return item.put_ms
+
+    def _surplus(self, items: Sequence[ListedItem]) -> int:
+        """Return how many objects, from the oldest on, have at least as much behind them as the topic keeps.
+
+        An object counts nothing that overlaps one behind it or reaches above its branch; nor does one that must stay, but for the
+        newest: too little is counted, never too much. Objects are asked from the newest on, until enough is found.
+        """
+        if self._terms.limits.bytes is None:
+            return 0
+        found, following = 0, MOST_OFFSET
+        for place in reversed(range(len(items))):
+            if found >= self._terms.limits.bytes:
+                return place + 1
+            item = items[place]
+            told = self._ask(item)
+            if isinstance(told, AskedItem):
+                is_alone = told.next <= min(following, self._untils[item.life])
+                is_counted = self._protected(item, told) in {None, Staying.NEWEST}
+                found += told.source_bytes if is_alone and is_counted else 0
+            following = min(following, item.base)
+        return 0

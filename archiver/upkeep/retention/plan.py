@@ -1,0 +1,75 @@
+"""The plan of a sweep, as a value: what goes of each partition, of which topics nothing goes and why."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from archiver.upkeep.retention.partition_plan import Going, GoingItem, Staying
+from archiver.upkeep.retention.survey import PartitionSweep
+from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
+
+LARGE_SHARE: Final = 0.2  # of a topic: if more than that goes unforeseen, somebody has to agree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSweep:
+    """What goes of a topic."""
+
+    terms: TopicTerms
+    partitions: Sequence[PartitionSweep]
+
+    @property
+    def topic(self) -> str:
+        return self.terms.topic
+
+    @property
+    def going(self) -> Iterator[GoingItem]:
+        return (one for partition in self.partitions for one in partition.going)
+
+    @property
+    def is_work(self) -> bool:
+        """Whether something is to be deleted, or to be taken back of what counts as swept."""
+        return any(one.going or one.lying for one in self.partitions)
+
+    @property
+    def unforeseen_share(self) -> float:
+        """How much of what lies under `topics/` goes that the last sweep's limits would have kept, in bytes."""
+        listed = sum(one.listed_bytes for one in self.partitions)
+        return sum(one.unforeseen_bytes for one in self.partitions) / listed if listed else 0.0
+
+    @property
+    def needs_agreement(self) -> bool:
+        return self.unforeseen_share > LARGE_SHARE
+
+    def deleted_because(self) -> Mapping[Going, int]:
+        return Counter(one.why for one in self.going)
+
+    def kept_because(self) -> Mapping[Staying, int]:
+        kept: Counter[Staying] = Counter()
+        for partition in self.partitions:
+            kept.update(partition.staying)
+        return kept
+
+
+def line_of(going: GoingItem) -> str:
+    """Name an object that goes: where it lies, which one it is, and what it covers."""
+    return f"{going.item.key} {going.item.etag} {going.told.next}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """What one run would delete."""
+
+    made_ms: int  # by the store's clock
+    now_ms: int  # from when ages are counted
+    topics: Sequence[TopicSweep]
+    kept: Sequence[KeptTopic]
+
+    def lines(self) -> list[str]:
+        """Spell what goes, a line for each object."""
+        return [line_of(one) for topic in self.topics for one in topic.going]
+
+    @property
+    def objects(self) -> int:
+        return sum(len(partition.going) for topic in self.topics for partition in topic.partitions)

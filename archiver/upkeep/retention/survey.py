@@ -1,0 +1,200 @@
+"""Surveys one partition for a sweep: lists it, asks those objects that may go, and says which go. Deletes nothing."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.archive.handle import Archive, patient_archive_of
+from archiver.archive.listing import ListedSegment, list_directory
+from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.swept import OffsetRanges
+from archiver.archive.topics import Stretch
+from archiver.config.model import StorageConfig
+from archiver.errors import ArchiverError, NotWholeError
+from archiver.store.port import ObjectStore
+from archiver.upkeep.retention.limits import Limits
+from archiver.upkeep.retention.partition_plan import (
+    Answer,
+    AskedItem,
+    GoingItem,
+    LifeItems,
+    ListedItem,
+    PartitionTerms,
+    Staying,
+    judge_partition,
+    main_items,
+    remembering,
+)
+
+_ASKS_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyTask:
+    """One partition, and by which terms it is swept."""
+
+    storage: StorageConfig
+    topic: str
+    partition: int
+    lineage: tuple[Stretch, ...]
+    terms: PartitionTerms
+    swept_by: Limits  # by which the last sweep went that deleted
+    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # by life, what counts as swept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSweep:
+    """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing."""
+
+    topic: str
+    partition: int
+    going: tuple[GoingItem, ...] = ()
+    staying: Mapping[Staying, int] = field(default_factory=dict)
+    untimed: int = 0
+    listed_bytes: int = 0
+    unforeseen_bytes: int = 0
+    asked: int = 0  # objects that were asked for their facts
+    lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
+    error: str = ""  # why nothing goes
+
+
+def survey_partition(task: SurveyTask) -> PartitionSweep:
+    """Survey a partition. An error is returned, so that the others go on: of this one nothing goes then."""
+    try:
+        return survey(patient_archive_of(task.storage), task)
+    except ArchiverError as error:
+        return PartitionSweep(topic=task.topic, partition=task.partition, error=str(error))
+
+
+def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
+    """Survey a partition. Raises what keeps it from being surveyed."""
+    lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
+    with _asking(archive.store, _likely(lives, task.terms)) as asking:
+        ask = remembering(asking.ask)
+        found = judge_partition(lives, ask, task.terms)
+        unforeseen: Sequence[GoingItem] = ()
+        if found.going and task.swept_by != task.terms.limits:
+            before = judge_partition(lives, ask, _with_limits(task.terms, task.swept_by))
+            foreseen = {one.item.key for one in before.going}
+            unforeseen = [one for one in found.going if one.item.key not in foreseen]
+        return PartitionSweep(
+            topic=task.topic,
+            partition=task.partition,
+            going=found.going,
+            staying=found.staying,
+            untimed=found.untimed,
+            listed_bytes=sum(one.size for life in lives for one in life.items),
+            unforeseen_bytes=sum(one.item.size for one in unforeseen),
+            asked=asking.asked,
+            lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
+        )
+
+
+def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
+    ranges = swept.get(life.life)
+    return ranges is not None and any(one for item in life.items for one in ranges.within(item.base, item.base + 1))
+
+
+def _with_limits(terms: PartitionTerms, limits: Limits) -> PartitionTerms:
+    return PartitionTerms(
+        limits=limits,
+        now_ms=terms.now_ms,
+        store_now_ms=terms.store_now_ms,
+        min_age_ms=terms.min_age_ms,
+        log_start=terms.log_start,
+        floor_ms=terms.floor_ms,
+        holds=terms.holds,
+        pinned=terms.pinned,
+    )
+
+
+def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:
+    items = list_items(archive, task.topic, stretch.life, task.partition)
+    return LifeItems(life=stretch.life, items=items, until=stretch.until_offset)
+
+
+def list_items(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
+    """List the objects of a partition in one life, in the order of reading."""
+    listed = list_directory(archive, topic, life, partition).partitions
+    items = (_item(one) for found in listed.values() for one in found)
+    return sorted(items, key=lambda one: (one.base, -(one.named_next or 0)))
+
+
+def _item(listed: ListedSegment) -> ListedItem:
+    return ListedItem(
+        life=listed.key.life,
+        key=listed.item.key,
+        base=listed.key.base,
+        named_next=listed.key.next,
+        etag=listed.item.etag,
+        size=listed.item.size,
+        put_ms=epoch_ms(listed.item.last_modified),
+    )
+
+
+def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedItem]:
+    """Return the objects that are asked in any case if those before them go: by their names the broker has none of them."""
+    if terms.log_start is None:
+        return [one for life in lives for one in life.items]
+    items = main_items(lives)
+    bases = [*(one.base for one in items[1:]), terms.log_start + 1]
+    return [one for one, following in zip(items, bases, strict=True) if following <= terms.log_start]
+
+
+class _Asking:
+    """Asks objects, and some that will be asked next, ahead of time: more and more of them while they are needed."""
+
+    def __init__(self, store: ObjectStore, pool: ThreadPoolExecutor, likely: Sequence[ListedItem]) -> None:
+        self._store = store
+        self._pool = pool
+        self._likely = deque(likely)
+        self._ahead: dict[str, Future[Answer]] = {}
+        self._many = 0
+        self.asked = 0
+
+    def ask(self, item: ListedItem) -> Answer:
+        while self._likely and self._likely[0].key == item.key:
+            self._likely.popleft()
+        asked = self._ahead.pop(item.key, None) or self._submit(item)
+        if self._many:
+            while self._likely and len(self._ahead) < self._many:
+                following = self._likely.popleft()
+                self._ahead[following.key] = self._submit(following)
+        self._many = min(max(1, 2 * self._many), _ASKS_AT_ONCE)
+        return asked.result()
+
+    def _submit(self, item: ListedItem) -> Future[Answer]:
+        self.asked += 1
+        return self._pool.submit(ask_object, self._store, item)
+
+
+@contextmanager
+def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Asking]:
+    with ThreadPoolExecutor(_ASKS_AT_ONCE, "ask") as pool:
+        yield _Asking(store, pool, likely)
+
+
+def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
+    """Ask an object for its facts now. It must be the one that was listed: nothing else may go by what is told of it."""
+    info = store.head(item.key)
+    if info is None or (info.etag, info.size) != (item.etag, item.size):
+        return Staying.UNREADABLE
+    try:
+        facts = facts_from_metadata(info.metadata, item.key)
+        if not isinstance(facts, SegmentFacts):
+            return Staying.OF_V1
+        check_named(facts, item.base, item.named_next, item.key)
+    except NotWholeError:
+        return Staying.UNREADABLE
+    return AskedItem(
+        next=facts.next,
+        min_timestamp=facts.min_timestamp,
+        max_timestamp=facts.max_timestamp,
+        source_bytes=facts.source_bytes,
+        records=facts.records,
+        is_locked=info.is_locked,
+    )

@@ -1,0 +1,101 @@
+"""Carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted.
+
+1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
+2. Of each batch: everything that could stop it is asked again; its offsets are written down as swept; it is deleted.
+3. At the end: what was written down and still lies there, is taken back: a later loss of it must show.
+
+A process that dies between any two of these leaves objects that lie where offsets count as swept: readers read them, and the
+next run takes them back, or deletes them.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, read_swept, take_back_swept
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
+from archiver.process.failpoints import reach
+from archiver.upkeep.retention.partition_plan import AskedItem, GoingItem, ListedItem
+from archiver.upkeep.retention.plan import TopicSweep
+from archiver.upkeep.retention.survey import ask_object, list_items
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 1_000  # what S3 deletes by one request
+
+
+@dataclass(slots=True)
+class Swept:
+    """What was done about a topic."""
+
+    topic: str
+    deleted: list[GoingItem] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
+    stopped: str = ""  # what was found before a batch, so that this and the later ones stayed
+
+
+StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns what has changed, empty: nothing
+
+
+def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) -> Swept:
+    """Delete what goes of a topic, as long as what was decided on holds."""
+    swept = Swept(topic.topic)
+    for partition in topic.partitions:
+        for life in sorted({*partition.lying, *(one.item.life for one in partition.going)}):
+            place = SweptPlace(topic.topic, life, partition.partition)
+            going = [one for one in partition.going if one.item.life == life]
+            _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
+            if swept.stopped:
+                return swept
+    return swept
+
+
+def _sweep_place(
+    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], changed: Callable[[], str], swept: Swept
+) -> None:
+    take_back_lying(archive, place)
+    try:
+        for start in range(0, len(going), _BATCH):
+            swept.stopped = changed()
+            if swept.stopped:
+                return
+            _delete(archive, place, going[start : start + _BATCH], swept)
+    finally:
+        take_back_lying(archive, place)
+    clear_old_swept(archive, place)
+
+
+def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
+    """Write down what goes, and delete it. Of what the store refuses, the rest goes on."""
+    reach("sweep.decided")
+    add_swept(archive, place, OffsetRanges.of((one.item.base, one.told.next) for one in batch))
+    reach("sweep.noted")
+    try:
+        refused: Mapping[str, ArchiverError] = archive.store.delete_each([one.item.key for one in batch])
+    except (StoreError, StoreTemporaryError) as error:
+        swept.refused.append(str(error))
+        return
+    reach("sweep.deleted")
+    swept.refused += [str(error) for error in refused.values()]
+    swept.deleted += [one for one in batch if one.item.key not in refused]
+
+
+def take_back_lying(archive: Archive, place: SweptPlace) -> None:
+    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died."""
+    swept = read_swept(archive, place.topic).get(place)
+    if not swept:
+        return
+    items = list_items(archive, place.topic, place.life, place.partition)
+    lying = [one for one in items if any(swept.within(one.base, one.base + 1))]
+    told = [(one, ask_object(archive.store, one)) for one in lying]
+    covered = OffsetRanges.of(_covered(one, answer) for one, answer in told)
+    if covered:
+        take_back_swept(archive, place, covered)
+        reach("sweep.taken_back")
+
+
+def _covered(item: ListedItem, told: object) -> tuple[int, int]:
+    """Return what an object covers; of one that does not tell, at least its first offset."""
+    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1

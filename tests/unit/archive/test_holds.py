@@ -1,0 +1,226 @@
+"""docs/format.md §8: holds, and that none is lost, none is added twice, and none that cannot be read is passed over."""
+
+import json
+import random
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold, add_hold, read_holds, release_hold
+from archiver.archive.layout import Layout
+from archiver.errors import NotWholeError, StoreTemporaryError, UsageError
+from archiver.store.port import ObjectKind
+from tests.support.json_mutations import bend
+from tests.support.memory_store import MemoryStore
+from tests.support.racing_store import LossyStore, RacingStore
+
+LAYOUT = Layout("p")
+MOST = 2**63 - 1
+CASE = Hold(name="case-7", topics="orders.*", from_ms=5, until_ms=9, reason="a case", by="Ann", added_ms=100)
+
+
+@pytest.fixture
+def archive() -> Archive:
+    return Archive(MemoryStore(), LAYOUT)
+
+
+def put_fact(store: MemoryStore, fact: object, stream: str = "holds/case-7", number: int = 0) -> None:
+    content = fact if isinstance(fact, bytes) else json.dumps(fact).encode()
+    assert store.put_if_absent(LAYOUT.fact_key(stream, number), content, {}, kind=ObjectKind.FACT)
+
+
+def fact_of(**changed: object) -> dict[str, Any]:
+    return {"format": 1, **asdict(CASE), **changed}
+
+
+times = st.none() | st.integers(-MOST, MOST)
+texts = st.text(max_size=40)
+
+
+@settings(max_examples=30)
+@given(times, times, texts, texts, st.integers(0, MOST))
+def test_a_hold_is_read_as_it_was_added(
+    from_ms: int | None, until_ms: int | None, reason: str, by: str, added_ms: int
+) -> None:
+    ends = (from_ms, until_ms)
+    if from_ms is not None and until_ms is not None:
+        ends = min(from_ms, until_ms), max(from_ms, until_ms)
+    hold = replace(CASE, from_ms=ends[0], until_ms=ends[1], reason=reason, by=by, added_ms=added_ms)
+    archive = Archive(MemoryStore(), LAYOUT)
+    add_hold(archive, hold)
+    assert read_holds(archive) == {"case-7": hold}
+
+
+def test_all_holds_are_read_also_released_ones(archive: Archive) -> None:
+    assert read_holds(archive) == {}
+    other = replace(CASE, name="a.case", from_ms=None, until_ms=None)
+    add_hold(archive, CASE)
+    add_hold(archive, other)
+    released = release_hold(archive, "case-7", by="Bob", now_ms=200)
+    assert released == replace(CASE, released_ms=200, released_by="Bob")
+    assert read_holds(archive) == {"a.case": other, "case-7": released}
+    assert [one.is_in_force for one in (CASE, released)] == [True, False]
+
+
+def test_topics_are_matched_whole() -> None:
+    assert [CASE.matches(topic) for topic in ("orders", "orders.eu", "my-orders", "payments")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not replace(CASE, topics="a|b").matches("ab")
+
+
+def test_a_name_is_used_once(archive: Archive) -> None:
+    add_hold(archive, CASE)
+    add_hold(archive, CASE)  # the same again: somebody repeats what had no answer
+    assert isinstance(archive.store, MemoryStore)
+    assert len(archive.store.objects) == 1
+    with pytest.raises(UsageError, match="case-7: there is, or was, a hold of this name"):
+        add_hold(archive, replace(CASE, topics="payments"))
+    release_hold(archive, "case-7", by="Bob", now_ms=200)
+    with pytest.raises(UsageError, match="case-7: there is, or was, a hold of this name"):
+        add_hold(archive, CASE)
+    assert read_holds(archive)["case-7"].topics == "orders.*"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-x", "a/b", "a b", "é", "x" * 65, "a\n"])
+def test_a_name_that_cannot_stand_in_a_key_is_refused(archive: Archive, name: str) -> None:
+    with pytest.raises(UsageError, match="a hold's name is"):
+        add_hold(archive, replace(CASE, name=name))
+    assert read_holds(archive) == {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"reason": "x" * 2049},
+        {"by": "x" * 2049},
+        {"topics": "x" * 2049},
+        {"from_ms": -(2**63), "until_ms": None},
+        {"until_ms": 2**63},
+        {"added_ms": -1},
+    ],
+)
+def test_what_nobody_could_read_again_is_not_written(archive: Archive, changed: dict[str, Any]) -> None:
+    """A fact that cannot be read ends all sweeps for ever."""
+    with pytest.raises(UsageError, match=r"case-7: .* where .* was to come"):
+        add_hold(archive, replace(CASE, **changed))
+    add_hold(archive, CASE)
+    for by, now_ms in (("x" * 2049, 200), ("Bob", -1)):
+        with pytest.raises(UsageError, match=r"case-7: .* where .* was to come"):
+            release_hold(archive, "case-7", by=by, now_ms=now_ms)
+    assert read_holds(archive) == {"case-7": CASE}
+
+
+@pytest.mark.parametrize("topics", ["(", "*", "a{99999999999999999999}", "(" * 1000 + ")" * 1000, "(?P<a>x)(?P<a>y)"])
+def test_topics_that_are_no_regular_expression_are_refused(topics: str) -> None:
+    with pytest.raises(ValueError, match="is no regular expression"):
+        replace(CASE, topics=topics)
+    store = MemoryStore()
+    put_fact(store, fact_of(topics=topics))
+    with pytest.raises(NotWholeError, match=r"is no regular expression.*nothing is swept"):
+        read_holds(Archive(store, LAYOUT))
+
+
+def test_times_that_end_before_they_begin_are_refused() -> None:
+    with pytest.raises(ValueError, match="it ends before it begins"):
+        replace(CASE, from_ms=10)
+    assert replace(CASE, from_ms=9).is_in_force
+
+
+@pytest.mark.parametrize(
+    ("fact", "why"),
+    [
+        (fact_of(name="case-8"), "it has another name than its key"),
+        (fact_of(from_ms=10), "it ends before it begins"),
+        (fact_of(from_ms=True), "a number"),
+        (fact_of(from_ms="5"), "a number"),
+        (fact_of(until_ms=2**63), "a number of at most"),
+        (fact_of(released_ms="no"), "a number"),
+        (fact_of(released_ms=-1), "a number of at least"),
+        (fact_of(topics=["orders"]), "a text"),
+        (fact_of(reason=None), "a text"),
+        (fact_of(by="x" * 2049), "a text of at most"),
+        ({name: value for name, value in fact_of().items() if name != "topics"}, "topics is missing"),
+        (b"{", "not JSON"),
+        (b"[]", "not a control fact"),
+        ({"format": 2}, "is newer"),
+    ],
+)
+def test_a_hold_that_cannot_be_read_holds_everything_up(fact: object, why: str) -> None:
+    store = MemoryStore()
+    archive = Archive(store, LAYOUT)
+    add_hold(archive, replace(CASE, name="another"))
+    put_fact(store, fact)
+    for use in (lambda: read_holds(archive), lambda: release_hold(archive, "case-7", by="Bob", now_ms=200)):
+        with pytest.raises(NotWholeError, match=r"^p/control/holds/case-7/.*" + why):
+            use()
+
+
+def test_a_hold_is_never_released_by_damage(seed: int) -> None:
+    """Members that have no default are there and are right, or the fact is refused. What may be left out, holds more."""
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(200):
+        store = MemoryStore()
+        bent = bend(rng, {name: value for name, value in fact_of().items() if not name.startswith("released")})
+        put_fact(store, bent.encode())
+        try:
+            (found,) = read_holds(Archive(store, LAYOUT)).values()
+        except NotWholeError:
+            refused += 1
+        else:
+            assert found.name == "case-7"
+            assert found.is_in_force
+    assert refused > 50
+
+
+# --- releasing
+
+
+def test_a_hold_that_is_not_there_cannot_be_released(archive: Archive) -> None:
+    with pytest.raises(UsageError, match="case-7: there is no such hold"):
+        release_hold(archive, "case-7", by="Bob", now_ms=200)
+    assert read_holds(archive) == {}
+
+
+def test_who_released_first_has_released_it(archive: Archive) -> None:
+    add_hold(archive, CASE)
+    first = release_hold(archive, "case-7", by="Bob", now_ms=200)
+    assert release_hold(archive, "case-7", by="Eve", now_ms=300) == first
+    store = RacingStore()
+    raced = Archive(store, LAYOUT)
+    add_hold(raced, CASE)
+    store.before = [lambda: release_hold(raced, "case-7", by="Eve", now_ms=199)]
+    assert release_hold(raced, "case-7", by="Bob", now_ms=200).released_by == "Eve"
+    assert len(store.objects) == 2
+
+
+def test_of_two_who_add_a_hold_of_one_name_the_slower_is_told() -> None:
+    store = RacingStore()
+    archive = Archive(store, LAYOUT)
+    store.before = [lambda: add_hold(archive, replace(CASE, by="Eve"))]
+    with pytest.raises(UsageError, match="there is, or was, a hold of this name"):
+        add_hold(archive, CASE)
+    assert read_holds(archive)["case-7"].by == "Eve"
+
+
+def test_a_lost_answer_of_a_put_is_settled() -> None:
+    archive = Archive(LossyStore(raises=False), LAYOUT)
+    add_hold(archive, CASE)
+    assert release_hold(archive, "case-7", by="Bob", now_ms=200).released_by == "Bob"
+    store = LossyStore(raises=True)
+    archive = Archive(store, LAYOUT)
+    with pytest.raises(StoreTemporaryError):
+        add_hold(archive, CASE)
+    add_hold(archive, CASE)
+    with pytest.raises(StoreTemporaryError):
+        release_hold(archive, "case-7", by="Bob", now_ms=200)
+    assert release_hold(archive, "case-7", by="Bob", now_ms=200) == replace(CASE, released_ms=200, released_by="Bob")
+    assert len(store.objects) == 2

@@ -1,0 +1,179 @@
+"""docs/format.md §8: what topics kept, since when that was seen, and by what a sweep last deleted."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.policies import NotedPolicy, note_policy, note_swept_by, read_policies
+from archiver.errors import NotWholeError, StoreTemporaryError
+from archiver.store.port import ObjectKind
+from tests.support.json_mutations import bend
+from tests.support.memory_store import MemoryStore
+from tests.support.racing_store import LossyStore, RacingStore
+
+LAYOUT = Layout("p")
+WEEK = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+PURGE = {**WEEK, "retention.ms": "1000"}
+
+
+def seen(effective: dict[str, str], since_ms: int, topic_id: str = "T1") -> NotedPolicy:
+    return NotedPolicy(topic="orders", topic_id=topic_id, effective=effective, since_ms=since_ms)
+
+
+@pytest.fixture
+def archive() -> Archive:
+    return Archive(MemoryStore(), LAYOUT)
+
+
+def history(archive: Archive, topic_id: str = "T1") -> list[NotedPolicy]:
+    return list(read_policies(archive, "orders", topic_id))
+
+
+def count(archive: Archive) -> int:
+    assert isinstance(archive.store, MemoryStore)
+    return len(archive.store.objects)
+
+
+def test_a_policy_is_noted_when_it_changes(archive: Archive) -> None:
+    assert history(archive) == []
+    for effective, since_ms in ((WEEK, 100), (WEEK, 200), (PURGE, 300), (PURGE, 400), (WEEK, 500)):
+        note_policy(archive, seen(effective, since_ms))
+    assert history(archive) == [seen(WEEK, 100), seen(PURGE, 300), seen(WEEK, 500)]
+    assert count(archive) == 3
+
+
+def test_a_topic_that_was_recreated_has_a_history_of_its_own(archive: Archive) -> None:
+    note_policy(archive, seen(WEEK, 100))
+    note_swept_by(archive, seen(WEEK, 100))
+    note_policy(archive, seen(PURGE, 200, "T2"))
+    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
+    assert history(archive, "T2") == [seen(PURGE, 200, "T2")]
+    assert history(archive, "T3") == []
+    assert list(read_policies(archive, "orders.x", "T1")) == []
+    note_policy(archive, replace(seen(WEEK, 1), topic="orders.x"))
+    assert len(history(archive)) == 2
+
+
+def test_a_clock_that_was_put_back_makes_no_policy_older(archive: Archive) -> None:
+    note_policy(archive, seen(WEEK, 100))
+    note_policy(archive, seen(PURGE, 50))
+    assert [one.since_ms for one in history(archive)] == [100, 100]
+
+
+def test_by_what_was_swept_is_noted_once_and_kept_over_changes(archive: Archive) -> None:
+    note_swept_by(archive, seen(WEEK, 100))
+    assert count(archive) == 0  # nothing was noted before
+    note_policy(archive, seen(WEEK, 100))
+    for _ in range(2):
+        note_swept_by(archive, seen(WEEK, 999))
+    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
+    note_policy(archive, seen(PURGE, 300))
+    assert history(archive)[-1] == replace(seen(PURGE, 300), swept_by=WEEK)
+    note_swept_by(archive, seen(WEEK, 100))  # of who does not know yet that there is a newer one
+    note_swept_by(archive, seen(PURGE, 300, "T2"))
+    assert history(archive)[-1].swept_by == WEEK
+    note_swept_by(archive, seen(PURGE, 300))
+    assert history(archive)[-1].swept_by == PURGE
+
+
+def test_two_who_note_a_policy_note_it_once() -> None:
+    store = RacingStore()
+    archive = Archive(store, LAYOUT)
+    store.before = [lambda: note_policy(archive, seen(WEEK, 99))]
+    note_policy(archive, seen(WEEK, 100))
+    assert history(archive) == [seen(WEEK, 99)]
+    store.before = [lambda: note_policy(archive, seen(PURGE, 150))]
+    note_swept_by(archive, seen(WEEK, 99))
+    assert history(archive) == [seen(WEEK, 99), seen(PURGE, 150)]
+    store.before = [lambda: note_swept_by(archive, seen(PURGE, 150))]
+    note_policy(archive, seen(WEEK, 200))
+    assert history(archive)[-1] == replace(seen(WEEK, 200), swept_by=PURGE)
+
+
+def test_a_lost_answer_of_a_put_is_settled() -> None:
+    store = LossyStore(raises=True)
+    archive = Archive(store, LAYOUT)
+    for note in (note_policy, note_swept_by):
+        with pytest.raises(StoreTemporaryError):
+            note(archive, seen(WEEK, 100))
+        note(archive, seen(WEEK, 100))
+    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
+
+
+def fact_of(**changed: object) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "topic": "orders",
+        "topic_id": "T1",
+        "effective": WEEK,
+        "since_ms": 100,
+        "swept_by": WEEK,
+        **changed,
+    }
+
+
+def put_fact(store: MemoryStore, fact: object, number: int = 0) -> None:
+    content = fact if isinstance(fact, bytes) else json.dumps(fact).encode()
+    assert store.put_if_absent(LAYOUT.fact_key("policies/orders", number), content, {}, kind=ObjectKind.FACT)
+
+
+@pytest.mark.parametrize(
+    ("fact", "why"),
+    [
+        (fact_of(topic="payments"), "it speaks of another topic than its key"),
+        (fact_of(topic_id=None), "a text"),
+        (fact_of(topic_id="x" * 2049), "a text of at most"),
+        (fact_of(since_ms=-1), "a number of at least 0"),
+        (fact_of(since_ms="100"), "a number"),
+        (fact_of(effective=None), "an object"),
+        (fact_of(effective=[["retention.ms", "1"]]), "an object"),
+        (fact_of(effective={"retention.ms": 1}), "a text"),
+        (fact_of(effective={"retention.ms": "x" * 2049}), "a text of at most"),
+        (fact_of(effective={str(number): "1" for number in range(11)}), "was to come"),
+        (fact_of(swept_by={"retention.ms": 1}), "a text"),
+        (fact_of(swept_by="delete"), "an object"),
+        ({"format": 1, "topic": "orders"}, "topic_id is missing"),
+        (b"{", "not JSON"),
+        ({"format": 2}, "is newer"),
+    ],
+)
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_fact_that_cannot_be_is_refused(fact: object, why: str, is_newest: bool) -> None:
+    """Also one from before: what it kept may still count. Nothing is written behind one that is the newest."""
+    store = MemoryStore()
+    put_fact(store, fact, 0)
+    if not is_newest:
+        put_fact(store, fact_of(), 1)
+    archive = Archive(store, LAYOUT)
+    with pytest.raises(NotWholeError, match=r"^p/control/policies/orders/.*" + why):
+        read_policies(archive, "orders", "T1")
+    if is_newest:
+        for note in (note_policy, note_swept_by):
+            with pytest.raises(NotWholeError, match=why):
+                note(archive, seen(PURGE, 300))
+        assert len(store.objects) == 1
+
+
+def test_a_damaged_fact_is_refused_or_says_what_a_policy_is(seed: int) -> None:
+    rng = random.Random(seed)
+    refused = 0
+    for _ in range(200):
+        store = MemoryStore()
+        put_fact(store, bend(rng, fact_of()).encode())
+        try:
+            found = read_policies(Archive(store, LAYOUT), "orders", "T1")
+        except NotWholeError:
+            refused += 1
+        else:
+            for one in found:
+                assert (one.topic, one.topic_id) == ("orders", "T1")
+                assert all(
+                    isinstance(value, str) for value in [*one.effective.values(), *(one.swept_by or {}).values()]
+                )
+                assert 0 <= one.since_ms < 2**63
+    assert refused > 50

@@ -1,0 +1,210 @@
+"""Carrying out a sweep: killed after any effect, a rerun ends in the same state, and no reader ever takes it for a loss."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import PartitionInventory, read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept
+from archiver.archive.topics import Stretch, record_topic
+from archiver.config.model import StorageConfig
+from archiver.errors import ArchiverError, StoreError
+from archiver.store.port import Body, ObjectKind
+from archiver.upkeep.retention.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.partition_plan import PartitionTerms
+from archiver.upkeep.retention.plan import TopicSweep
+from archiver.upkeep.retention.survey import SurveyTask, survey
+from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.topic_terms import TopicTerms
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout()
+PLACE = SweptPlace("t", 0, 0)
+TERMS = TopicTerms(
+    topic="t", topic_id="t", root=0, limits=Limits(ms=1000), swept_by=FOR_EVER, log_starts={0: 60}, effective={}
+)
+EFFECTS = 4  # of a sweep of two batches: each is written down, and deleted
+
+
+class KilledError(Exception):
+    """The process died here."""
+
+
+class MortalStore(MemoryStore):
+    """Dies right before or right after one of its effects, and denies to delete some keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects = 0
+        self.dies_at: tuple[int, bool] | None = None  # which effect, and whether it is done
+        self.denied: frozenset[str] = frozenset()
+
+    def _effect(self, *, is_done: bool) -> None:
+        if self.dies_at == (self.effects, is_done):
+            raise KilledError
+        if is_done:
+            self.effects += 1
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        self._effect(is_done=False)
+        put = super().put_if_absent(key, body, metadata, kind=kind)
+        self._effect(is_done=True)
+        return put
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        asked = list(keys)
+        self._effect(is_done=False)
+        self.delete(key for key in asked if key not in self.denied)
+        self._effect(is_done=True)
+        return {key: StoreError(f"{key}: denied") for key in asked if key in self.denied}
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archiver.upkeep.retention.sweep._BATCH", 3)
+
+
+def key_of(base: int) -> str:
+    return LAYOUT.segment_key(SegmentKey(topic="t", life=0, partition=0, base=base))
+
+
+def put_object(store: MemoryStore, base: int) -> None:
+    facts = replace(facts_of(base, base + 10), max_timestamp=0)
+    store.put_if_absent(key_of(base), b"x", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+
+
+def ten_objects() -> tuple[Archive, MortalStore]:
+    store = MortalStore()
+    archive = Archive(store, LAYOUT)
+    record_topic(archive, topic="t", topic_id="t", cluster_id="c", partitions=1, configs={})
+    for base in range(0, 100, 10):
+        put_object(store, base)
+    store.effects = 0
+    return archive, store
+
+
+def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
+    now_ms = epoch_ms(archive.store.now()) + 10_000
+    terms = PartitionTerms(
+        limits=TERMS.limits, now_ms=now_ms, store_now_ms=now_ms, min_age_ms=min_age_ms, log_start=TERMS.log_starts[0]
+    )
+    task = SurveyTask(
+        storage=StorageConfig(url="s3://bucket"),
+        topic="t",
+        partition=0,
+        lineage=(Stretch(0, 0, None),),
+        terms=terms,
+        swept_by=FOR_EVER,
+        swept={0: swept_of(archive)},
+    )
+    return TopicSweep(terms=TERMS, partitions=[survey(archive, task)])
+
+
+def sweep(archive: Archive, *, min_age_ms: int = 0) -> Swept:
+    return sweep_topic(archive, planned(archive, min_age_ms=min_age_ms), lambda _: "")
+
+
+def read(archive: Archive) -> PartitionInventory:
+    return read_inventory(archive).partitions["t", 0][0]
+
+
+def bases(archive: Archive) -> list[int]:
+    return [one.key.base for one in read(archive).segments]
+
+
+def swept_of(archive: Archive) -> OffsetRanges:
+    return read_swept(archive, "t").get(PLACE, OffsetRanges())
+
+
+def test_what_goes_is_written_down() -> None:
+    archive, store = ten_objects()
+    done = sweep(archive)
+    assert [one.item.base for one in done.deleted] == [0, 10, 20, 30, 40, 50]
+    assert bases(archive) == [60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 60),)
+    assert read(archive).gaps == ()
+    assert store.effects == EFFECTS
+    store.delete([key_of(70)])  # a real loss beside it still shows
+    assert [str(gap) for gap in read(archive).gaps] == ["70-79"]
+
+
+KILLS = [(effect, is_done) for effect in range(EFFECTS) for is_done in (False, True)]
+
+
+@pytest.mark.parametrize("dies_at", KILLS)
+def test_a_rerun_after_a_kill_ends_in_the_same_state(dies_at: tuple[int, bool]) -> None:
+    archive, store = ten_objects()
+    store.dies_at = dies_at
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    found = read(archive)
+    assert found.gaps == ()
+    assert set(range(0, 100, 10)) == {one.key.base for one in found.segments} | {
+        base for base in range(0, 100, 10) if any(swept_of(archive).within(base, base + 1))
+    }
+    sweep(archive)
+    assert bases(archive) == [60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 60),)
+
+
+@pytest.mark.parametrize("dies_at", KILLS)
+def test_a_plan_that_was_not_carried_out_hides_no_later_loss(dies_at: tuple[int, bool]) -> None:
+    """Killed, and then the limits are longer: what still lies there counts as lost if it is lost."""
+    archive, store = ten_objects()
+    store.dies_at = dies_at
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    left = bases(archive)
+    longer = planned(archive)
+    sweep_topic(
+        archive, replace(longer, partitions=[replace(one, going=()) for one in longer.partitions]), lambda _: ""
+    )
+    assert bases(archive) == left
+    store.delete([key_of(left[0])])
+    assert [(gap.first_offset, gap.last_offset) for gap in read(archive).gaps] == [(left[0], left[0] + 9)]
+
+
+def test_what_the_store_denies_stays_and_is_told() -> None:
+    archive, store = ten_objects()
+    store.denied = frozenset({key_of(10), key_of(40)})
+    done = sweep(archive)
+    assert sorted(done.refused) == [f"{key_of(base)}: denied" for base in (10, 40)]
+    assert bases(archive) == [10, 40, 60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60))
+    store.delete([key_of(40)])
+    assert [str(gap) for gap in read(archive).gaps] == ["40-49"]
+
+
+def test_an_object_that_comes_back_is_read_and_stays_for_its_time() -> None:
+    archive, store = ten_objects()
+    sweep(archive)
+    put_object(store, 20)  # a writer that slept for days
+    assert bases(archive) == [20, 60, 70, 80, 90]
+    sweep(archive, min_age_ms=3_600_000)
+    assert bases(archive) == [20, 60, 70, 80, 90]
+    sweep(archive)
+    assert bases(archive) == [60, 70, 80, 90]
+    assert read(archive).gaps == ()
+
+
+def test_what_has_changed_before_a_batch_stops_the_sweep() -> None:
+    archive, _ = ten_objects()
+    answers = iter(["", "a hold was added"])
+    done = sweep_topic(archive, planned(archive), lambda _: next(answers))
+    assert done.stopped == "a hold was added"
+    assert bases(archive) == [30, 40, 50, 60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 30),)
+
+
+def test_ranges_that_a_dead_run_wrote_down_are_taken_back_first() -> None:
+    archive, _ = ten_objects()
+    add_swept(archive, PLACE, OffsetRanges.of([(0, 100)]))
+    sweep(archive)
+    assert swept_of(archive).ranges == ((0, 60),)
