@@ -247,4 +247,5 @@ def clear(ground: Ground, changelog: Changelog, dice: random.Random, other: str,
         return all(len(found) <= 1 for found in copies)
 
     eventually(is_cleared, "former copies stay")
-    ground.fleet.start_again(other)
+    ground.fleet.kill(other)  # it may just have been started: not even signals are handled then
+    ground.fleet.start(other)
