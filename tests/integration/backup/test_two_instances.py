@@ -66,7 +66,7 @@ def test_processes_of_an_instance_share_its_partitions(broker: Broker, site: Arc
     for number in partitions:
         entry = newest_entry(site.bucket, topic, number)
         assert entry is not None
-        assert (entry.holder, entry.type) == ("a:0", "switch")
+        assert (entry.holder, entry.told["holder"]["is_sure"]) == ("a:0", True)
         assert generations_of(site.bucket, topic, number).keys() == {"a:0"}
 
 
