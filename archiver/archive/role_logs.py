@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -12,6 +13,7 @@ from archiver.archive.roles import ROLES, CompleteCopy, Generation, RoleEntry, R
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
 from archiver.process.workers import side_by_side
+from archiver.store.port import ListedObject
 
 NEVER_COPIED: Final = "__consumer_offsets"  # positions as of a time come from its history
 _AT_ONCE: Final = 8
@@ -98,9 +100,28 @@ def list_copied_topics(archive: Archive) -> frozenset[str]:
 
 def list_role_logs(archive: Archive, topic: str) -> RoleLogs:
     """List the role logs of a topic, in one listing."""
-    listed: dict[int, dict[int, dict[int, datetime]]] = {}
     prefix = archive.layout.control_prefix(f"{ROLES}/{topic}")
-    for item in () if topic == NEVER_COPIED else archive.store.list(prefix):
+    items = () if topic == NEVER_COPIED else archive.store.list(prefix)
+    return RoleLogs(archive, topic, _sorted_by_place(archive, topic, prefix, items))
+
+
+def list_role_logs_at_once(archive: Archive) -> dict[str, RoleLogs]:
+    """List the role logs of all topics, in one listing: of many topics with short logs, that takes far fewer requests."""
+    prefix = archive.layout.control_prefix(ROLES)
+    found: dict[str, RoleLogs] = {}
+    for topic, items in groupby(archive.store.list(prefix), key=lambda item: _name_below(prefix, item)):
+        if is_topic_name(topic) and topic != NEVER_COPIED:
+            listed = _sorted_by_place(archive, topic, f"{prefix}{topic}/", items)
+            found[topic] = RoleLogs(archive, topic, listed)
+    return found
+
+
+def _sorted_by_place(
+    archive: Archive, topic: str, prefix: str, items: Iterable[ListedObject]
+) -> dict[int, dict[int, dict[int, datetime]]]:
+    """Sort listed entries of a topic by life and partition. What is no entry is passed over."""
+    listed: dict[int, dict[int, dict[int, datetime]]] = {}
+    for item in items:
         life, _, rest = item.key.removeprefix(prefix).partition("/")
         partition = rest.partition("/")[0]
         if not (is_partition_number(life) and is_partition_number(partition)):
@@ -108,7 +129,11 @@ def list_role_logs(archive: Archive, topic: str) -> RoleLogs:
         number = archive.layout.parse_fact(f"{ROLES}/{topic}/{life}/{partition}", item.key)
         if number is not None:
             listed.setdefault(int(life), {}).setdefault(int(partition), {})[number] = item.last_modified
-    return RoleLogs(archive, topic, listed)
+    return listed
+
+
+def _name_below(prefix: str, item: ListedObject) -> str:
+    return item.key.removeprefix(prefix).partition("/")[0]
 
 
 def read_role_logs(

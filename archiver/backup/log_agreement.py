@@ -5,12 +5,12 @@ the last batch before it; where nothing is fetched, the leader is asked where th
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from archiver.archive.inventory import ArchivedEnd
 from archiver.archive.topics import PartitionSource
 from archiver.backup.feed import Feed
-from archiver.errors import CutBackError
+from archiver.errors import CutBackError, KafkaError, KafkaTemporaryError
 from archiver.kafka.calls import EpochEnd
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicPartition
@@ -55,17 +55,45 @@ async def is_cut_below(client: KafkaClient, key: TopicPartition, archived: Archi
     return end.end_offset < archived.next
 
 
-async def refuse_cut_log(client: KafkaClient, source: PartitionSource, given: Iterable[ArchivedEnd]) -> None:
-    """Raise CutBackError where the log is not the one that readers are given: a copy of it belongs to another life.
+class CutLogCheck:
+    """Whether the log still is the one that readers of a partition are given. `patience_s`: so long a cluster may leave that untold."""
 
-    Whoever reads on behind the cut finds that out by itself. Who began anew, with no other at work, reads no such place.
-    """
-    for archived in given:
-        if await is_cut_below(client, (source.topic, source.partition), archived):
-            raise CutBackError(
-                f"{source}: what readers are given of it reaches offset {archived.next}, and the log there is not the one"
-                " that was read: the log was cut back"
+    def __init__(
+        self, client: KafkaClient, source: PartitionSource, *, clock: Callable[[], float], patience_s: float
+    ) -> None:
+        self._client = client
+        self._source = source
+        self._clock = clock
+        self._patience_s = patience_s
+        self._untold_since_s: float | None = None
+
+    async def refuse_cut_log(self, given: Iterable[ArchivedEnd]) -> None:
+        """Raise CutBackError where the log is another one: a copy of it belongs to another life.
+
+        Whoever reads on behind the cut finds that out by itself. Who began anew, with no other at work, reads no such place.
+        A cluster that does not tell is asked again, but not for ever: no copy waits longer than `patience_s` for that alone.
+        """
+        try:
+            for archived in given:
+                if await is_cut_below(self._client, (self._source.topic, self._source.partition), archived):
+                    raise CutBackError(
+                        f"{self._source}: what readers are given of it reaches offset {archived.next}, and the log there is"
+                        " not the one that was read: the log was cut back"
+                    )
+        except (KafkaError, KafkaTemporaryError) as error:
+            now_s = self._clock()
+            self._untold_since_s = now_s if self._untold_since_s is None else self._untold_since_s
+            if now_s - self._untold_since_s < self._patience_s:
+                raise
+            log.warning(
+                "%s: whether the log was cut back below what readers are given was not told for %.0f s: %s. It is taken to be"
+                " the same",
+                self._source,
+                now_s - self._untold_since_s,
+                error,
             )
+        else:
+            self._untold_since_s = None
 
 
 def _is_untold(feed: Feed, offsets: PartitionOffsets) -> bool:

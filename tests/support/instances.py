@@ -42,10 +42,16 @@ def compacted_config(
 
 @contextlib.contextmanager
 def instance(
-    site: ArchiveSite, config: Mapping[str, Any], name: str, *arguments: str, **environment: str
+    site: ArchiveSite, config: Mapping[str, Any], name: str, *arguments: str, process: str = "", **environment: str
 ) -> Iterator[Instance]:
+    """`process`: what tells one process of an instance from another, in the names of its files."""
     found = Instance(
-        site, config, name, environment, command=("compacted", "run"), arguments=("--instance", name, *arguments)
+        site,
+        config,
+        name + process,
+        environment,
+        command=("compacted", "run"),
+        arguments=("--instance", name, *arguments),
     )
     try:
         yield found

@@ -93,7 +93,7 @@ def _unattainable(
     is_slow = one.limit_ms is not None and reading_ms >= one.limit_ms
     if one.kept_ms is not None and is_slow and not (is_fresh and verb == "takes"):
         slow = f"reading {verb} {spell_span(reading_ms)}, delete.retention.ms is {spell_span(one.kept_ms)}"
-        text = f"{generation_name(generation)} cannot become sure: {slow}; read faster, or raise delete.retention.ms"
+        text = f"{generation_name(generation)} cannot become sure, unattainable: {slow}; read faster, or raise delete.retention.ms"
         yield AlarmKind.UNATTAINABLE, text
 
 

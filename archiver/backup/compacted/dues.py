@@ -62,10 +62,15 @@ def judge(
 
 
 def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: TurnTimes) -> bool:
-    """Tell whether a candidate that can never hold may be given up: each one in vain since the last switch doubles the pause."""
+    """Tell whether a candidate that can never hold may be given up: each one in vain since the last switch doubles the pause.
+
+    Where the holder was found damaged since it was begun, that is at once: what is read lacks more than deletions.
+    """
     since = -1 if entry.switched is None else entry.switched
     in_vain = sum(1 for one in entry.left if one.since > since)
     begun_ms = told.put_ms.get(candidate.number, told.first_seen_ms)
+    if told.damaged_since_ms is not None and begun_ms < told.damaged_since_ms:
+        return True
     return told.now_ms >= begun_ms + (times.length_ms << min(in_vain, _MOST_DOUBLED))
 
 

@@ -38,10 +38,11 @@ from archiver.backup.compacted.turn import (
     Turn,
     react,
     spell_role,
+    would_begin,
 )
 from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.backup.feed import Feed
-from archiver.backup.log_agreement import refuse_cut_log
+from archiver.backup.log_agreement import CutLogCheck
 from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
@@ -93,6 +94,7 @@ class PartitionTurn:
         every_s = parts.times.takeover_ms / 1000  # so long an instance may be silent, and nobody notices anything
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
         self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
+        self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._open_again_s = 0.0
@@ -156,12 +158,13 @@ class PartitionTurn:
         """
         if self.error is not None or self.turn.candidacy is not None:
             return False
-        if self.holder_watch.is_due(self._parts.sink.clock()):
+        newest = self._log.newest
+        is_copy_read = newest is not None and isinstance(newest.entry.holder, CompleteCopy)
+        if is_copy_read and self.holder_watch.is_due(self._parts.sink.clock()):
             return False
         if await self._parts.listings.numbers(self.place) != self._log.put_at:
             return False
         self._check_freshness()
-        newest = self._log.newest
         sight = Sight(
             number=-1 if newest is None else newest.number,
             entry=None if newest is None else newest.entry,
@@ -197,25 +200,23 @@ class PartitionTurn:
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
             given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
-            await refuse_cut_log(parts.client, self.source, given.archived)
+            await self._cut_check.refuse_cut_log(given.archived)
             readers_end = given.offset
             end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
             ends[candidate.number] = end
             if not end.is_whole:
                 self._give_up(candidate.number)
-        is_first, dues, highest = role_log.newest is None, self._dues(role_log), -1
-        may_begin = dues.is_overdue or (dues.is_turn_due and self.turn.holds is None)
-        if may_begin and not dues.is_candidate_heard:
-            highest = await parts.pool.call(highest_generation, parts.archive, place)
-        return Sight(
+        sight = Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
             entry=entry,
             readers_end=readers_end,
-            has_history=is_first and await parts.pool.call(self._has_history),
+            has_history=role_log.newest is None and await parts.pool.call(self._has_history),
             ends=ends,
-            highest=highest,
-            dues=dues,
+            dues=self._dues(role_log),
         )
+        if would_begin(self.turn, sight):
+            sight = replace(sight, highest=await parts.pool.call(highest_generation, parts.archive, place))
+        return sight
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
         """Look over what is read, if it is time: also where nothing is about to be decided, damage is to be noticed."""

@@ -2,18 +2,24 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.role_logs import Numbers, RoleLogs, list_role_logs
+from archiver.archive.role_logs import Numbers, RoleLogs, list_role_logs, list_role_logs_at_once
 from archiver.archive.roles import RolePlace
 from archiver.process.workers import Workers
+
+_FEW: Final = 8  # topics are listed one by one; more of them at once, with those that other processes have
 
 
 class _Listed(NamedTuple):
     begun_s: float
-    logs: RoleLogs
+    logs: Mapping[str, RoleLogs]
+
+    def numbers(self, place: RolePlace) -> Numbers:
+        logs = self.logs.get(place.topic)
+        return {} if logs is None else logs.numbers(place.life, place.partition)
 
 
 class RoleListings:
@@ -24,15 +30,20 @@ class RoleListings:
         self._pool = pool
         self._clock = clock
         self._fresh_s = interval_s / 2
+        self._topics: set[str] = set()  # for which somebody has asked
         self._listed: dict[str, _Listed] = {}
         self._listing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def numbers(self, place: RolePlace) -> Numbers:
         """Return the entries of a role log, and when each was put, as they were half an interval ago, or later."""
-        async with self._listing[place.topic]:
-            known = self._listed.get(place.topic)
+        self._topics.add(place.topic)
+        which = place.topic if len(self._topics) <= _FEW else ""
+        async with self._listing[which]:
+            known = self._listed.get(which)
             if known is None or self._clock() - known.begun_s > self._fresh_s:
                 begun_s = self._clock()
-                logs = await self._pool.call(list_role_logs, self._archive, place.topic)
-                known = self._listed[place.topic] = _Listed(begun_s, logs)
-        return known.logs.numbers(place.life, place.partition)
+                known = self._listed[which] = _Listed(begun_s, await self._pool.call(self._list, which))
+        return known.numbers(place)
+
+    def _list(self, topic: str) -> Mapping[str, RoleLogs]:
+        return {topic: list_role_logs(self._archive, topic)} if topic else list_role_logs_at_once(self._archive)

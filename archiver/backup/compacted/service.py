@@ -76,9 +76,8 @@ class InstanceService:
     def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
         self._request = request
         self._config = request.config
-        self._sink = (
-            request.backup.sink
-        )  # its clock is `since_boot_s`: also of what a machine sleeps through, the store knows
+        # Its clock is `since_boot_s`: also of what a machine sleeps through, the store knows.
+        self._sink = request.backup.sink
         self._group = group
         self._pool = pool
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)

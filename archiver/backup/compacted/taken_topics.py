@@ -39,9 +39,7 @@ class TakenTopics:
     described: Mapping[str, TopicDescription] = field(default_factory=dict)
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
-    left_out: dict[str, str] = field(
-        default_factory=dict
-    )  # topics of which no copies are made, and why, as it was told
+    left_out: dict[str, str] = field(default_factory=dict)  # no copies of these are made: why, as it was told
 
     async def refresh(self) -> None:
         """List the included topics, record what has changed, and take those that are compacted. Raises StrangerError."""

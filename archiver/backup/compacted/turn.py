@@ -315,6 +315,11 @@ def _is_sure(entry: RoleEntry) -> bool:
     return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
 
 
+def would_begin(turn: Turn, sight: Sight) -> bool:
+    """Tell whether this process would begin a generation on such a look: only then it matters what stands."""
+    return _may_begin(replace(turn, sight=sight), sight)
+
+
 def _may_begin(turn: Turn, sight: Sight) -> bool:
     entry, dues = sight.entry, sight.dues
     candidate = entry.open_candidate if entry else None

@@ -21,7 +21,7 @@ from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.process.workers import Workers
-from archiver.store.port import ListedObject
+from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 
 INTERVAL_S = 0.2
@@ -44,17 +44,18 @@ class CountingStore(MemoryStore):
 
 
 class Bench:
-    """A topic of which the other instance holds every partition; what of it this instance has in its hands."""
+    """Partitions, of one topic or of a topic each, that the other instance holds; what of them this instance has in its hands."""
 
-    def __init__(self, *, now_ms: int = 0, length_ms: int = LONG_MS) -> None:
+    def __init__(self, *, now_ms: int = 0, length_ms: int = LONG_MS, is_one_topic: bool = True) -> None:
+        self.places = [place(number) if is_one_topic else place(0, f"t{number}") for number in range(COUNT)]
         self.store = CountingStore()
         self.archive = Archive(self.store, Layout())
         self.now_ms = now_ms
         self.times = TurnTimes(length_ms=length_ms, takeover_ms=LONG_MS)
-        for number in range(COUNT):
+        for one in self.places:
             begun = entries.begin(None, 0, OTHER, has_history=False)
-            put_entry(self.archive, place(number), 0, begun)
-            put_entry(self.archive, place(number), 1, entries.switch(begun, 1, copy_of(OTHER, 0)))
+            put_entry(self.archive, one, 0, begun)
+            put_entry(self.archive, one, 1, entries.switch(begun, 1, copy_of(OTHER, 0)))
 
     def turns(self, pool: Workers) -> list[PartitionTurn]:
         clock = SimpleNamespace(earliest_ms=lambda _: self.now_ms, latest_ms=lambda _: self.now_ms)
@@ -75,8 +76,8 @@ class Bench:
             counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: self.now_ms),
         )
         sources = (
-            PartitionSource(topic="t", partition=number, life=0, topic_id="A", cluster_id="c")
-            for number in range(COUNT)
+            PartitionSource(topic=one.topic, partition=one.partition, life=0, topic_id="A", cluster_id="c")
+            for one in self.places
         )
         terms = Terms(is_compacted=True, kept_ms=LONG_MS)
         return [PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None) for source in sources]
@@ -87,8 +88,8 @@ class Bench:
         return found.number, found.entry
 
 
-def place(number: int) -> RolePlace:
-    return RolePlace(topic="t", life=0, partition=number)
+def place(number: int, topic: str = "t") -> RolePlace:
+    return RolePlace(topic=topic, life=0, partition=number)
 
 
 def copy_of(instance: str, number: int) -> CompleteCopy:
@@ -115,11 +116,12 @@ async def until(reached: Any) -> None:  # noqa: ANN401 - a condition
             await asyncio.sleep(0.02)
 
 
-def test_what_is_quiet_is_listed_by_topic() -> None:
-    """Not each partition in each interval."""
+@pytest.mark.parametrize(("is_one_topic", "prefix"), [(True, "control/roles/t/"), (False, "control/roles/")])
+def test_what_is_quiet_is_listed_together(is_one_topic: bool, prefix: str) -> None:
+    """Not each partition in each interval, nor each of many topics."""
 
     async def run() -> Mapping[str, int]:
-        bench = Bench()
+        bench = Bench(is_one_topic=is_one_topic)
         async with running(bench):
             await asyncio.sleep(INTERVAL_S)
             bench.store.listed.clear()
@@ -127,8 +129,8 @@ def test_what_is_quiet_is_listed_by_topic() -> None:
             return dict(bench.store.listed)
 
     listed = asyncio.run(run())
-    assert listed.keys() == {"control/roles/t/"}
-    assert 2 <= listed["control/roles/t/"] <= 12
+    assert listed.keys() == {prefix}
+    assert 2 <= listed[prefix] <= 12
 
 
 def test_news_is_seen() -> None:
@@ -143,6 +145,22 @@ def test_news_is_seen() -> None:
             bench.store.delete(["control/roles/t/0/9/000000.json"])
             await until(lambda: turns[9]._log.put_at.keys() == {1})
             assert turns[8].turn.sight.number == 1
+
+    asyncio.run(run())
+
+
+def test_news_of_one_of_many_topics_is_seen() -> None:
+    async def run() -> None:
+        bench = Bench(is_one_topic=False)
+        bench.store.put_if_absent("control/roles/x y/0/0/000007.json", b"{}", {}, kind=ObjectKind.FACT)  # is no topic's
+        async with running(bench) as turns:
+            await asyncio.sleep(2 * INTERVAL_S)
+            one = bench.places[7]
+            begun = read_role_log(bench.archive, one).newest
+            assert begun is not None
+            put_entry(bench.archive, one, 2, entries.begin(begun.entry, 2, OTHER, has_history=False))
+            await until(lambda: turns[7].turn.sight.number == 2)
+            assert {turn.turn.sight.number for turn in turns[8:]} == {1}
 
     asyncio.run(run())
 

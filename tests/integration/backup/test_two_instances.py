@@ -37,6 +37,39 @@ def test_the_other_takes_over(broker: Broker, site: ArchiveSite, topic: str, jav
     print(generations_of(site.bucket, topic).keys())
 
 
+def test_processes_of_an_instance_share_its_partitions(broker: Broker, site: ArchiveSite, topic: str) -> None:
+    """What one of them has filled, another goes on with, also where the former one was killed: no generation begins for that."""
+    partitions = range(4)
+    create_topic(broker.bootstrap, topic, len(partitions), EAGER_CLEANER)
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=3600.0)
+    config["backup"] |= {"session-timeout": "3s"}
+
+    def put(what: str) -> None:
+        for number in partitions:
+            write(broker.bootstrap, topic, {f"k{one}": what for one in range(50)}, number)
+
+    def is_given(what: str) -> bool:
+        given = [latest(records_given(site.bucket, topic, number)) for number in partitions]
+        return all(set(one.values()) == {what.encode()} and len(one) == 50 for one in given)
+
+    put("first")
+    with instance(site, config, "a", "--initial-role", "active") as first:
+        eventually(lambda: all(holder(site, topic, number) for number in partitions))
+        eventually(lambda: is_given("first"))
+        with instance(site, config, "a", process="-2") as second:
+            eventually(lambda: "this instance is active" in second.log)
+            put("second")
+            eventually(lambda: is_given("second"))
+            first.kill()
+            put("third")
+            eventually(lambda: is_given("third"))
+    for number in partitions:
+        entry = newest_entry(site.bucket, topic, number)
+        assert entry is not None
+        assert (entry.holder, entry.told["holder"]["is_sure"]) == ("a:0", True)
+        assert generations_of(site.bucket, topic, number).keys() == {"a:0"}
+
+
 def test_a_copy_tells_where_the_log_began(broker: Broker, site: ArchiveSite, topic: str) -> None:
     """As offsets that Kafka has deleted: a clearing keeps a copy that begins lower until somebody accepts that."""
     bootstrap = broker.bootstrap

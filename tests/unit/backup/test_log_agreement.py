@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from archiver.archive.inventory import ArchivedEnd
 from archiver.backup.feed import Feed
-from archiver.backup.log_agreement import find_parted
+from archiver.backup.log_agreement import CutLogCheck, find_parted
 from archiver.backup.partition_writer import PartitionWriter
-from archiver.errors import KafkaTemporaryError
+from archiver.errors import CutBackError, KafkaError, KafkaTemporaryError
 from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicPartition
@@ -114,3 +115,26 @@ def test_what_is_refused_is_told_and_proves_nothing(code: int | None, caplog: py
     (warned,) = caplog.records
     assert "t-0: whether the log was cut back" in warned.getMessage().replace(SOURCE.topic, "t")
     assert "offset 100" in warned.getMessage()
+
+
+def test_a_log_that_was_cut_back_is_refused_and_a_cluster_that_does_not_tell_is_asked_for_a_while_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else a right that is missing, or a broker that knows no such request, would keep each copy from taking its place."""
+    given = [ArchivedEnd(next=100, leader_epoch=EPOCH, key="k")]
+    leader = Leader({SOURCE.partition: (DENIED, -1, -1)})
+    times_s = iter([0.0, 59.0, 60.0, 70.0])
+    check = CutLogCheck(cast("KafkaClient", leader), SOURCE, clock=times_s.__next__, patience_s=60.0)
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            asyncio.run(check.refuse_cut_log(given))
+    asyncio.run(check.refuse_cut_log(given))
+    assert "was not told for 60 s" in caplog.text
+    leader.answers = {SOURCE.partition: (0, EPOCH, 100)}
+    asyncio.run(check.refuse_cut_log(given))
+    leader.answers = {SOURCE.partition: (NOT_LEADER, -1, -1)}
+    with pytest.raises(KafkaTemporaryError):
+        asyncio.run(check.refuse_cut_log(given))
+    leader.answers = {SOURCE.partition: (0, EPOCH, 99)}
+    with pytest.raises(CutBackError):
+        asyncio.run(check.refuse_cut_log(given))

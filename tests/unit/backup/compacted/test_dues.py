@@ -69,3 +69,11 @@ def test_a_candidate_may_be_tried_again_once_a_turn() -> None:
     )  # it may have been begun just then
     assert not judged(tried, unknown).may_try_again
     assert not judged(HELD, replace(told, now_ms=80 * DAY_MS)).may_try_again
+
+
+def test_a_candidate_in_vain_is_tried_again_at_once_where_the_holder_is_damaged_and_once() -> None:
+    tried = entries.begin(HELD, 2, "b", has_history=False)
+    told = replace(HEARD, put_ms={0: 0, 1: 1_000, 2: DAY_MS}, now_ms=DAY_MS + 1, damaged_since_ms=DAY_MS + 1)
+    assert judged(tried, told).may_try_again
+    again = entries.begin(tried, 3, "b", has_history=False)
+    assert not judged(again, replace(told, put_ms={**told.put_ms, 3: DAY_MS + 1}, now_ms=3 * DAY_MS)).may_try_again

@@ -108,3 +108,19 @@ def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
     found = read_newest_entry(stand.archive, PLACE)
     assert found is not None
     assert (found.number, found.entry.candidate) == (8, generation("a8"))
+
+
+def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew() -> None:
+    """Its entry was deleted, and what it filled stands: whoever went on behind that would count as sure, and is not."""
+    stand = StandingCopies()
+    held = held_by_a(stand)
+    stand.fill("a0", [(0, 20)])
+    stand.note(2, entries.begin(held, 2, "b", has_history=False), NOW_MS)
+    stand.fill("b2", [(0, 10), (10, 20)], damaged=[10])
+    stand.fill("b3", [(0, 10)])
+    turn = turn_of(stand, "b")
+    with pytest.raises(CorruptSegmentError):
+        asyncio.run(turn._look_until_quiet())
+    with pytest.raises(KafkaTemporaryError, match="no broker"):
+        asyncio.run(turn._look_until_quiet())
+    assert newest(stand).candidate == generation("b4")

@@ -169,7 +169,7 @@ def test_a_copy_that_is_not_sure_and_cannot_become_so() -> None:
     assert "unattainable" not in found
     bucket, _ = turned(is_sure=False, kept_ms=2 * HOUR_MS + 10)  # less a tenth
     assert alarms(read(bucket))["unattainable"] == (
-        "orders-3: generation 2 of b cannot become sure: reading took 2 h, delete.retention.ms is 2 h; read faster, or raise"
+        "orders-3: generation 2 of b cannot become sure, unattainable: reading took 2 h, delete.retention.ms is 2 h; read faster, or raise"
         " delete.retention.ms"
     )
 
@@ -179,7 +179,8 @@ def test_a_candidate_that_takes_too_long_or_is_silent() -> None:
     bucket.note(4, entries.begin(log, 4, "a", has_history=False), NOW_MS - 30 * HOUR_MS)
     found = alarms(read(bucket))
     assert (
-        "generation 4 of a cannot become sure: reading takes 30 h, delete.retention.ms is 24 h" in found["unattainable"]
+        "generation 4 of a cannot become sure, unattainable: reading takes 30 h, delete.retention.ms is 24 h"
+        in found["unattainable"]
     )
     assert "nobody has worked on generation 4 of a for 30 h" in found["overdue"]
     hear(bucket, "a", 4, NOW_MS - HOUR_MS, moment_ms=NOW_MS - 2 * HOUR_MS)
