@@ -70,30 +70,46 @@ def _sweep_place(
 def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
     """Write down what goes, and delete it. Of what the store refuses, the rest goes on."""
     reach("sweep.decided")
-    add_swept(archive, place, OffsetRanges.of((one.item.base, one.told.next) for one in batch))
+    ranges = OffsetRanges.of((one.item.base, one.told.next) for one in batch)
+    add_swept(archive, place, ranges)
     reach("sweep.noted")
     try:
         refused: Mapping[str, ArchiverError] = archive.store.delete_each([one.item.key for one in batch])
     except (StoreError, StoreTemporaryError) as error:
         swept.refused.append(str(error))
         return
+    finally:
+        add_swept(archive, place, ranges)  # another sweep may have taken them back while they still lay there
     reach("sweep.deleted")
     swept.refused += [str(error) for error in refused.values()]
     swept.deleted += [one for one in batch if one.item.key not in refused]
 
 
 def take_back_lying(archive: Archive, place: SweptPlace) -> None:
-    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died."""
+    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died.
+
+    Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
+    """
     swept = read_swept(archive, place.topic).get(place)
     if not swept:
         return
-    items = list_items(archive, place.topic, place.life, place.partition)
-    lying = [one for one in items if any(swept.within(one.base, one.base + 1))]
-    told = [(one, ask_object(archive.store, one)) for one in lying]
-    covered = OffsetRanges.of(_covered(one, answer) for one, answer in told)
-    if covered:
-        take_back_swept(archive, place, covered)
-        reach("sweep.taken_back")
+    lying = [one for one in _list(archive, place) if any(swept.within(one.base, one.base + 1))]
+    covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
+    if not covered:
+        return
+    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
+    reach("sweep.taken_back")
+    for one in _list(archive, place):
+        covered.pop(one.key, None)
+    gone = OffsetRanges.of(piece for start, stop in covered.values() for piece in swept.within(start, stop)).minus(
+        taken
+    )
+    if gone:
+        add_swept(archive, place, gone)
+
+
+def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
+    return list_items(archive, place.topic, place.life, place.partition)
 
 
 def _covered(item: ListedItem, told: object) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Carrying out a sweep: killed after any effect, a rerun ends in the same state, and no reader ever takes it for a loss."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -18,7 +18,7 @@ from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -43,10 +43,13 @@ class MortalStore(MemoryStore):
         self.effects = 0
         self.dies_at: tuple[int, bool] | None = None  # which effect, and whether it is done
         self.denied: frozenset[str] = frozenset()
+        self.meanwhile: list[Callable[[], object]] = []  # what others do before the next effects
 
     def _effect(self, *, is_done: bool) -> None:
         if self.dies_at == (self.effects, is_done):
             raise KilledError
+        if not is_done and self.meanwhile:
+            self.meanwhile.pop(0)()
         if is_done:
             self.effects += 1
 
@@ -208,3 +211,23 @@ def test_ranges_that_a_dead_run_wrote_down_are_taken_back_first() -> None:
     add_swept(archive, PLACE, OffsetRanges.of([(0, 100)]))
     sweep(archive)
     assert swept_of(archive).ranges == ((0, 60),)
+
+
+@pytest.mark.parametrize("effect", range(EFFECTS))
+def test_another_sweep_that_takes_back_makes_no_loss_of_what_goes(effect: int) -> None:
+    """It lists what is about to go, before each effect of this one."""
+    archive, store = ten_objects()
+    store.meanwhile = [*[lambda: None] * effect, lambda: take_back_lying(archive, PLACE)]
+    sweep(archive)
+    assert bases(archive) == [60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 60),)
+    assert read(archive).gaps == ()
+
+
+def test_what_another_sweep_deletes_while_it_is_taken_back_counts_as_swept() -> None:
+    archive, store = ten_objects()
+    add_swept(archive, PLACE, OffsetRanges.of([(0, 30)]))
+    store.meanwhile = [lambda: store.delete([key_of(0), key_of(20)])]
+    take_back_lying(archive, PLACE)
+    assert swept_of(archive).ranges == ((0, 10), (20, 30))
+    assert read(archive).gaps == ()
