@@ -14,7 +14,7 @@ from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
@@ -198,7 +198,10 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
 
 def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep, *, is_by_policy: bool) -> Swept:
     """Delete what goes of a topic. That it is swept by its policy, is noted first."""
-    noted = read_policies(archive, topic.topic, topic.terms.topic_id) if is_by_policy else ()
-    if noted:
-        note_swept_by(archive, noted[-1])
+    try:
+        noted = read_policies(archive, topic.topic, topic.terms.topic_id) if is_by_policy else ()
+        if noted:
+            note_swept_by(archive, noted[-1])
+    except NotWholeError as error:
+        return Swept(topic.topic, stopped=str(error))
     return sweep_topic(archive, topic, lambda one: survey.change_of(one.terms, fact))
