@@ -63,6 +63,8 @@ def add_hold(archive: Archive, hold: Hold) -> None:
         raise UsageError(
             f"{hold.name}: a hold's name is 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
         )
+    if not hold.topics:
+        raise UsageError(f"{hold.name}: --topics is empty, and would hold nothing; '.*' matches all topics")
     held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _checked(hold)))
     if held != hold:
         raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")

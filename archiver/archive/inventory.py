@@ -338,7 +338,7 @@ def read_inventory(
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
-    _tell_swept(archive, partitions)
+    tell_swept(archive, partitions)
     return Inventory(partitions=partitions, strangers=strangers, damaged=damaged, learned=Chain(learned.values()))
 
 
@@ -380,7 +380,7 @@ def _add_lost_ends(
             partitions.setdefault(place[:2], {})[place[2]] = found(place).reaching(end, is_remembered=True)
 
 
-def _tell_swept(archive: Archive, partitions: dict[tuple[str, int], dict[int, PartitionInventory]]) -> None:
+def tell_swept(archive: Archive, partitions: dict[tuple[str, int], dict[int, PartitionInventory]]) -> None:
     """Tell what sweeps took from what is missing. That is read after the listing: a sweep writes it down before it deletes."""
     topics = {topic for (topic, _), found in partitions.items() if any(one.gaps for one in found.values())}
     for topic in sorted(topics):

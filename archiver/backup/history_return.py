@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import Inventory, arrange_all
+from archiver.archive.inventory import Inventory, arrange_all, tell_swept
 from archiver.archive.listing import ListedSegments, list_directory
 from archiver.archive.lookup import find_facts
 from archiver.archive.roles import (
@@ -110,6 +110,8 @@ def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> Histor
         for where, found in list_directory(archive, place.topic, stretch.life, place.partition).partitions.items()
     }
     found = find_facts(archive.store, ListedSegments(listed, ()), Index(), use=IndexUse.IGNORE)
-    inventory = Inventory(partitions=arrange_all(found.segments), strangers=(), damaged=found.damaged)
+    partitions = arrange_all(found.segments)
+    tell_swept(archive, partitions)
+    inventory = Inventory(partitions=partitions, strangers=(), damaged=found.damaged)
     joined, damaged = inventory.join(place.topic, place.partition, lineage)
     return History(position=joined.position, is_whole=not joined.gaps and not damaged)

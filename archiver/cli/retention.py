@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from archiver.spark.retention import SweepResult
     from archiver.upkeep.retention.plan import TopicSweep
 
-_ANY_PLAN = ""
+_ANY_PLAN: Final = True  # no text: an empty digest, as a script may give it, is none
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def agreement(yes: str | bool | None) -> tuple[bool, str]:
+    """Return whether all that is planned may go, and by which plan alone, by the value of `--yes`. Raises UsageError."""
+    from archiver.errors import UsageError
+
+    if yes == "":
+        raise UsageError("--yes: the digest is empty; `archiver retention --dry-run` prints one if something goes")
+    return yes is _ANY_PLAN, yes if isinstance(yes, str) else ""
+
+
 def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
@@ -43,11 +52,12 @@ def run(options: argparse.Namespace) -> int:
     from archiver.process.progress import Progress
     from archiver.spark.retention import SweepRequest, run_retention
 
+    agreed, digest = agreement(options.yes)
     arm(failpoint())
     request = SweepRequest(
         is_dry_run=options.dry_run,
-        agreed=options.yes == _ANY_PLAN,
-        digest=options.yes or "",
+        agreed=agreed,
+        digest=digest,
         now_ms=None if options.now is None else parse_moment_ms("--now", options.now),
         topics=options.topics,
     )

@@ -14,7 +14,7 @@ from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
@@ -23,7 +23,7 @@ from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
-from archiver.upkeep.retention.plan import SweepPlan, TopicSweep, line_of
+from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
 from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey, asking_cluster
@@ -82,7 +82,11 @@ def run_retention(
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
-        swept = [_sweep(archive, survey, seen.facts[one.topic], one) for one in going if one.is_work]
+        swept = [
+            _sweep(archive, survey, seen.facts[one.topic], one, is_by_policy=goes_by_policy(request, planned, one))
+            for planned, one in zip(plan.topics, going, strict=True)
+            if one.is_work
+        ]
         result = SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
         append_report(archive, report_of(result))
         return result
@@ -181,9 +185,23 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
         )
 
 
-def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep) -> Swept:
-    """Delete what goes of a topic. By which policy, is noted first."""
-    noted = read_policies(archive, topic.topic, topic.terms.topic_id) if any(topic.going) else ()
-    if noted:
-        note_swept_by(archive, noted[-1])
+def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
+    """Tell whether a topic is swept by what it keeps now: then what that takes is foreseen, and later sweeps ask nobody.
+
+    Not so in the time of grace; nor if ages are counted from another time, or a plan that was agreed on has only a part.
+    """
+    if planned.terms.is_in_grace or request.now_ms is not None:
+        return False
+    count = len(list(going.going))
+    return count > 0 and count >= (1 - LARGE_SHARE) * len(list(planned.going))
+
+
+def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep, *, is_by_policy: bool) -> Swept:
+    """Delete what goes of a topic. That it is swept by its policy, is noted first."""
+    try:
+        noted = read_policies(archive, topic.topic, topic.terms.topic_id) if is_by_policy else ()
+        if noted:
+            note_swept_by(archive, noted[-1])
+    except NotWholeError as error:
+        return Swept(topic.topic, stopped=str(error))
     return sweep_topic(archive, topic, lambda one: survey.change_of(one.terms, fact))

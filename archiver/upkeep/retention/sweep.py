@@ -1,7 +1,7 @@
 """Carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted.
 
 1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
-2. Of each batch: everything that could stop it is asked again; its offsets are written down as swept; it is deleted.
+2. Of each batch: everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
 3. At the end: what was written down and still lies there, is taken back: a later loss of it must show.
 
 A process that dies between any two of these leaves objects that lie where offsets count as swept: readers read them, and the
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, read_swept, take_back_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
@@ -24,6 +25,8 @@ from archiver.upkeep.retention.survey import ask_object, list_items
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
+_FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
+_ATTEMPTS: Final = 3
 
 
 @dataclass(slots=True)
@@ -46,7 +49,12 @@ def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) ->
         for life in sorted({*partition.lying, *(one.item.life for one in partition.going)}):
             place = SweptPlace(topic.topic, life, partition.partition)
             going = [one for one in partition.going if one.item.life == life]
-            _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
+            try:
+                _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
+            except StoreTemporaryError:  # the others would wait for the store as long as this one did
+                raise
+            except ArchiverError as error:  # of this partition: the others go on
+                swept.refused.append(str(error))
             if swept.stopped:
                 return swept
     return swept
@@ -58,42 +66,102 @@ def _sweep_place(
     take_back_lying(archive, place)
     try:
         for start in range(0, len(going), _BATCH):
-            swept.stopped = changed()
+            batch = _noted(archive, place, going[start : start + _BATCH], changed, swept)
             if swept.stopped:
                 return
-            _delete(archive, place, going[start : start + _BATCH], swept)
+            if batch:
+                _delete(archive, place, batch, swept)
     finally:
         take_back_lying(archive, place)
     clear_old_swept(archive, place)
 
 
+def _noted(
+    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], changed: Callable[[], str], swept: Swept
+) -> Sequence[GoingItem]:
+    """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
+    for _ in range(_ATTEMPTS):
+        swept.stopped = _reason(changed)
+        if swept.stopped:
+            return ()
+        asked_s = since_boot_s()
+        still = _as_they_were(archive, batch)
+        reach("sweep.decided")
+        add_swept(archive, place, _ranges_of(still))
+        reach("sweep.noted")
+        if since_boot_s() - asked_s <= _FRESH_S:
+            return still
+    swept.stopped = (
+        f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
+    )
+    return ()
+
+
+def _reason(changed: Callable[[], str]) -> str:
+    try:
+        return changed()
+    except StoreTemporaryError:
+        raise
+    except ArchiverError as error:
+        return str(error)
+
+
+def _as_they_were(archive: Archive, batch: Sequence[GoingItem]) -> Sequence[GoingItem]:
+    """Leave out what is not there any more, or was put again since it was asked: that is young."""
+    keys = [one.item.key for one in batch]
+    found: dict[str, tuple[str, int, int]] = {}
+    for item in archive.store.list(min(keys).rpartition("/")[0] + "/", min(keys)[:-1]):
+        if item.key > max(keys):
+            break
+        found[item.key] = item.etag, item.size, epoch_ms(item.last_modified)
+    return [one for one in batch if found.get(one.item.key) == (one.item.etag, one.item.size, one.item.put_ms)]
+
+
+def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
+    return OffsetRanges.of((one.item.base, one.told.next) for one in batch)
+
+
 def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
-    """Write down what goes, and delete it. Of what the store refuses, the rest goes on."""
-    reach("sweep.decided")
-    add_swept(archive, place, OffsetRanges.of((one.item.base, one.told.next) for one in batch))
-    reach("sweep.noted")
+    """Delete what was written down. Of what the store refuses, the rest goes on."""
     try:
         refused: Mapping[str, ArchiverError] = archive.store.delete_each([one.item.key for one in batch])
     except (StoreError, StoreTemporaryError) as error:
         swept.refused.append(str(error))
         return
+    finally:
+        add_swept(
+            archive, place, _ranges_of(batch)
+        )  # another sweep may have taken them back while they still lay there
     reach("sweep.deleted")
     swept.refused += [str(error) for error in refused.values()]
     swept.deleted += [one for one in batch if one.item.key not in refused]
 
 
 def take_back_lying(archive: Archive, place: SweptPlace) -> None:
-    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died."""
+    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died.
+
+    Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
+    """
     swept = read_swept(archive, place.topic).get(place)
     if not swept:
         return
-    items = list_items(archive, place.topic, place.life, place.partition)
-    lying = [one for one in items if any(swept.within(one.base, one.base + 1))]
-    told = [(one, ask_object(archive.store, one)) for one in lying]
-    covered = OffsetRanges.of(_covered(one, answer) for one, answer in told)
-    if covered:
-        take_back_swept(archive, place, covered)
-        reach("sweep.taken_back")
+    lying = [one for one in _list(archive, place) if any(swept.within(one.base, one.base + 1))]
+    covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
+    if not covered:
+        return
+    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
+    reach("sweep.taken_back")
+    for one in _list(archive, place):
+        covered.pop(one.key, None)
+    gone = OffsetRanges.of(piece for start, stop in covered.values() for piece in swept.within(start, stop)).minus(
+        taken
+    )
+    if gone:
+        add_swept(archive, place, gone)
+
+
+def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
+    return list_items(archive, place.topic, place.life, place.partition)
 
 
 def _covered(item: ListedItem, told: object) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster
+from archiver.upkeep.retention.limits import longest
 from archiver.upkeep.retention.topic_terms import Asked, KeptTopic, TopicTerms, judge_topic, policy_news
 
 
@@ -87,6 +88,8 @@ class SweepSurvey:
             return now.why
         if now.effective != before.effective:
             return "what the topic keeps was changed"
+        if longest([before.limits, now.limits]) != before.limits:
+            return "another sweep has noted that the topic kept more"
         if any(hold not in before.holds for hold in now.holds):
             return "a hold was added"
         back = [number for number, start in before.log_starts.items() if now.log_starts.get(number, -1) < start]

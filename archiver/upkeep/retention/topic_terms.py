@@ -26,6 +26,7 @@ class TopicTerms:
     log_starts: Mapping[int, int]
     effective: Mapping[str, str]
     holds: Sequence[HeldTimes] = field(default=())
+    is_in_grace: bool = False  # the topic keeps less by now than it is swept by
 
     @property
     def policy_key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -92,6 +93,7 @@ def _terms(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> Topic
         log_starts=live.log_starts,
         effective=live.effective,
         holds=tuple(HeldTimes(hold.from_ms, hold.until_ms) for hold in holds),
+        is_in_grace=limits != widened(limits_of(live.effective), asked.config.factor),
     )
 
 
@@ -122,7 +124,10 @@ def _limits(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, aske
     if not noted:
         raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
     seen = [*noted, *policy_news(fact, noted, live, asked.store_now_ms)]
-    in_force = policy_in_force(seen, asked.store_now_ms, asked.config.grace_ms)
+    try:
+        in_force = policy_in_force(seen, asked.store_now_ms, asked.config.grace_ms)
+    except ValueError as error:  # it was seen while its configs did not tell
+        raise _KeptError(f"what it kept within retention.grace is not known: {error}") from error
     limits = widened(in_force.limits, asked.config.factor)
     if now.keeps_all or limits == FOR_EVER:
         raise _KeptError(

@@ -224,3 +224,11 @@ def test_a_lost_answer_of_a_put_is_settled() -> None:
         release_hold(archive, "case-7", by="Bob", now_ms=200)
     assert release_hold(archive, "case-7", by="Bob", now_ms=200) == replace(CASE, released_ms=200, released_by="Bob")
     assert len(store.objects) == 2
+
+
+def test_a_hold_of_no_topic_is_refused() -> None:
+    """As a script gives it whose variable is not set: who wanted a hold would believe to have one."""
+    archive = Archive(MemoryStore(), Layout())
+    with pytest.raises(UsageError, match=r"^h: --topics is empty"):
+        add_hold(archive, Hold(name="h", topics="", reason="r", by="b", added_ms=0))
+    assert not read_holds(archive)

@@ -11,6 +11,7 @@ import pytest
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, Layout, SegmentKey, offsets_name
 from archiver.archive.roles import HISTORY, CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_newest_entry
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import Branch, TopicFact, record_branch, record_topic
 from archiver.backup import history_return, role_watch
 from archiver.backup.compacted import entries
@@ -262,6 +263,16 @@ def test_a_gap_under_topics_is_told_and_the_copy_goes_on_being_read(caplog: pyte
     assert take_back(site.archive, PLACE, 12) is Outcome.GAP
     assert holder_of(site) == COPY
     assert "from offset 3 on" in caplog.text
+
+
+def test_what_a_sweep_took_from_topics_is_no_gap() -> None:
+    site = Site()
+    site.record("delete")
+    site.log(0, BEGUN, SWITCHED)
+    site.put(0, 3)
+    site.put(5, 12)
+    add_swept(site.archive, SweptPlace(PLACE.topic, PLACE.life, PLACE.partition), OffsetRanges.of([(0, 12)]))
+    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
 
 
 def test_lives_that_a_life_goes_on_from_count() -> None:

@@ -1,7 +1,8 @@
 """Carrying out a sweep: killed after any effect, a rerun ends in the same state, and no reader ever takes it for a loss."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -12,13 +13,13 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, StoreError
+from archiver.errors import ArchiverError, StoreError, TemporaryError
 from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import PartitionTerms
+from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.survey import SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
+from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -43,10 +44,13 @@ class MortalStore(MemoryStore):
         self.effects = 0
         self.dies_at: tuple[int, bool] | None = None  # which effect, and whether it is done
         self.denied: frozenset[str] = frozenset()
+        self.meanwhile: list[Callable[[], object]] = []  # what others do before the next effects
 
     def _effect(self, *, is_done: bool) -> None:
         if self.dies_at == (self.effects, is_done):
             raise KilledError
+        if not is_done and self.meanwhile:
+            self.meanwhile.pop(0)()
         if is_done:
             self.effects += 1
 
@@ -208,3 +212,94 @@ def test_ranges_that_a_dead_run_wrote_down_are_taken_back_first() -> None:
     add_swept(archive, PLACE, OffsetRanges.of([(0, 100)]))
     sweep(archive)
     assert swept_of(archive).ranges == ((0, 60),)
+
+
+@pytest.mark.parametrize("effect", range(EFFECTS))
+def test_another_sweep_that_takes_back_makes_no_loss_of_what_goes(effect: int) -> None:
+    """It lists what is about to go, before each effect of this one."""
+    archive, store = ten_objects()
+    store.meanwhile = [*[lambda: None] * effect, lambda: take_back_lying(archive, PLACE)]
+    sweep(archive)
+    assert bases(archive) == [60, 70, 80, 90]
+    assert swept_of(archive).ranges == ((0, 60),)
+    assert read(archive).gaps == ()
+
+
+def test_what_another_sweep_deletes_while_it_is_taken_back_counts_as_swept() -> None:
+    archive, store = ten_objects()
+    add_swept(archive, PLACE, OffsetRanges.of([(0, 30)]))
+    store.meanwhile = [lambda: store.delete([key_of(0), key_of(20)])]
+    take_back_lying(archive, PLACE)
+    assert swept_of(archive).ranges == ((0, 10), (20, 30))
+    assert read(archive).gaps == ()
+
+
+def test_what_was_put_again_since_it_was_asked_stays() -> None:
+    """Another sweep took it, and a writer that slept for days put it again, byte for byte: it is young."""
+    archive, store = ten_objects()
+    plan = planned(archive)
+    store.delete([key_of(10)])
+    put_object(store, 10)
+    assert [one.item.base for one in sweep_topic(archive, plan, lambda _: "").deleted] == [0, 20, 30, 40, 50]
+    assert bases(archive) == [10, 60, 70, 80, 90]
+
+
+def test_what_is_lost_before_it_goes_counts_as_lost() -> None:
+    archive, store = ten_objects()
+    plan = planned(archive)
+    store.delete([key_of(10)])
+    sweep_topic(archive, plan, lambda _: "")
+    assert swept_of(archive).ranges == ((0, 10), (20, 60))
+    assert [str(gap) for gap in read(archive).gaps] == ["10-19"]
+
+
+def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, store = ten_objects()
+    now_s = [0.0]
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.since_boot_s", lambda: now_s[0])
+
+    def sleep() -> None:
+        now_s[0] += 3600
+
+    store.meanwhile = [sleep]
+    answers = iter(["", "a hold was added"])
+    done = sweep_topic(archive, planned(archive), lambda _: next(answers))
+    assert (done.stopped, done.deleted) == ("a hold was added", [])
+    assert len(bases(archive)) == 10
+    assert not swept_of(archive)
+
+
+def test_a_process_that_always_sleeps_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, _ = ten_objects()
+    times = count(0, 3600)
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.since_boot_s", lambda: next(times))
+    done = sweep(archive)
+    assert done.stopped.startswith("this process stood still 3 times")
+    assert len(bases(archive)) == 10
+
+
+def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
+    archive, _ = ten_objects()
+
+    def fails(_: TopicSweep) -> str:
+        raise TemporaryError("the cluster does not answer")
+
+    assert sweep_topic(archive, planned(archive), fails).stopped == "the cluster does not answer"
+    assert len(bases(archive)) == 10
+
+
+def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, _ = ten_objects()
+    plan = planned(archive)
+    other = replace(plan.partitions[0], partition=1, going=(), lying=(0,))
+    add_swept(archive, PLACE._replace(partition=1), OffsetRanges.of([(0, 10)]))
+
+    def list_one(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
+        if partition == 1:
+            raise StoreError("denied")
+        return list_items(archive, topic, life, partition)
+
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.list_items", list_one)
+    done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
+    assert done.refused == ["denied"]
+    assert bases(archive) == [60, 70, 80, 90]
