@@ -75,7 +75,7 @@ _OTHERS: Final = {
     Right.CLUSTER: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE),
     Right.CLUSTER_CONFIGS: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE_CONFIGS),
 }
-_IN_STORE: Final = {
+IN_STORE: Final = {
     Right.GET: ("s3:GetObject", ""),
     Right.PUT: ("s3:PutObject", ""),
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
@@ -330,8 +330,8 @@ class RightsStage:
             below = {"StringLike": {"s3:prefix": [f"{prefix}/*"]}}
             yield {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": below}
         for right in case.rights:
-            if right in _IN_STORE:
-                action, sub = _IN_STORE[right]
+            if right in IN_STORE:
+                action, sub = IN_STORE[right]
                 yield {"Effect": "Allow", "Action": [action], "Resource": [f"{bucket}/{prefix}/{sub}*"]}
         if case.missing is Right.TAG:  # AWS asks for it with a put that has tags, and MinIO does not
             tagged = {"StringLike": {"s3:RequestObjectTag/team": "*"}}

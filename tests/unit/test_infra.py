@@ -1,0 +1,115 @@
+"""The examples in `infra/`: schedules of retention sweeps, and bucket policies. What they run, and what they allow, is what there is."""
+
+import ast
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from archiver.cli.commands import build_parser
+from tests.support.brokers import REPOSITORY
+from tests.support.rights_stage import IN_STORE
+from tests.support.rights_table import COMMANDS, Right
+
+INFRA = REPOSITORY / "infra"
+UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
+# The sweep's right to put below control/ is given for the streams that it writes.
+STREAMS = {Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")]}
+ROLES = {
+    "backup": ["`backup`", "`backup --until-end`"],
+    "compacted": ["`compacted run`"],
+    "restore": ["`restore`"],
+    "sweep": ["`retention`"],
+}
+
+
+def assert_runs_a_sweep(command: str) -> None:
+    words = shlex.split(command)
+    start = words.index("archiver") + 1 if "archiver" in words else 0
+    assert words[start] == "retention"
+    build_parser("retention").parse_args(words[start:])
+
+
+def section_of(unit: str, section: str) -> configparser.SectionProxy:
+    parsed = configparser.ConfigParser(interpolation=None, strict=False)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read(INFRA / "retention" / unit, encoding="utf-8")
+    return parsed[section]
+
+
+def test_the_systemd_units_start_a_sweep() -> None:
+    assert_runs_a_sweep(section_of("archiver-retention.service", "Service")["ExecStart"])
+    assert section_of("archiver-retention.timer", "Timer")["Persistent"] == "yes"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_units(unit: Path) -> None:
+    systemd = shutil.which("systemd-analyze")
+    if systemd is None:  # a machine without systemd will not run them either
+        assert unit.read_text(encoding="utf-8").count("[Unit]") == 1
+        return
+    done = subprocess.run([systemd, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_crontab_starts_a_sweep() -> None:
+    lines = (INFRA / "retention" / "crontab").read_text(encoding="utf-8").splitlines()
+    (line,) = (one for one in lines if one[:1].isdigit())
+    *times, user, command = line.split(maxsplit=6)
+    assert all(re.fullmatch(r"[0-9]+|\*", one) for one in times)
+    assert (len(times), user) == (5, "archiver")
+    assert_runs_a_sweep(command)
+
+
+def test_the_cron_job_starts_a_sweep() -> None:
+    job = yaml.safe_load((INFRA / "retention" / "cronjob.yaml").read_text(encoding="utf-8"))
+    assert (job["apiVersion"], job["kind"], job["spec"]["concurrencyPolicy"]) == ("batch/v1", "CronJob", "Forbid")
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert_runs_a_sweep(shlex.join(container["args"]))
+
+
+def test_the_dag_starts_a_sweep() -> None:
+    tree = ast.parse((INFRA / "retention" / "airflow_dag.py").read_text(encoding="utf-8"))
+    (operator,) = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "BashOperator"
+    )
+    given = {one.arg: one.value for one in operator.keywords}
+    assert_runs_a_sweep(ast.literal_eval(given["bash_command"]))
+
+
+def allowed_by(role: str) -> set[tuple[str, str]]:
+    policy = json.loads((INFRA / "policies" / f"{role}.json").read_text(encoding="utf-8"))
+    below = "arn:aws:s3:::BUCKET/PREFIX/"
+    return {
+        (action, resource.removeprefix(below).removesuffix("*") if resource.startswith(below) else "the bucket")
+        for statement in policy["Statement"]
+        for action in statement["Action"]
+        for resource in statement["Resource"]
+    }
+
+
+def needed_by(role: str) -> Iterator[tuple[str, str]]:
+    for command in COMMANDS:
+        if command.name in ROLES[role]:
+            for right in command.needs:
+                if right is Right.LIST:
+                    yield "s3:ListBucket", "the bucket"
+                elif right in STREAMS:
+                    yield from STREAMS[right]
+                elif right in IN_STORE and right is not Right.TAG:
+                    yield IN_STORE[right]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_policy_allows_what_the_table_of_rights_says_and_no_more(role: str) -> None:
+    extra = {("s3:DeleteObject", "control/swept/")} if role == "sweep" else set[tuple[str, str]]()  # old facts, at last
+    assert allowed_by(role) == set(needed_by(role)) | extra
