@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from archiver.archive.layout import Layout
 from archiver.config.model import StorageConfig
+from archiver.store.patient import PatientStore
 from archiver.store.port import ObjectStore
 from archiver.store.s3 import open_store
 from archiver.store.shared import patient_store_of, store_of
@@ -19,6 +20,12 @@ class Archive(NamedTuple):
 def open_archive(storage: StorageConfig) -> Archive:
     """Open the archive of a configuration, and warn where others on the network can read along."""
     return Archive(open_store(storage), Layout(storage.prefix))
+
+
+def open_patient_archive(storage: StorageConfig) -> Archive:
+    """Open the archive as `open_archive` does, for a command that must not end because one of many requests failed."""
+    store, layout = open_archive(storage)
+    return Archive(PatientStore(store), layout)
 
 
 def archive_of(storage: StorageConfig) -> Archive:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from archiver.archive.handle import Archive, patient_archive_of
+from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.policies import note_swept_by, read_policies
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
@@ -65,7 +65,7 @@ def run_retention(
 ) -> SweepResult:
     """Plan a sweep; carry it out unless this is a dry run."""
     started_s = time.monotonic()
-    archive = patient_archive_of(config.storage)
+    archive = open_patient_archive(config.storage)
     now_ms = epoch_ms(archive.store.now())
     agreed_on = read_plan(archive, request.digest, now_ms) if request.digest else None
     wanted = None if request.topics is None else partial(is_wanted, topics_regex=request.topics)

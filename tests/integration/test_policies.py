@@ -1,0 +1,100 @@
+"""The bucket policies of `infra/policies/`, in force at a real store: each role does its work, and no other's."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from archiver.archive.handle import Archive, open_archive
+from archiver.backup.run import run_backup
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.errors import StoreError
+from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.spark.restore import run_restore_job
+from archiver.spark.retention import SweepRequest, run_retention
+from archiver.store import shared
+from archiver.store.port import ObjectKind
+from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
+from tests.support.kafka_topics import create_topic, producer_of
+from tests.support.rights_stage import acting
+from tests.support.round_trip import ArchiveSite
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
+
+PREFIX = "kafka"
+OLD_MS = 10 * 24 * 3600 * 1000
+
+
+@contextmanager
+def as_role(bucket: Bucket, role: str) -> Iterator[None]:
+    text = (REPOSITORY / "infra" / "policies" / f"{role}.json").read_text(encoding="utf-8")
+    policy: Mapping[str, Any] = json.loads(text.replace("BUCKET", bucket.name).replace("PREFIX", PREFIX))
+    shared._open_once.cache_clear()  # it has the credentials of the role before
+    with acting(bucket, policy["Statement"]):
+        yield
+    shared._open_once.cache_clear()
+
+
+def may_delete(archive: Archive, key: str) -> bool:
+    return not archive.store.delete_each([key])
+
+
+def may_put(archive: Archive, key: str) -> bool:
+    try:
+        archive.store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT)
+    except StoreError:
+        return False
+    return True
+
+
+def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: ArchiveSite, topic: str) -> None:
+    broker = new_broker(KAFKA_41)
+    create_topic(broker.bootstrap, topic, configs={"retention.ms": "3600000"})
+    producer, old_ms = producer_of(broker.bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000 - OLD_MS
+    for number in range(4):
+        producer.produce(topic, b"old", timestamp=old_ms + number)
+        assert producer.flush(30) == 0
+    tree = site.config(broker.bootstrap, [topic], records=1)
+    tree |= {"storage": {**tree["storage"], "url": f"{site.bucket.url}/{PREFIX}"}}
+    config = ArchiverConfig.model_validate(tree | {"retention": {"grace": 0, "min-object-age": 0}})
+    archive = open_archive(config.storage)
+
+    def segments() -> list[str]:
+        return [item.key for item in archive.store.list(f"{PREFIX}/topics/")]
+
+    with as_role(site.bucket, "backup"):
+        found, _ = run_backup(config, lambda _: None)
+        assert [one.error for one in found.partitions] == [None]
+        own = open_archive(config.storage)
+        assert not any(may_delete(own, key) for key in (segments()[0], f"{PREFIX}/compacted/x", f"{PREFIX}/control/x"))
+    admin, where = AdminClient({"bootstrap.servers": broker.bootstrap}), TopicPartition(topic, 0, 3)
+    admin.delete_records([where])[where].result(20)
+    time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
+    with as_role(site.bucket, "sweep"):
+        assert not run_retention(config, SweepRequest()).swept
+        assert run_retention(config, SweepRequest(agreed=True)).is_complete
+        own = open_archive(config.storage)
+        assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("topics/x", "control/topics/x", "control/holds/x"))
+        assert not any(may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/restores/x"))
+    assert len(segments()) == 1
+    with as_role(site.bucket, "restore"):
+        done = run_restore_job(
+            config.storage,
+            TargetConfig(kafka={"bootstrap.servers": broker.bootstrap}),
+            RestoreRequest(topics=topic, renames=parse_renames([f"{topic}={topic}.back"])),
+            restore_id="back",
+            notice=lambda _: None,
+        )
+        assert (done.failure, [one.records for one in done.topics]) == (None, [1])
+        own = open_archive(config.storage)
+        assert not may_delete(own, segments()[0])
+        assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("topics/x", "control/topics/x"))
+    with as_role(site.bucket, "compacted"):
+        own = open_archive(config.storage)
+        assert may_delete(own, f"{PREFIX}/compacted/x")
+        assert not may_delete(own, segments()[0])
