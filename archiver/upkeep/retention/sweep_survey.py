@@ -62,6 +62,7 @@ class SweepSurvey:
                 continue
             if isinstance(judged, TopicTerms):
                 terms.append(judged)
+                kept += _untold_partitions(fact, judged)
             else:
                 kept.append(judged)
             if live is not None and is_of(fact, live.topic_id, asked.cluster):
@@ -107,6 +108,13 @@ class SweepSurvey:
             pinned=sources,
             store_now_ms=now_ms,
         )
+
+
+def _untold_partitions(fact: TopicFact, terms: TopicTerms) -> Iterator[KeptTopic]:
+    """Name the partitions of which nothing goes, because nobody told where their logs begin."""
+    for number in range(fact.partitions):
+        if number not in terms.log_starts:
+            yield KeptTopic(topic=f"{fact.topic}-{number}", why="its leader did not tell where its log begins")
 
 
 def is_of(fact: TopicFact, topic_id: str, cluster: LiveCluster) -> bool:

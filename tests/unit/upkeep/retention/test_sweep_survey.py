@@ -89,3 +89,10 @@ def test_what_has_changed_is_found_before_a_batch(change: Callable[[Site], None]
     (terms,) = seen.terms
     change(site)
     assert site.survey.change_of(terms, seen.facts["t"]) == why
+
+
+def test_a_partition_whose_leader_does_not_tell_is_kept_and_told() -> None:
+    site = Site()
+    site.live = replace(site.live, log_starts={})
+    found = site.survey.survey()
+    assert [(one.topic, one.why) for one in found.kept] == [("t-0", "its leader did not tell where its log begins")]
