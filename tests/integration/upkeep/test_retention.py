@@ -1,5 +1,6 @@
 """Retention sweeps beside a real broker: what the broker still has is in the archive, and what was swept is no loss."""
 
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +12,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from archiver.archive.handle import Archive, open_archive
+from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.config.model import ArchiverConfig, StorageConfig
+from archiver.errors import KafkaTemporaryError
 from archiver.spark.retention import SweepRequest, SweepResult, run_retention
 from tests.support.brokers import Broker
-from tests.support.kafka_topics import create_topic, producer_of
-from tests.support.round_trip import ArchiveSite
+from tests.support.kafka_topics import create_topic, producer_of, recreate_topic
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
@@ -90,3 +93,76 @@ def test_a_sweep(broker: Broker, aged: str, site: ArchiveSite) -> None:
     assert f"{aged}-0: offsets 0-5 are no longer in the archive: a retention sweep took them" in found.notes
     restored = site.restore(broker.bootstrap, topics=aged, rename=[f"{aged}={aged}.back"])
     assert restored.failure is None
+
+
+def agreed(site: ArchiveSite, broker: Broker, topic: str) -> SweepResult:
+    """Sweep as often as it takes until what goes has gone."""
+    sweep(site, broker.bootstrap, topic)
+    return sweep(site, broker.bootstrap, topic, agreed=True)
+
+
+def why_kept(result: SweepResult, topic: str) -> list[str]:
+    return [kept.why for kept in result.plan.kept if kept.topic == topic]
+
+
+def test_nothing_goes_without_a_cluster_that_answers(broker: Broker, aged: str, site: ArchiveSite) -> None:
+    sweep(site, broker.bootstrap, aged)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(KafkaTemporaryError):
+        sweep(site, nobody, aged, agreed=True)
+    assert bases(site, aged) == list(range(10))
+
+
+def test_a_hold_keeps_what_it_names_and_lets_the_others_go(broker: Broker, aged: str, site: ArchiveSite) -> None:
+    archive, now_ms = archive_of(site), time.time_ns() // 1_000_000
+    noon_ms = now_ms - 8 * DAY_MS
+    hold = Hold(
+        name="audit",
+        topics=aged,
+        from_ms=noon_ms - 3_600_000,
+        until_ms=noon_ms + 3_600_000,
+        reason="r",
+        by="b",
+        added_ms=0,
+    )
+    add_hold(archive, hold)
+    assert agreed(site, broker, aged).is_complete
+    assert bases(site, aged) == [2, *range(6, 10)]
+    assert site.verify(broker.bootstrap, [aged]).is_whole
+    release_hold(archive, "audit", by="b", now_ms=0)
+    agreed(site, broker, aged)
+    assert bases(site, aged) == list(range(6, 10))
+
+
+def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(
+    broker: Broker, aged: str, site: ArchiveSite
+) -> None:
+    """Whatever its successor keeps, and also before a backup has seen that."""
+    sweep(site, broker.bootstrap, aged)
+    recreate_topic(broker.bootstrap, aged, configs={"retention.ms": "1000"})
+    assert why_kept(agreed(site, broker, aged), aged) == [
+        "it was created again, and no backup has seen the new one yet"
+    ]
+    produce_aged(broker.bootstrap, aged, [DAY_MS] * 3)
+    site.back_up(broker.bootstrap, aged, records=1)
+    cut(broker, aged, 2)
+    time.sleep(1.1)
+    agreed(site, broker, aged)
+    assert bases(site, aged) == list(range(10))
+    archive = archive_of(site)
+    keys = [item.key for item in archive.store.list(f"topics/{aged}@1/")]
+    assert [int(key.rpartition("-")[2].removesuffix(".data")) for key in keys] == [2]
+
+
+def test_one_record_of_the_future_keeps_nothing_in_silence(broker: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker.bootstrap, topic, configs=KEEP_ALL | {"retention.ms": "1000"})
+    produce_aged(broker.bootstrap, topic, [DAY_MS, -80 * 365 * DAY_MS, DAY_MS, DAY_MS])
+    site.back_up(broker.bootstrap, topic, records=1)
+    cut(broker, topic, 3)
+    time.sleep(2.5)
+    found = agreed(site, broker, topic)
+    assert bases(site, topic) == [3]
+    assert [sum(one.untimed for one in swept.partitions) for swept in found.plan.topics] == [1]
+    assert site.verify(broker.bootstrap, [topic], against_kafka=True).is_whole
