@@ -15,7 +15,13 @@ from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_hea
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact, read_newest_topic_facts, read_topic_history
+from archiver.archive.topics import (
+    TOMBSTONES_KEPT,
+    TopicFact,
+    is_compacted,
+    read_newest_topic_facts,
+    read_topic_history,
+)
 from archiver.backup.compacted.clearing import (
     NO_LOG,
     ClearingRules,
@@ -188,7 +194,9 @@ class StatusReader:
         if one.situation is None or log.entry is None:
             return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
         entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
-        candidate, kept_ms = entry.open_candidate, _kept_ms(fact)
+        # Nobody works on a life that has ended, nor begins anything once the topic is compacted no longer.
+        candidate, kept_ms = entry.open_candidate if is_live else None, _kept_ms(fact)
+        has_turns = is_live and (fact is None or is_compacted(fact) is not False)
         return PartitionStatus(
             place=place,
             is_live=is_live,
@@ -201,7 +209,7 @@ class StatusReader:
             replaced=entry.replaced,
             candidate=candidate,
             candidate_ms=None if candidate is None else log.put_ms(candidate.number),
-            due_ms=self._due_ms(log, heard, is_damaged=bool(holder_problems(one.situation))) if is_live else None,
+            due_ms=self._due_ms(log, heard, is_damaged=bool(holder_problems(one.situation))) if has_turns else None,
             generations=tuple(_generations(one, heard, rules)),
             log=one.situation.log,
             reached=one.situation.reached if one.situation.holder is not None else None,

@@ -215,6 +215,21 @@ def test_an_ended_life_needs_no_turns() -> None:
     assert alarms(status) == {}
 
 
+def test_a_topic_that_is_compacted_no_longer_needs_no_turns() -> None:
+    bucket, _ = turned()
+    record(bucket, {"cleanup.policy": "delete", "delete.retention.ms": str(DAY_MS)})
+    (one,) = read(bucket).partitions
+    assert (one.is_live, one.due_ms) == (True, None)
+
+
+def test_nobody_catches_up_in_a_life_that_has_ended() -> None:
+    bucket, log = turned()
+    bucket.note(4, entries.begin(log, 4, "a", has_history=False), NOW_MS - HOUR_MS)
+    assert [one.candidate for one in read(bucket).partitions] == [generation("a4")]
+    record(bucket, {"cleanup.policy": "compact"}, topic_id="U")
+    assert [(one.is_live, one.candidate) for one in read(bucket).partitions] == [(False, None)]
+
+
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on() -> None:
     bucket, log = turned()
     bucket.note(3, log, LEFT_MS, replace(PLACE, partition=1))
