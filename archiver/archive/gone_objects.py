@@ -4,7 +4,7 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.swept import SweptPlace, read_swept
+from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ObjectStore
 
@@ -36,7 +36,7 @@ def _is_swept(store: ObjectStore, key: str) -> bool:
         return False
     (topic, life, partition), base, _ = found
     try:
-        swept = read_swept(Archive(store, layout), topic).get(SweptPlace(topic, life, partition))
+        swept = read_swept_place(Archive(store, layout), SweptPlace(topic, life, partition))
     except NotWholeError:
         return False
-    return swept is not None and any(swept.within(base, base + 1))
+    return any(swept.within(base, base + 1))

@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, list_numbers, newest_numbers, read_facts
+from archiver.archive.control import Fact, append_fact, latest_fact, list_numbers, newest_numbers, read_facts
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
@@ -106,6 +106,12 @@ def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges
     places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
     facts = read_facts(archive, {stream: numbers[stream] for stream in places})
     return {place: _of_fact(archive, stream, facts[stream]) for stream, place in places.items()}
+
+
+def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:
+    """Read what was swept of one partition in one life. Raises NotWholeError."""
+    latest = latest_fact(archive, place.stream)
+    return NOTHING_SWEPT if latest is None else _of_fact(archive, place.stream, latest)
 
 
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:

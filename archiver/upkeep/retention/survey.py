@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from archiver.archive.handle import Archive, patient_archive_of
@@ -78,7 +78,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
         found = judge_partition(lives, ask, task.terms)
         unforeseen: Sequence[GoingItem] = ()
         if found.going and task.swept_by != task.terms.limits:
-            before = judge_partition(lives, ask, _with_limits(task.terms, task.swept_by))
+            before = judge_partition(lives, ask, replace(task.terms, limits=task.swept_by))
             foreseen = {one.item.key for one in before.going}
             unforeseen = [one for one in found.going if one.item.key not in foreseen]
         return PartitionSweep(
@@ -97,19 +97,6 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
 def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
     ranges = swept.get(life.life)
     return ranges is not None and any(one for item in life.items for one in ranges.within(item.base, item.base + 1))
-
-
-def _with_limits(terms: PartitionTerms, limits: Limits) -> PartitionTerms:
-    return PartitionTerms(
-        limits=limits,
-        now_ms=terms.now_ms,
-        store_now_ms=terms.store_now_ms,
-        min_age_ms=terms.min_age_ms,
-        log_start=terms.log_start,
-        floor_ms=terms.floor_ms,
-        holds=terms.holds,
-        pinned=terms.pinned,
-    )
 
 
 def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:

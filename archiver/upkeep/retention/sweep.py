@@ -15,7 +15,14 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, read_swept, take_back_swept
+from archiver.archive.swept import (
+    OffsetRanges,
+    SweptPlace,
+    add_swept,
+    clear_old_swept,
+    read_swept_place,
+    take_back_swept,
+)
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.partition_plan import AskedItem, GoingItem, ListedItem
@@ -142,7 +149,7 @@ def take_back_lying(archive: Archive, place: SweptPlace) -> None:
 
     Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
     """
-    swept = read_swept(archive, place.topic).get(place)
+    swept = read_swept_place(archive, place)
     if not swept:
         return
     lying = [one for one in _list(archive, place) if any(swept.within(one.base, one.base + 1))]
