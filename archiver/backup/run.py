@@ -114,7 +114,7 @@ def run_service(
             group = await unless_stopped(
                 stop, persist("group", lambda: own_group_of(config, mark, request, pool), metrics)
             )
-            service = Service(request, _group(config, group, mark), pool)
+            service = Service(request, group_settings(config, group, mark), pool)
             vitals.attend(service)
             with suppress(StoppedError):
                 await service.run(
@@ -158,7 +158,7 @@ async def own_group_of(config: ArchiverConfig, mark: str, request: BackupRequest
         return await own_group(client, request.sink.archive, pool, config, mark)
 
 
-def _group(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
+def group_settings(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
     return GroupSettings(
         group=group,
         protocol=config.backup.group_protocol,

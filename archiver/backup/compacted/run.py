@@ -13,10 +13,9 @@ from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.metrics import Metrics
 from archiver.backup.metrics_server import MetricsServer
 from archiver.backup.retry import persist
-from archiver.backup.run import decoders, own_group_of, request_of, spool_of
+from archiver.backup.run import decoders, group_settings, own_group_of, request_of, spool_of
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoppedError, UsageError
-from archiver.kafka.group import GroupSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.text import spell_count
@@ -71,26 +70,33 @@ def run_instance(
                     pin_ms=config.restores.pin_ms,
                     counts=counts,
                 ),
-                GroupSettings(
-                    group=f"{group}-{name}",
-                    protocol=config.backup.group_protocol,
-                    session_timeout_ms=config.backup.session_timeout_ms,
-                    refresh_ms=config.topics.refresh_ms,
-                    archive=mark,
-                ),
+                group_settings(config, f"{group}-{name}", mark),
                 pool,
             )
             vitals.attend(service)
             arrival = Arrival(config, f"{group}-{name}", say)
 
-            async def report() -> None:
-                while True:
-                    arrival.note_state(service.held, service.membership, has_topics=bool(service.topics.described))
-                    if service.held:
-                        notice(f"{vitals.spell_roles()}; {spell_count(ledger.records, 'record')} durable")
-                    await asyncio.sleep(1.0)
+            def tell(roles: str) -> None:
+                notice(f"{roles}; {spell_count(ledger.records, 'record')} durable")
 
-            await service.run(stop, lambda client: [report(), *([] if listen is None else vitals.watch(client))])
+            roles_at_end = ""
+
+            async def report() -> None:
+                nonlocal roles_at_end
+                try:
+                    while True:
+                        arrival.note_state(service.held, service.membership, has_topics=bool(service.topics.described))
+                        if service.held:
+                            tell(vitals.spell_roles())
+                        await asyncio.sleep(1.0)
+                finally:
+                    roles_at_end = vitals.spell_roles() if service.held else ""
+
+            try:
+                await service.run(stop, lambda client: [report(), *([] if listen is None else vitals.watch(client))])
+            finally:
+                if roles_at_end:  # by now, what it held when it was told to stop is durable
+                    tell(roles_at_end)
 
     with suppress(StoppedError):
         asyncio.run(run())
