@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 REPORT, PAGE, PICTURE = DOCS / "growth.json", DOCS / "growth.md", DOCS / "growth.svg"
 MEMORY = DOCS / "planning.json"  # what benchmarks.planning measured
+SWEEP, SWEEP_PICTURE = DOCS / "sweep.json", DOCS / "sweep.svg"  # what benchmarks.sweep measured
 
 Figures = Mapping[str, Mapping[str, Mapping[str, float]]]  # what -> objects -> seconds and more
 
@@ -34,13 +35,29 @@ Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
 A line that rises less than the dashed line grows less than the archive does.
 
 {slopes}
-
+{sweep}
 ## Memory
 
 A store in memory makes up archives of up to ten million objects, with an index of four files; each command's planning runs in a process of its own. Bytes an object are the most that the process had in memory, less what it had before planning began (for small archives, much of that is code that is loaded then). A query plans one topic of ten; the index of all topics is read.
 Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds Python's own allocations below 200 bytes an object (`--traced`); the process takes more, and with few objects code and buffers weigh.
 
 {memory}
+"""
+
+
+_SWEEP_TEXT = """
+## A sweep
+
+Archives of 5 topics of 100 partitions, of which all but the newest object of each partition goes: `archiver retention --without-kafka`, a process of its own, with its start and that of Spark; CPU and memory are those of all its processes, of which the JVM is the largest. MinIO works beside it on the same cores. In the archive of a million, which a store in memory makes up, partitions are surveyed one after the other, without Spark (below, under Memory).
+Written by `python -m benchmarks.sweep --write`; the figures are in `docs/sweep.json`.
+
+{date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
+
+{table}
+
+![seconds over objects, both logarithmic](sweep.svg)
+
+{slopes}
 """
 
 
@@ -57,10 +74,25 @@ def write_page(report: Mapping[str, Any]) -> None:
         load=machine["load_after"],
         table=table(figures),
         slopes="\n".join(slopes(figures)),
+        sweep=_write_sweep(json.loads(SWEEP.read_text(encoding="utf-8"))) if SWEEP.exists() else "",
         memory=memory_table(json.loads(MEMORY.read_text(encoding="utf-8"))) if MEMORY.exists() else "",
     )
     PAGE.write_text(text, encoding="utf-8")
     PICTURE.write_text(picture(figures), encoding="utf-8")
+
+
+def _write_sweep(report: Mapping[str, Any]) -> str:
+    """Draw the picture of sweeps; return their part of the page."""
+    machine, figures = report["machine"], report["figures"]
+    SWEEP_PICTURE.write_text(picture(figures), encoding="utf-8")
+    return _SWEEP_TEXT.format(
+        date=machine["date"],
+        cores=machine["cores"],
+        processor=machine["processor"],
+        load=machine["load_after"],
+        table=table(figures),
+        slopes="\n".join(slopes(figures)),
+    )
 
 
 def table(figures: Figures) -> str:
@@ -86,7 +118,8 @@ def memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _cell(figures: Mapping[str, float]) -> str:
     cpu = f" ({figures['cpu_seconds']:.2f} CPU)" if "cpu_seconds" in figures else ""
-    return f"{figures['seconds']:.2f} s{cpu}"
+    memory = f", {figures['megabytes']:,.0f} MB" if "megabytes" in figures else ""
+    return f"{figures['seconds']:.2f} s{cpu}{memory}"
 
 
 def slopes(figures: Figures) -> list[str]:
@@ -94,7 +127,7 @@ def slopes(figures: Figures) -> list[str]:
     *_, before, last = _sizes(figures)
     return [
         f"- {title}: {row[str(last)]['seconds'] / row[str(before)]['seconds']:.1f} times the time for"
-        f" {last // before} times the objects ({before:,} to {last:,})"
+        f" {last / before:g} times the objects ({before:,} to {last:,})"
         for title, row in figures.items()
     ]
 

@@ -26,9 +26,10 @@ from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import summarize
 from archiver.archive.inventory import end_at
-from archiver.archive.layout import Layout
+from archiver.archive.layout import MOST_OFFSET, Layout
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest
+from archiver.archive.topics import Stretch
 from archiver.backup.indexer import Indexer
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
@@ -37,6 +38,9 @@ from archiver.restore.plan import RestorePlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.spark.table.options import parse_options
 from archiver.spark.table.scan import plan_scan
+from archiver.upkeep.retention.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.partition_plan import PartitionTerms
+from archiver.upkeep.retention.survey import SurveyTask, survey
 from archiver.upkeep.verify import check_listing
 from benchmarks.growth import MEMORY, REPORT, write_page
 from benchmarks.report import machine_facts
@@ -116,6 +120,25 @@ def start_backup(store: GeneratedStore) -> object:
     return positions
 
 
+def sweep_all(store: GeneratedStore) -> object:
+    """What the driver holds of a sweep that takes all but the newest; partitions are surveyed one after the other, without Spark."""
+    now_ms = int(store.now().timestamp() * 1000)
+    terms = PartitionTerms(limits=Limits(ms=0), now_ms=now_ms, store_now_ms=now_ms, min_age_ms=0, log_start=MOST_OFFSET)
+    storage, lineage = StorageConfig(url="s3://nowhere"), (Stretch(0, 0, None),)
+    found = [
+        survey(
+            Archive(store, LAYOUT),
+            SurveyTask(
+                storage=storage, topic=topic, partition=partition, lineage=lineage, terms=terms, swept_by=FOR_EVER
+            ),
+        )
+        for topic in store.shape.names
+        for partition in range(store.shape.partitions)
+    ]
+    assert sum(len(one.going) for one in found) == store.shape.objects - len(found)
+    return found
+
+
 TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
     "plan": ("restore planned, all topics", plan_all),
     "choose": ("restore planned, `--where`", choose_all),
@@ -123,6 +146,7 @@ TASKS: dict[str, tuple[str, Callable[[GeneratedStore], object]]] = {
     "ls": ("`archiver ls`", list_all),
     "verify": ("`archiver verify --level listing`", verify_listing),
     "start": ("backup started", start_backup),
+    "sweep": ("sweep planned, nearly all goes", sweep_all),
 }
 
 

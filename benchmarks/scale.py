@@ -57,18 +57,19 @@ PUTTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An archive of so many topics, each of two partitions."""
+    """An archive of so many topics of so many partitions."""
 
     topics: int
     objects: int
+    partitions: int = PARTITIONS
 
     @property
     def bucket(self) -> str:
-        return f"scale-{self.objects}"
+        return f"scale-{self.partitions}-{self.objects}"
 
     @property
     def per_partition(self) -> int:
-        return self.objects // self.topics // PARTITIONS
+        return self.objects // self.topics // self.partitions
 
 
 SHAPES = {shape.objects: shape for shape in (Shape(100, 1_000), Shape(1_000, 10_000), Shape(1_000, 100_000))}
@@ -119,12 +120,12 @@ def segments_of(shape: Shape, spool: Path) -> Iterator[tuple[str, bytes, dict[st
             topic=topic,
             topic_id=f"id-{topic}",
             cluster_id=CLUSTER,
-            partitions=PARTITIONS,
-            configs={},
+            partitions=shape.partitions,
+            configs={"cleanup.policy": "delete"},
         )
     yield from ((key, found.body, {}) for key, found in control.objects.items())
     for topic in map(topic_name, range(shape.topics)):
-        for partition in range(PARTITIONS):
+        for partition in range(shape.partitions):
             for base in range(shape.per_partition):
                 yield _segment(topic, partition, base, layout, spool)
 
@@ -143,9 +144,14 @@ def _segment(topic: str, partition: int, base: int, layout: Layout, spool: Path)
 
 def prepare(minio: S3, shape: Shape) -> None:
     """Make an archive, unless it is there."""
-    client = open_client(minio)
-    if shape.bucket in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+    if shape.bucket in {bucket["Name"] for bucket in open_client(minio).list_buckets()["Buckets"]}:
         return
+    make_bucket(minio, shape)
+    measure(minio, shape, "ls")  # the first reader asks for every segment, and writes the index
+
+
+def make_bucket(minio: S3, shape: Shape) -> None:
+    client = open_client(minio)
     client.create_bucket(Bucket=shape.bucket)
     allow = {
         "Effect": "Allow",
@@ -157,7 +163,6 @@ def prepare(minio: S3, shape: Shape) -> None:
     started_s = time.monotonic()
     make_archive(minio, shape)
     print(f"{shape.objects} objects made in {time.monotonic() - started_s:.0f} s", flush=True)
-    measure(minio, shape, "ls")  # the first reader asks for every segment, and writes the index
 
 
 # --- what is measured, each in a process of its own

@@ -218,4 +218,4 @@ def test_a_complete_copy_stands_in_every_large_world(name: str) -> None:
     explored = run(LARGE[name])
     print(f"{name}: {explored.states:,} states, {explored.switches} switches")
     assert (explored.problem, explored.is_whole) == ("", True), "\n".join(explored.trail)
-    assert explored.switches >= 2
+    assert explored.switches >= (2 if LARGE[name].entries > 1 else 1)
