@@ -179,6 +179,7 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 log_start=log_start,
                 floor_ms=config.retention.floor_ms,
                 holds=terms.holds,
+                pinned=terms.pinned.get(number, frozenset()),
             ),
             swept_by=terms.swept_by,
             swept=swept.get(number, {}),
