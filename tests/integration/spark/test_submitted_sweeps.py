@@ -1,7 +1,6 @@
 """A retention sweep as spark-submit runs it: executors list and ask, the driver deletes."""
 
 import time
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.
 
 
 def test_a_sweep_by_spark_submit(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """By the digest of a dry run that was submitted, too."""
+    """By the digest of a dry run on one machine."""
     bootstrap = broker_41.bootstrap
     create_topic(bootstrap, topic, 3, KEEP_ALL | {"retention.ms": str(DAY_MS)})
     for partition in range(2):  # the third stays empty
@@ -30,17 +29,11 @@ def test_a_sweep_by_spark_submit(broker_41: Broker, topic: str, site: ArchiveSit
     (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
     submits, confs = by_project(site)
 
-    def submit(*arguments: str) -> Any:  # noqa: ANN401 - JSON
-        done = submits.run_by_project("retention", *arguments, "--format", "json", "--quiet", confs=confs)
-        assert complaints(done) == []
-        return result_of(done)
-
-    shown = submit("--dry-run")
-    (told,) = shown["topics"]
-    assert (told["to_delete"], told["deleted"]) == (8, 0)
-    assert bases(site, topic) == [*range(5), *range(5)]
-    done = submit("--yes", shown["digest"])
-    assert (done["complete"], done["topics"][0]["deleted"], done["not_planned"]) == (True, 8, 0)
+    shown = sweep(site, bootstrap, topic, is_dry_run=True)
+    done = submits.run_by_project("retention", "--yes", shown.digest, "--format", "json", "--quiet", confs=confs)
+    assert complaints(done) == []
+    told = result_of(done)
+    assert (told["complete"], told["topics"][0]["deleted"], told["not_planned"]) == (True, 8, 0)
     assert bases(site, topic) == [4, 4]
     assert site.verify(bootstrap, [topic], against_kafka=True).is_whole
     assert until_swept(site, broker_41, topic).plan.objects == 0
