@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -62,7 +63,13 @@ def sweep(
     return run_retention(ArchiverConfig.model_validate(config), SweepRequest(**asked))
 
 
-def start_sweep(site: ArchiveSite, bootstrap: str, topic: str, failpoint: str = "") -> subprocess.Popen[str]:
+def start_sweep(
+    site: ArchiveSite,
+    bootstrap: str,
+    topic: str,
+    failpoint: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.Popen[str]:
     """Start a sweep that agrees to everything, in a process of its own: as the command does, but for Spark's engine."""
     config = site.config(bootstrap, [topic]) | {"retention": {"grace": 0, "min-object-age": 0}}
     path = site.folder / "sweep.yaml"
@@ -73,7 +80,7 @@ def start_sweep(site: ArchiveSite, bootstrap: str, topic: str, failpoint: str = 
         stderr=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
-        env={**environment_of(site.bucket), "ARCHIVER_FAILPOINT": failpoint},
+        env={**environment_of(site.bucket), "ARCHIVER_FAILPOINT": failpoint, **environment},
     )
 
 
