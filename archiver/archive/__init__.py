@@ -30,6 +30,7 @@
 - lost_entries: role logs whose newest entries are gone: a copy stands that a later entry has begun
 - message_format: tells topics in a message format of before Kafka 0.11
 - moments: what each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are
+- noted_parts: the objects that a restore reads, as the fact of its plan spells them, or the pieces of a large one
 - offset_map: an offset map: where a restore has put the records of a partition
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
@@ -37,7 +38,7 @@
 - policies: what topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
-- restore_pins: which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough
+- restore_pins: what unfinished restores read, copies and objects: these stay as long as the restores are young enough
 - role_logs: all role logs of a topic: listed once, their entries read when they are asked for
 - roles: the role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next
 - segment: reads one finished segment back into frames, and compares it with its facts

@@ -1,4 +1,4 @@
-"""Which copies of compacted topics unfinished restores read: these stay as long as the restores are young enough."""
+"""What unfinished restores read, copies and objects: these stay as long as the restores are young enough."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Final
 from archiver.archive.control import RESTORES, Fact, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
+from archiver.archive.noted_parts import planned_objects
 from archiver.archive.planned_copies import planned_copies
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
@@ -16,6 +17,13 @@ from archiver.process.json_values import as_text
 _PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 _FINISHED: Final = "finished"
 _OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
+_NO_PLAN: Final = (
+    AttributeError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)  # what a fact that is none makes of it
 _Newest = tuple[int, datetime]  # number of a fact, and when it was put
 
 
@@ -27,11 +35,25 @@ class PinnedCopies:
     unreadable: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedObjects:
+    """The objects under `topics/` that unfinished restores read, by topic and partition.
+
+    `of_unread`: topics of which it is not known which objects a restore reads, each with that restore. `unreadable`: restores of
+    which not even the topic is known.
+    """
+
+    objects: Mapping[str, Mapping[int, frozenset[str]]]
+    of_unread: Mapping[str, str]
+    unreadable: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class RestorePins:
-    """Reads which copies are pinned. A plan never changes, and is read once."""
+    """Reads what is pinned. A plan never changes, and what it names is read once."""
 
     archive: Archive
+    _objects: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
     _named: dict[tuple[str, int], frozenset[CopyKey]] = field(default_factory=dict)
 
     def read(self, since_ms: int) -> PinnedCopies:
@@ -50,24 +72,36 @@ class RestorePins:
             pins |= {copy: (*pins.get(copy, ()), restore_id) for copy in sorted(copies, key=str)}
         return PinnedCopies(restores=pins, unreadable=tuple(unreadable))
 
-    def read_sources(self, since_ms: int) -> tuple[Mapping[str, str], tuple[str, ...]]:
-        """Read which topics restores read that are not finished, and whose plan was put at a moment or later, each with such a restore.
-
-        Also returned is why it is not known what other restores read.
-        """
-        sources: dict[str, str] = {}
+    def read_objects(self, since_ms: int) -> PinnedObjects:
+        """Read the objects under `topics/` that such plans name."""
+        pinned: dict[str, dict[int, set[str]]] = {}
+        of_unread: dict[str, str] = {}
         unreadable: list[str] = []
         for stream, (number, put_at), finished in self._plans():
             if epoch_ms(put_at) < since_ms:
                 continue
+            source = ""
             try:
                 plan = read_fact(self.archive, stream, number)
                 source = as_text(plan.get("source"))
                 if finished is None or not self._is_of(plan, stream, finished):
-                    sources[source] = stream.split("/")[1]
-            except (NotWholeError, ValueError) as error:
-                unreadable.append(f"control/{stream}: {error}")
-        return sources, tuple(unreadable)
+                    self._add_objects(pinned, stream, number, plan)
+            except (NotWholeError, *_NO_PLAN) as error:
+                told = f"{stream.split('/')[1]} (control/{stream} does not tell what of it: {error!r:.300})"
+                if source:
+                    of_unread[source] = told
+                else:
+                    unreadable.append(told)
+        frozen = {topic: {nr: frozenset(keys) for nr, keys in of.items()} for topic, of in pinned.items()}
+        return PinnedObjects(objects=frozen, of_unread=of_unread, unreadable=tuple(unreadable))
+
+    def _add_objects(self, pinned: dict[str, dict[int, set[str]]], stream: str, number: int, plan: Fact) -> None:
+        """Add what a plan names. What it names of copies is no object of a topic's directory."""
+        if (stream, number) not in self._objects:
+            self._objects[stream, number] = frozenset(planned_objects(self.archive, stream, plan))
+        for key in self._objects[stream, number]:
+            if (segment := self.archive.layout.parse_segment(key)) is not None:
+                pinned.setdefault(segment.topic, {}).setdefault(segment.partition, set()).add(key)
 
     def _is_of(self, plan: Fact, stream: str, finished: _Newest) -> bool:
         """Tell whether it is this plan's target that is finished."""

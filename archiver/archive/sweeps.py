@@ -6,9 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.archive.control import Fact, append_fact
+from archiver.archive.control import Fact, append_fact, latest_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
+from archiver.errors import CorruptSegmentError
 
 SWEEPS: Final = "sweeps"
 _REPORTS: Final = f"{SWEEPS}/reports"
@@ -31,16 +32,39 @@ class SweptTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """One run. `kept`: topics of which nothing could go, and why; `refused`: how many deletes the store refused."""
+    """One run. `kept`: topics of which nothing could go, and why; `refused`: how many deletes the store refused.
+
+    `waiting`: topics of which so much would go that somebody has to agree; `failed`: how many partitions could not be listed or asked.
+    """
 
     begun_ms: Number
     topics: Annotated[Mapping[str, Item[SweptTopic]], Field(max_length=MOST_TOPICS)]
     kept: Annotated[Mapping[str, Item[BoundedText]], Field(max_length=MOST_TOPICS)]
     refused: Number
     problems: Annotated[Sequence[Item[BoundedText]], Field(max_length=_MOST_REASONS)]
+    took_ms: Number = 0
+    waiting: Annotated[Sequence[Item[BoundedText]], Field(max_length=MOST_TOPICS)] = ()
+    failed: Number = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.refused and not self.failed and not any(one.stopped for one in self.topics.values())
 
 
 _FACT: Final = FactModel(SweepReport)
+
+
+def read_last_report(archive: Archive) -> SweepReport | None:
+    """Read what the last sweep did; None: there was none. Raises NotWholeError."""
+    fact = latest_fact(archive, _REPORTS)
+
+    def refusal(why: str) -> CorruptSegmentError:
+        return CorruptSegmentError(
+            f"{archive.layout.control_prefix(_REPORTS)}: its newest fact does not tell what a sweep did: {why}; the next sweep puts"
+            " another one behind it"
+        )
+
+    return None if fact is None else _FACT.read(fact, refusal)
 
 
 def append_report(archive: Archive, report: SweepReport) -> None:

@@ -16,7 +16,6 @@
 - ledger: the events that a backup reports to be counted: puts, holes, fetches, retries, failures
 - log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
 - metrics: the metrics of a running backup, of which instances have all, too
-- metrics_page: the page that documents the metrics, docs/metrics.md: made of their declarations
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made

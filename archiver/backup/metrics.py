@@ -6,27 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, Literal
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from archiver import __version__
 from archiver.archive.segment_facts import HoleCause
-
-Labels = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The declaration of a metric."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    meaning: str
-    labels: Labels = ("topic",)
-
+from archiver.process.declared_metrics import Declared, Labels, family_of
 
 RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
 PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of the keys and values made durable.")
@@ -260,14 +248,6 @@ class Metrics:
         bounds = [*map(str, _PUT_BOUNDS_S), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._puts_within), strict=True))
         return HistogramMetricFamily(PUT_SECONDS.name, PUT_SECONDS.meaning, buckets, self._put_seconds)
-
-
-def family_of(declared: Declared, values: Mapping[Labels, float]) -> Metric:
-    of_kind = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
-    family = of_kind(declared.name, declared.meaning, labels=declared.labels)
-    for labels, value in sorted(values.items()):
-        family.add_metric(labels, value)
-    return family
 
 
 def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dict[Labels, float]]:

@@ -21,6 +21,7 @@
 - inspect: `archiver inspect`
 - ls: `archiver ls`
 - main: the program: parses what was typed, runs the command, and returns its exit code
+- metrics_page: the page that documents the metrics, docs/metrics.md: made of their declarations
 - options: options that several commands have, and the types of their values
 - output: prints results to standard output, and complaints to standard error
 - query: `archiver query`
@@ -28,6 +29,7 @@
 - restore_preview: `archiver restore --dry-run`
 - restore_report: the two printers of `archiver restore`
 - retention: `archiver retention`: its options, its run, and its two printers
+- retention_last: `archiver retention --last`: what the last sweep did, by its report in the archive; its run, and its two printers
 - spark_env: `archiver spark-env`
 - spelling: how printers spell moments, tables, and lists that are too long for a terminal
 - topics: `archiver topics`

@@ -3,10 +3,12 @@
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.retention_last import run_last
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.process.text import spell_count
 
@@ -33,6 +35,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--now", metavar="TIME", help="count ages from this time (2026-11-20T14:00:00Z); the future only with --dry-run"
     )
+    parser.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE",
+        help="write the sweep's metrics there at its end, for node_exporter's textfile collector (FILE is *.prom)",
+    )
+    parser.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
@@ -45,14 +54,23 @@ def agreement(yes: str | bool | None) -> tuple[bool, str]:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.last:
+        return run_last(options)
+    return _run_sweep(options)
+
+
+def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
     from archiver.config.quantities import parse_moment_ms
     from archiver.process.failpoints import arm
     from archiver.process.progress import Progress
-    from archiver.spark.retention import SweepRequest, run_retention
+    from archiver.spark.retention import SweepRequest, report_of, run_retention
+    from archiver.upkeep.retention.sweep_metrics import check_metrics_file, write_metrics
 
     agreed, digest = agreement(options.yes)
+    if options.metrics_file is not None:
+        check_metrics_file(options.metrics_file)
     arm(failpoint())
     request = SweepRequest(
         is_dry_run=options.dry_run,
@@ -69,12 +87,15 @@ def run(options: argparse.Namespace) -> int:
         print_lines(retention_lines(result))
     for problem in _problems(result):
         complain(problem)
+    if options.metrics_file is not None and not options.dry_run:
+        write_metrics(options.metrics_file, report_of(result))
     return 0 if result.is_complete else 1
 
 
 def _problems(result: "SweepResult") -> Iterator[str]:
-    for topic in result.plan.topics:
-        yield from (f"{one.topic}-{one.partition}: {one.error}" for one in topic.partitions if one.error)
+    from archiver.spark.retention import failures_of
+
+    yield from failures_of(result.plan)
     for swept in result.swept:
         yield from swept.refused
         if swept.stopped:

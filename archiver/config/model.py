@@ -383,7 +383,7 @@ class RestoresConfig(Section):
     pin_ms: Duration = Field(
         default=7 * _DAY_MS,
         validation_alias="pin",
-        description="the copies, and the topics, that an unfinished restore reads are not deleted from until this long after its beginning",
+        description="the copies, and the objects of topics, that an unfinished restore reads are not deleted from until this long after its beginning",
     )
 
 

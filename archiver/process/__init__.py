@@ -6,6 +6,7 @@
 - caches: where compiled code is kept, so that later starts are quick: beside our own code, or in the user's cache
 - children: child processes that end with this one, however it ends: also when it is killed
 - columns: values of one kind side by side
+- declared_metrics: the declaration of a metric: its name, kind, meaning and labels; and the family that Prometheus is shown of it
 - defects: defects of ours, and of libraries: the traceback goes to a file, of which the user is told the name
 - edition: which archiver this is: version and sources
 - endpoint: host and port of an endpoint, and the parts of an http address

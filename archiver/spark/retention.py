@@ -56,8 +56,7 @@ class SweepResult:
 
     @property
     def is_complete(self) -> bool:
-        errors = any(partition.error for topic in self.plan.topics for partition in topic.partitions)
-        return not errors and not any(one.refused or one.stopped for one in self.swept)
+        return report_of(self).is_complete
 
 
 def run_retention(
@@ -99,14 +98,24 @@ def _since(started_s: float) -> float:
 def report_of(result: SweepResult) -> SweepReport:
     """Sum up a run for those who look later."""
     swept = {one.topic: one for one in result.swept}
-    problems = [line for one in result.swept for line in one.refused]
+    refused = [line for one in result.swept for line in one.refused]
+    failed = list(failures_of(result.plan))
     return SweepReport(
         begun_ms=result.plan.made_ms,
         topics={one.topic: _sum_up(one, swept.get(one.topic, Swept(one.topic))) for one in result.plan.topics},
         kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
-        refused=len(problems),
-        problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
+        refused=len(refused),
+        problems=[line[:MOST_TEXT] for line in [*failed, *refused][:_MOST_PROBLEMS]],
+        took_ms=round(1000 * result.seconds),
+        waiting=[one.topic for one in result.waiting],
+        failed=len(failed),
     )
+
+
+def failures_of(plan: SweepPlan) -> Iterator[str]:
+    """Yield why partitions could not be listed or asked."""
+    for topic in plan.topics:
+        yield from (f"{one.topic}-{one.partition}: {one.error}" for one in topic.partitions if one.error)
 
 
 def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
@@ -179,6 +188,7 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 log_start=log_start,
                 floor_ms=config.retention.floor_ms,
                 holds=terms.holds,
+                pinned=terms.pinned.get(number, frozenset()),
             ),
             swept_by=terms.swept_by,
             swept=swept.get(number, {}),

@@ -323,7 +323,7 @@ class FaultyS3:
         if fault is Fault.LOSE_ANSWER:
             _hang_up(client)
             return
-        client.send_response(answer.status)
+        client.send_response_only(answer.status)  # without a date of our own beside that of the store
         for name, value in answer.getheaders():
             if name.lower() not in _OF_THE_HOP and not self._drops(name, value):
                 client.send_header(name, value)

@@ -255,6 +255,7 @@ COMMANDS: Final = (
         },
         is_brief=True,
     ),
+    Command(name="`retention --last`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",

@@ -138,6 +138,16 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
 @contextlib.contextmanager
 def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
     """For as long as it lasts, this process has the bucket's credentials (they come by the AWS chain alone) and no Spark."""
+    with without_spark() as patch:
+        for name, text in environment_of(bucket).items():
+            if name.startswith("AWS_"):
+                patch.setenv(name, text)
+        yield ArchiveSite(bucket, folder)
+
+
+@contextlib.contextmanager
+def without_spark() -> Iterator[pytest.MonkeyPatch]:
+    """Jobs of ours run their tasks one after the other in this thread."""
     with pytest.MonkeyPatch.context() as patch:
         spark = SimpleNamespace(defaultParallelism=1, master="local[1]")
         patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
@@ -149,10 +159,7 @@ def archive_site(bucket: Bucket, folder: Path) -> Iterator[ArchiveSite]:
             archiver.spark.verify_tasks,
         ):
             patch.setattr(module, "run_on_spark", run_here)
-        for name, text in environment_of(bucket).items():
-            if name.startswith("AWS_"):
-                patch.setenv(name, text)
-        yield ArchiveSite(bucket, folder)
+        yield patch
 
 
 def errors_of(reports: Mapping[tuple[str, int], PartitionReport]) -> dict[tuple[str, int], str]:

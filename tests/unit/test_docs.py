@@ -11,11 +11,12 @@ import pytest
 from archiver import errors
 from archiver.backup.compacted.instance_metrics import INSTANCE_METRICS
 from archiver.backup.metrics import METRICS
-from archiver.backup.metrics_page import metrics_page
 from archiver.cli.commands import build_parser
+from archiver.cli.metrics_page import metrics_page
 from archiver.config.load import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
+from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
 from tests.support.secure_broker import Certificates
 
@@ -153,7 +154,7 @@ def test_metrics_page_is_made_of_the_declarations() -> None:
 
 def test_alarms_name_metrics_that_exist() -> None:
     named = set(re.findall(r"archiver_[a-z_]+", text_of("docs/metrics.md")))
-    assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS)}
+    assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS, *SWEEP_METRICS)}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,18 @@ def test_the_cron_job_starts_a_sweep() -> None:
     assert_runs_a_sweep(shlex.join(container["args"]))
 
 
+@pytest.mark.parametrize("version", ["1.28", "1.37"])
+def test_kubernetes_takes_the_cron_job(version: str) -> None:
+    """By its own schemas, strictly: a key that it does not know is an error."""
+    schemas = pytest.importorskip("kubernetes_validate")
+    job = yaml.safe_load((INFRA / "retention" / "cronjob.yaml").read_text(encoding="utf-8"))
+    schemas.validate(job, version, strict=True)
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    container["arg"] = container.pop("args")
+    with pytest.raises(schemas.ValidationError, match="'arg' was unexpected"):
+        schemas.validate(job, version, strict=True)
+
+
 def test_the_dag_starts_a_sweep() -> None:
     tree = ast.parse((INFRA / "retention" / "airflow_dag.py").read_text(encoding="utf-8"))
     (operator,) = (

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from archiver.backup.compacted.alarms import AlarmKind
 from archiver.backup.compacted.turn import ACTIVATE, PASSIVATE, Role
-from archiver.backup.metrics import Declared, Labels, family_of
+from archiver.process.declared_metrics import Declared, Labels, family_of
 
 _BY_ROLE: Final = ("topic", "role")
 

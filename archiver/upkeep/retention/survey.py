@@ -129,7 +129,8 @@ def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedIte
         return [one for life in lives for one in life.items]
     items = main_items(lives)
     bases = [*(one.base for one in items[1:]), terms.log_start + 1]
-    return [one for one, following in zip(items, bases, strict=True) if following <= terms.log_start]
+    # Not strict: a partition without an object has no last one, either.
+    return [one for one, following in zip(items, bases, strict=False) if following <= terms.log_start]
 
 
 class _Asking:

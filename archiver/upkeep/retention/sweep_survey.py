@@ -93,20 +93,22 @@ class SweepSurvey:
             return "another sweep has noted that the topic kept more"
         if any(hold not in before.holds for hold in now.holds):
             return "a hold was added"
+        if any(keys - before.pinned.get(number, frozenset()) for number, keys in now.pinned.items()):
+            return "a restore of it has begun"
         back = [number for number, start in before.log_starts.items() if now.log_starts.get(number, -1) < start]
         return f"the log of partition {back[0]} does not begin where it did" if back else ""
 
     def _asked(self, names: Sequence[str]) -> Asked:
         now_ms = epoch_ms(self._archive.store.now())
-        sources, unreadable = self._pins.read_sources(now_ms - self._config.restores.pin_ms)
-        if unreadable:
-            sources = {**sources, **dict.fromkeys(names, f"(which one is not known: {unreadable[0]})")}
+        pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
+        unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
         return Asked(
             config=self._config.retention,
             cluster=self._ask(names),
             holds=tuple(read_holds(self._archive).values()),
-            pinned=sources,
+            pinned=unread,
             store_now_ms=now_ms,
+            pinned_objects=pins.objects,
         )
 
 

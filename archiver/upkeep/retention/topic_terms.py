@@ -26,6 +26,7 @@ class TopicTerms:
     log_starts: Mapping[int, int]
     effective: Mapping[str, str]
     holds: Sequence[HeldTimes] = field(default=())
+    pinned: Mapping[int, frozenset[str]] = field(default_factory=dict)  # objects that restores read, by partition
     is_in_grace: bool = False  # the topic keeps less by now than it is swept by
 
     @property
@@ -49,8 +50,9 @@ class Asked:
     config: RetentionConfig
     cluster: LiveCluster
     holds: Sequence[Hold]
-    pinned: Mapping[str, str]  # topics that an unfinished restore reads, by which restore
+    pinned: Mapping[str, str]  # topics of which it is not known what an unfinished restore reads, by which restore
     store_now_ms: int
+    pinned_objects: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)  # that restores read
 
 
 def judge_topic(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> TopicTerms | KeptTopic:
@@ -93,6 +95,7 @@ def _terms(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> Topic
         log_starts=live.log_starts,
         effective=live.effective,
         holds=tuple(HeldTimes(hold.from_ms, hold.until_ms) for hold in holds),
+        pinned=asked.pinned_objects.get(name, {}),
         is_in_grace=limits != widened(limits_of(live.effective), asked.config.factor),
     )
 

@@ -2,61 +2,18 @@
 
 import socket
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
-from archiver.archive.handle import Archive, open_archive
 from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import KafkaTemporaryError
-from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.spark.retention import SweepResult
 from tests.support.brokers import Broker
-from tests.support.kafka_topics import create_topic, producer_of, recreate_topic
+from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, set_config, sweep
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
-
-DAY_MS = 24 * 3600 * 1000
-
-
-def produce_aged(bootstrap: str, topic: str, ages_ms: list[int], partition: int = 0) -> None:
-    """Produce records of these ages, a batch each."""
-    producer, now_ms = producer_of(bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000
-    for age_ms in ages_ms:
-        producer.produce(topic, b"v" * 100, partition=partition, timestamp=now_ms - age_ms)
-        assert producer.flush(30) == 0
-
-
-def cut(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
-    admin, where = AdminClient({"bootstrap.servers": broker.bootstrap}), TopicPartition(topic, partition, offset)
-    admin.delete_records([where])[where].result(20)
-
-
-def sweep(
-    site: ArchiveSite,
-    bootstrap: str,
-    topic: str,
-    retention: Mapping[str, Any] | None = None,
-    **asked: Any,  # noqa: ANN401
-) -> SweepResult:
-    config = site.config(bootstrap, [topic]) | {"retention": {"grace": 0, "min-object-age": 0, **(retention or {})}}
-    return run_retention(ArchiverConfig.model_validate(config), SweepRequest(**asked))
-
-
-def archive_of(site: ArchiveSite) -> Archive:
-    return open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-
-
-def bases(site: ArchiveSite, topic: str) -> list[int]:
-    archive = archive_of(site)
-    parsed = (archive.layout.parse_segment(item.key) for item in archive.store.list(f"topics/{topic}/"))
-    return [key.base for key in parsed if key is not None]
 
 
 @pytest.fixture
@@ -68,10 +25,7 @@ def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
     assert bases(site, topic) == list(range(10))
     cut(broker, topic, 6)
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    entry = ConfigEntry("retention.ms", str(5 * DAY_MS - DAY_MS // 2), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    set_config(broker, topic, "retention.ms", 5 * DAY_MS - DAY_MS // 2)
     return topic
 
 

@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.archived_topic import CopyStretch
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, Layout
+from archiver.archive.layout import CopyKey, Layout, SegmentKey
 from archiver.archive.parts import PART_COLUMNS, FactsOfParts, ObjectParts
 from archiver.archive.restore_pins import RestorePins
 from archiver.archive.roles import Generation
@@ -130,4 +130,55 @@ def test_a_plan_that_does_not_tell_its_copies_is_told(wrong: object) -> None:
     assert found.restores == {}
     assert found.unreadable[0].startswith(
         "control/restores/mine/back/plan: does not tell which objects a restore reads"
+    )
+
+
+def plan_of_objects(objects: int = 3, source: str = "orders") -> TopicPlan:
+    """Of one partition under `topics/`, with objects at 0, 1 and so on."""
+    base = np.arange(objects, dtype=np.int64)
+    columns = dict.fromkeys(PART_COLUMNS, base) | {"named_next": base * 0}
+    parts = ObjectParts(segment_key(0)[: -len("00000000000000000000.data")], *columns.values())
+    whole = plan_of([], objects=objects)
+    (partition,) = whole.partitions
+    return replace(whole, source=source, partitions=(replace(partition, parts=parts),))
+
+
+def segment_key(base: int) -> str:
+    return LAYOUT.segment_key(SegmentKey(topic="orders", life=1, partition=3, base=base))
+
+
+@pytest.mark.parametrize("objects", [3, 6_000])
+def test_the_objects_of_a_plan_are_pinned_and_no_others(objects: int) -> None:
+    """Large plans are noted in pieces. Objects of copies lie elsewhere: no sweep of a topic takes them."""
+    found = RestorePins(noted(plan_of_objects(objects))).read_objects(0)
+    assert found.objects == {"orders": {3: frozenset(map(segment_key, range(objects)))}}
+    assert (found.of_unread, found.unreadable) == ({}, ())
+    assert RestorePins(noted(plan_of([stretch_of(COPY)]))).read_objects(0).objects == {}
+
+
+def test_a_finished_or_old_plan_pins_no_object() -> None:
+    assert RestorePins(noted(plan_of_objects(), is_finished=True)).read_objects(0).objects == {}
+    assert RestorePins(noted(plan_of_objects())).read_objects(2**50).objects == {}
+
+
+def test_a_plan_whose_pieces_are_gone_pins_its_whole_topic() -> None:
+    archive = noted(plan_of_objects(6_000))
+    archive.store.delete([item.key for item in archive.store.list("p/control/restores/mine/back/plan/3-")])
+    found = RestorePins(archive).read_objects(0)
+    assert (found.objects, list(found.of_unread), found.unreadable) == ({}, ["orders"], ())
+    assert found.of_unread["orders"].startswith("mine (control/restores/mine/back/plan does not tell what of it: ")
+
+
+@pytest.mark.parametrize("source", [{}, {"source": 7}, {"source": ""}, {"source": "orders"}])
+def test_a_plan_that_cannot_be_read_is_told(source: dict[str, object]) -> None:
+    """With its topic, where it tells that; else nobody knows what the restore reads."""
+    archive = Archive(MemoryStore(), LAYOUT)
+    plan = {"format": 1, **source, "partitions": [{"partition": 3, "parts": [7]}]}
+    archive.store.put_if_absent(
+        LAYOUT.fact_key("restores/mine/back/plan", 0), encode_fact(plan), {}, kind=ObjectKind.FACT
+    )
+    found = RestorePins(archive).read_objects(0)
+    assert found.objects == {}
+    assert (list(found.of_unread), len(found.unreadable)) == (
+        (["orders"], 0) if source.get("source") == "orders" else ([], 1)
     )

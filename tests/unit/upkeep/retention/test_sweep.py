@@ -303,3 +303,10 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
     done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
+
+
+def test_nothing_goes_of_a_partition_without_an_object() -> None:
+    archive, store = ten_objects()
+    store.delete(map(key_of, range(0, 100, 10)))
+    (found,) = planned(archive).partitions
+    assert (found.going, found.staying, found.asked, found.error) == ((), {}, 0, "")

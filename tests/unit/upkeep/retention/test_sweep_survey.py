@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold
-from archiver.archive.layout import Layout
+from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, note_policy
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
@@ -16,6 +17,7 @@ from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
 from tests.support.memory_store import MemoryStore
 
+LAYOUT = Layout()
 HOUR = {"cleanup.policy": "delete", "retention.ms": "3600000", "retention.bytes": "-1"}
 WEEK = {**HOUR, "retention.ms": "604800000"}
 CONFIG = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}})
@@ -25,7 +27,7 @@ class Site:
     """An archived topic, and what the cluster tells of it."""
 
     def __init__(self) -> None:
-        self.archive = Archive(MemoryStore(), Layout())
+        self.archive = Archive(MemoryStore(), LAYOUT)
         record_topic(self.archive, topic="t", topic_id="T", cluster_id="c", partitions=1, configs={})
         self.note(HOUR, 0)
         self.live = LiveTopic(topic_id="T", effective=HOUR, log_starts={0: 60})
@@ -40,6 +42,14 @@ class Site:
 
     def hold(self) -> None:
         add_hold(self.archive, Hold(name="h", topics="t", from_ms=5, reason="r", by="b", added_ms=0))
+
+    def plan_restore(self, restore_id: str, base: object = 5) -> frozenset[str]:
+        """Note the plan of a restore. Returns the key of the one object that it names."""
+        key = LAYOUT.segment_key(SegmentKey(topic="t", life=0, partition=0, base=base if isinstance(base, int) else 0))
+        row = [key, base, None, None, None]
+        plan = {"format": FACT_FORMAT, "source": "t", "partitions": [{"partition": 0, "parts": [row]}]}
+        append_fact(self.archive, f"restores/{restore_id}/back/plan", lambda _: plan)
+        return frozenset({key})
 
     def keep_more_for_a_while(self) -> None:
         now_ms = self.survey.survey().store_now_ms
@@ -96,3 +106,23 @@ def test_a_partition_whose_leader_does_not_tell_is_kept_and_told() -> None:
     site.live = replace(site.live, log_starts={})
     found = site.survey.survey()
     assert [(one.topic, one.why) for one in found.kept] == [("t-0", "its leader did not tell where its log begins")]
+
+
+def test_a_restore_that_has_begun_since_stops_a_sweep() -> None:
+    """What its plan names was not pinned when the sweep was planned. What was pinned then, the plan has left out."""
+    site = Site()
+    pinned = site.plan_restore("first")
+    seen = site.survey.survey()
+    (terms,) = seen.terms
+    assert terms.pinned == {0: pinned}
+    assert site.survey.change_of(terms, seen.facts["t"]) == ""
+    site.plan_restore("second", base=7)
+    assert site.survey.change_of(terms, seen.facts["t"]) == "a restore of it has begun"
+
+
+def test_a_restore_whose_plan_cannot_be_read_keeps_the_topic() -> None:
+    site = Site()
+    site.plan_restore("mine", base="seven")
+    (kept,) = site.survey.survey().kept
+    assert kept.why.startswith("restore mine (control/restores/mine/back/plan does not tell what of it: ")
+    assert kept.why.endswith(") reads it, and is not finished")

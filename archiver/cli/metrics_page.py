@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from archiver.backup.compacted.instance_metrics import INSTANCE_METRICS
-from archiver.backup.metrics import METRICS, Declared
+from archiver.backup.metrics import METRICS
+from archiver.process.declared_metrics import Declared
+from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS
 
 _PAGE: Final = """\
 # Metrics
@@ -35,6 +37,16 @@ storage every five times `compacted.interval`.
 | --- | --- | --- | --- |
 {instance_rows}
 
+## Of sweeps
+
+A retention sweep is a job that ends, so nothing serves its metrics. `archiver retention --metrics-file FILE` writes them at its end, whole or not at all, for
+[node_exporter's textfile collector](https://github.com/prometheus/node_exporter#textfile-collector): give it a file `*.prom` in the collector's folder. All of them tell of that one run. A run
+that ends with an error before its end leaves the file of the run before, so watch its age. A dry run writes none. `archiver retention --last` tells the same from the archive, with reasons.
+
+| name | type | labels | meaning |
+| --- | --- | --- | --- |
+{sweep_rows}
+
 ## Alarms worth having
 
 | when | what it means |
@@ -59,12 +71,20 @@ Of instances ([what to do](runbooks.md#when-an-instance-alarms)). Both instances
 | `increase(archiver_compacted_given_up_total[1d]) > 0` | objects of a new copy were gone, or damaged, before it was read |
 | `increase(archiver_compacted_look_failures_total[15m]) > 5` | a role log cannot be looked at; the log says why |
 | `increase(archiver_compacted_clearing_failures_total[1d]) > 0` | copies that are read no more stay: the right DeleteObject on `compacted/` may be missing |
+
+Of sweeps:
+
+| when | what it means |
+| --- | --- |
+| `time() - archiver_sweep_last_run_timestamp_seconds > 2 * 86400`, or `absent(archiver_sweep_last_run_timestamp_seconds)` | no sweep has come to its end for two days: the archive keeps more than it should; the log of the job says why |
+| `archiver_sweep_topics{{state="waiting"}} > 0` | so much of a topic would go that somebody has to agree: look at `archiver retention --dry-run` |
+| `archiver_sweep_refused_deletes > 0 or archiver_sweep_failed_partitions > 0 or archiver_sweep_topics{{state="stopped"}} > 0` | something of what was to go is still there; `archiver retention --last` says what and why |
 """
 
 
 def metrics_page() -> str:
     """Return docs/metrics.md."""
-    return _PAGE.format(rows=_rows(METRICS), instance_rows=_rows(INSTANCE_METRICS))
+    return _PAGE.format(rows=_rows(METRICS), instance_rows=_rows(INSTANCE_METRICS), sweep_rows=_rows(SWEEP_METRICS))
 
 
 def _rows(declared: Iterable[Declared]) -> str:

@@ -1,0 +1,93 @@
+"""`archiver retention --last`: what the last sweep did, by its report in the archive; its run, and its two printers."""
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.output import print_json, print_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
+from archiver.process.text import spell_count
+
+if TYPE_CHECKING:
+    from archiver.archive.sweeps import SweepReport
+
+
+def run_last(options: argparse.Namespace) -> int:
+    """Ask the archive alone. The exit code is that of the question: the sweep has had its own."""
+    from archiver.archive.handle import open_archive
+    from archiver.archive.sweeps import read_last_report
+    from archiver.config.load import load_config
+    from archiver.errors import UsageError
+
+    given = {
+        "--dry-run": options.dry_run,
+        "--yes": options.yes is not None,
+        "--topics": options.topics is not None,
+        "--now": options.now is not None,
+        "--metrics-file": options.metrics_file is not None,
+    }
+    others = [name for name, is_given in given.items() if is_given]
+    if others:
+        raise UsageError(f"--last tells of a sweep that is over; {' and '.join(others)} cannot go with it")
+    report = read_last_report(open_archive(load_config(options.config).storage))
+    if options.format == "json":
+        print_json(last_row(report))
+    else:
+        print_lines(last_lines(report))
+    return 0
+
+
+def last_row(report: "SweepReport | None") -> dict[str, Any]:
+    if report is None:
+        return {"begun": None}
+    return {
+        "begun": moment(report.begun_ms),
+        "seconds": report.took_ms / 1000,
+        "complete": report.is_complete,
+        "topics": [
+            {
+                "topic": name,
+                "deleted": one.objects,
+                "deleted_records": one.records,
+                "deleted_bytes": one.bytes,
+                "because": dict(one.deleted_because),
+                "kept_because": dict(one.kept_because),
+                "waits_for_yes": name in report.waiting,
+                "stopped": one.stopped or None,
+            }
+            for name, one in sorted(report.topics.items())
+        ],
+        "kept": [{"topic": name, "why": why} for name, why in sorted(report.kept.items())],
+        "refused": report.refused,
+        "failed_partitions": report.failed,
+        "problems": list(report.problems),
+    }
+
+
+def last_lines(report: "SweepReport | None") -> Iterator[str]:
+    if report is None:
+        yield "no sweep has left a report yet"
+        return
+    for name, why in sorted(report.kept.items())[:MOST_LISTED]:
+        yield f"{name}: nothing went: {why}"
+    yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics of which nothing went")
+    rows = [
+        (name, one.objects, one.records, one.bytes, _remark(report, name))
+        for name, one in sorted(report.topics.items())
+    ]
+    if rows:
+        yield from table_lines(("topic", "objects deleted", "records", "bytes", "remark"), rows)
+    yield from report.problems
+    told = [
+        f"the last sweep began {moment(report.begun_ms)}, and took {report.took_ms / 1000:.0f} s",
+        f"the store refused {spell_count(report.refused, 'delete')}" if report.refused else "",
+        f"{spell_count(report.failed, 'partition')} could not be listed or asked" if report.failed else "",
+    ]
+    yield "; ".join(filter(None, told))
+
+
+def _remark(report: "SweepReport", name: str) -> str:
+    stopped = report.topics[name].stopped
+    if stopped:
+        return f"stopped: {stopped}"
+    return "waits for --yes" if name in report.waiting else ""

@@ -1,0 +1,86 @@
+"""Sweeps while a restore is unfinished: what its plan names stays, what it does not name goes, and the restore ends as it was planned."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from archiver.codec.selection import TopicSelection
+from tests.support.brokers import Broker
+from tests.support.foreign_reader import s3_client
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic
+from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, set_config, sweep, until_swept
+from tests.support.records import without_offsets
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+
+class DiedError(BaseException):
+    """The process was killed at a named place."""
+
+
+def die_at(place: str) -> Callable[[str], None]:
+    def reach(name: str) -> None:
+        if name == place:
+            raise DiedError
+
+    return reach
+
+
+def test_a_restore_keeps_what_it_is_to_read(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 2, KEEP_ALL | {"retention.ms": str(20 * DAY_MS)})
+    for partition in range(2):
+        produce_aged(bootstrap, topic, [age * DAY_MS for age in range(10, 0, -1)], partition)
+    site.back_up(bootstrap, topic, records=1)
+    written = java_oracle.consume(bootstrap, topic).records
+    sweep(site, bootstrap, topic)
+    asked: dict[str, Any] = {
+        "restore_id": "mine",
+        "topics": topic,
+        "rename": [f"{topic}={topic}.back"],
+        "wanted": TopicSelection(partitions=frozenset({0}), offsets={0: (2, 5)}),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr("archiver.restore.notes.reach", die_at("plan.noted"))
+        with pytest.raises(DiedError):
+            site.restore(bootstrap, **asked)
+    for partition in range(2):
+        cut(broker_41, topic, 9, partition)
+    set_config(broker_41, topic, "retention.ms", int(1.5 * DAY_MS))
+    until_swept(site, broker_41, topic)
+    assert bases(site, topic) == [2, 3, 4, 5, 9, 9]
+    assert site.verify(bootstrap, [topic]).is_whole
+    assert site.restore(bootstrap, **asked).failure is None
+    restored = java_oracle.consume(bootstrap, f"{topic}.back").records
+    assert without_offsets(restored[0]) == without_offsets(written[0][2:6])
+    until_swept(site, broker_41, topic)
+    assert bases(site, topic) == [9, 9]
+
+
+def test_an_unreadable_plan_keeps_its_topic(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    """A plan whose topic is not known keeps all topics."""
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(DAY_MS)})
+    produce_aged(bootstrap, topic, [age * DAY_MS for age in range(5, 0, -1)])
+    site.back_up(bootstrap, topic, records=1)
+    cut(broker_41, topic, 4)
+    bucket, store = site.bucket, archive_of(site).store
+    key = "control/restores/mine/back/plan/000000.json"
+    time.sleep(1.1)
+    for content, why in (
+        (b'{"format": 1, "source": "%s", "partitions": 7}' % topic.encode(), "does not tell what of it"),
+        (b"{", "does not tell what of it"),
+    ):
+        s3_client(bucket).put_object(Bucket=bucket.name, Key=key, Body=content)
+        found = until_swept(site, broker_41, topic)
+        assert [why in one.why for one in found.plan.kept if one.topic == topic] == [True]
+        assert bases(site, topic) == [0, 1, 2, 3, 4]
+    store.delete([key])
+    until_swept(site, broker_41, topic)
+    assert bases(site, topic) == [4]

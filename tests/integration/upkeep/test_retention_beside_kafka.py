@@ -1,0 +1,216 @@
+"""Sweeps beside a broker that deletes, compacts and is purged: what it still has, by Kafka's own consumer, is in the archive after each sweep."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from archiver.demo.sandbox import KafkaBroker
+from tests.support.brokers import KAFKA_41, StartBroker
+from tests.support.foreign_reader import keys_in
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.real_sweeps import (
+    DAY_MS,
+    EAGER,
+    assert_archived,
+    assert_restored,
+    bases,
+    cut,
+    log_start,
+    produce_aged,
+    read_kept,
+    set_config,
+    until_swept,
+)
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.service import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+ROLLING = KEEP_ALL | {"segment.ms": "1000"}  # a new file for each record that is a second younger than the file's first
+FUTURE_MS = -80 * 365 * DAY_MS
+STEPS = 12
+
+
+@pytest.fixture
+def eager(shared_broker: StartBroker) -> KafkaBroker:
+    return shared_broker(KAFKA_41, **EAGER)
+
+
+def days(*ages: float) -> list[int]:
+    return [round(age * DAY_MS) for age in ages]
+
+
+def test_mixed_ages_and_a_backfill_of_old_records(
+    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """As Kafka deletes: oldest first, up to the first that stays. An old record between new ones stays."""
+    create_topic(eager.bootstrap, topic, 2, ROLLING)
+    produce_aged(eager.bootstrap, topic, days(*range(10, 0, -1)))
+    produce_aged(eager.bootstrap, topic, days(10, 2, 9, 1, 8), 1)
+    site.back_up(eager.bootstrap, topic, records=1)
+    set_config(eager, topic, "retention.ms", int(4.5 * DAY_MS))
+    eventually(lambda: (log_start(eager, topic), log_start(eager, topic, 1)) == (6, 1))
+    assert until_swept(site, eager, topic).is_complete
+    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+    assert [kept[number].records[0].offset for number in (0, 1)] == [6, 1]
+    produce_aged(eager.bootstrap, topic, days(30, 29, 28, 0.5))
+    site.back_up(eager.bootstrap, topic, records=1)
+    until_swept(site, eager, topic)
+    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+    assert [row.offset for row in kept[0].records] == list(range(6, 14))
+    cut(eager, topic, 13)
+    set_config(eager, topic, "retention.ms", int(2.5 * DAY_MS))
+    until_swept(site, eager, topic)
+    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+    assert [row.offset for row in kept[0].records] == list(range(8, 14))
+    assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
+    assert_restored(site, eager.bootstrap, topic, java_oracle)
+
+
+def test_a_purge_by_config_takes_nothing_from_the_archive(
+    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """Within retention.grace the longest policy counts that a sweep has seen: also for sweeps while the topic is purged."""
+    create_topic(eager.bootstrap, topic, 1, ROLLING | {"retention.ms": str(20 * DAY_MS)})
+    site_grace = {"grace": "7d"}
+    produce_aged(eager.bootstrap, topic, days(*range(19, 9, -1)))
+    site.back_up(eager.bootstrap, topic, records=1)
+    until_swept(site, eager, topic, site_grace)
+    set_config(eager, topic, "retention.ms", 1000)
+    eventually(lambda: log_start(eager, topic) == 10)
+    until_swept(site, eager, topic, site_grace)
+    assert bases(site, topic) == list(range(10))
+    set_config(eager, topic, "retention.ms", 20 * DAY_MS)
+    produce_aged(eager.bootstrap, topic, days(3, 2, 1))
+    site.back_up(eager.bootstrap, topic, records=1)
+    until_swept(site, eager, topic, site_grace)
+    assert bases(site, topic) == list(range(13))
+    assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+    assert_restored(site, eager.bootstrap, topic, java_oracle)
+    # Not so without a memory: the same purge, and a sweep that is to forget at once.
+    set_config(eager, topic, "retention.ms", 1000)
+    eventually(lambda: log_start(eager, topic) == 13)
+    until_swept(site, eager, topic, {"grace": 0})
+    assert bases(site, topic) == [12]
+
+
+def test_a_topic_that_is_compacted_and_deleted(
+    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    """The broker has fewer records than the archive, for it keeps the last of each key."""
+    policy = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0"}
+    create_topic(eager.bootstrap, topic, 1, ROLLING | policy)
+    produce_aged(eager.bootstrap, topic, days(*range(20, 0, -1)))
+    site.back_up(eager.bootstrap, topic, records=1)
+    eventually(lambda: len(java_oracle.consume(eager.bootstrap, topic).records[0]) < 10)
+    set_config(eager, topic, "retention.ms", int(4.5 * DAY_MS))
+    cut(eager, topic, 12)
+    until_swept(site, eager, topic)
+    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+    assert log_start(eager, topic) >= kept[0].records[0].offset >= 12
+    assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
+    set_config(eager, topic, "cleanup.policy", "compact")
+    set_config(eager, topic, "retention.ms", 1000)  # neither limit applies to a topic that is not deleted
+    before = keys_in(site.bucket, "topics/")
+    result = until_swept(site, eager, topic)
+    assert [one.why for one in result.plan.kept if one.topic == topic] == ["it keeps its records for ever"]
+    assert keys_in(site.bucket, "topics/") == before
+    assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One topic, to which things happen by chance; after each a sweep comes."""
+
+    broker: KafkaBroker
+    site: ArchiveSite
+    topic: str
+    oracle: JavaOracle
+    policy: str
+    chance: random.Random
+    life: int = 0
+    ends: dict[int, int] = field(default_factory=dict)  # of the archive
+    former: dict[str, list[str]] = field(default_factory=dict)  # directories of lives that ended, with their objects
+    done: list[str] = field(default_factory=list)
+
+    @property
+    def directory(self) -> str:
+        return f"{self.topic}@{self.life}" if self.life else self.topic
+
+    def step(self) -> None:
+        happens = self.chance.choice(
+            [self.produce, self.produce, self.backfill, self.meet_the_future, self.cut, self.shorten, self.purge]
+            + [self.recreate] * (self.life < 1)
+        )
+        self.done.append(happens.__name__)
+        happens()
+        self.back_up()
+        until_swept(self.site, self.broker, self.topic)
+        self.check()
+
+    def back_up(self) -> None:
+        self.site.back_up(self.broker.bootstrap, self.topic, records=self.chance.choice([1, 2, 5]))
+
+    def check(self) -> None:
+        kept = assert_archived(self.site.bucket, self.broker.bootstrap, self.topic, self.oracle, self.directory)
+        for number, one in kept.items():
+            assert one.end >= self.ends.get(number, 0)
+            self.ends[number] = one.end
+        for directory, keys in self.former.items():
+            assert keys_in(self.site.bucket, f"topics/{directory}/") == keys
+
+    def produce(self) -> None:
+        newest = self.chance.uniform(0, 3)
+        ages = [newest + age * self.chance.uniform(0, 2) for age in range(self.chance.randint(1, 6), 0, -1)]
+        produce_aged(self.broker.bootstrap, self.topic, days(*ages), self.chance.randrange(2))
+
+    def backfill(self) -> None:
+        produce_aged(self.broker.bootstrap, self.topic, days(40, 30, 35), self.chance.randrange(2))
+
+    def meet_the_future(self) -> None:
+        produce_aged(self.broker.bootstrap, self.topic, [FUTURE_MS], self.chance.randrange(2))
+
+    def cut(self) -> None:
+        number = self.chance.randrange(2)
+        offsets = self.oracle.consume(self.broker.bootstrap, self.topic).ranges[number]
+        cut(self.broker, self.topic, self.chance.randint(*offsets), number)
+
+    def shorten(self) -> None:
+        set_config(self.broker, self.topic, "retention.ms", days(self.chance.choice([0.5, 2, 5, 20]))[0])
+
+    def purge(self) -> None:
+        set_config(self.broker, self.topic, "retention.ms", 1000)
+        until_swept(self.site, self.broker, self.topic)
+        self.check()
+        set_config(self.broker, self.topic, "retention.ms", 5 * DAY_MS)
+
+    def recreate(self) -> None:
+        self.former[self.directory] = keys_in(self.site.bucket, f"topics/{self.directory}/")
+        recreate_topic(self.broker.bootstrap, self.topic, 2, self.configs | {"retention.ms": str(DAY_MS // 2)})
+        self.life, self.ends = self.life + 1, {}
+        until_swept(self.site, self.broker, self.topic)  # before a backup has seen the new one
+        self.produce()
+
+    @property
+    def configs(self) -> dict[str, str]:
+        return ROLLING | {"retention.ms": str(5 * DAY_MS), "cleanup.policy": self.policy}
+
+
+@pytest.mark.parametrize("policy", ["delete", pytest.param("compact,delete", marks=pytest.mark.long)])
+def test_whatever_happens_to_a_topic(
+    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, policy: str, seed: int
+) -> None:
+    walk = _Walk(eager, site, topic, java_oracle, policy, random.Random(f"{seed} {policy}"))
+    create_topic(eager.bootstrap, topic, 2, walk.configs)
+    walk.produce()
+    walk.back_up()
+    before = len(read_kept(site.bucket, topic))
+    for _ in range(STEPS):
+        walk.step()
+    print(walk.done, before)
+    verified = site.verify(eager.bootstrap, [topic], against_kafka=True)
+    assert verified.is_whole
+    if not walk.life:
+        assert_restored(site, eager.bootstrap, topic, java_oracle)
