@@ -65,7 +65,10 @@ def other_cluster(site: Site) -> None:
         (Site.hold, "a hold was added"),
         (Site.keep_more_for_a_while, "another sweep has noted that the topic kept more"),
         (become(effective=WEEK), "what the topic keeps was changed"),
-        (become(topic_id="U"), "it was created again, and no backup has seen the new one yet"),
+        (
+            become(topic_id="U"),
+            "it was created again, and no backup has seen the new one yet; no entry of retention.gone says how long it is kept then",
+        ),
         (become(log_starts={0: 61}), ""),
         (become(log_starts={0: 59}), "the log of partition 0 does not begin where it did"),
         (become(log_starts={}), "the log of partition 0 does not begin where it did"),
