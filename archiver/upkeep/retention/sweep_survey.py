@@ -98,9 +98,10 @@ class SweepSurvey:
         """Ask again what decides about a topic. Returns what has changed since; empty: nothing that keeps more."""
         asked = self._asked([before.topic])
         found = judge_topic(fact, read_policies(self._archive, before.topic, before.topic_id), asked)
-        kept = [one.why for one in found if isinstance(one, KeptTopic) and one.topic in {before.topic, before.name}]
+        is_of_topic = len(found) == 1  # and not of one of its lives
+        kept = [one for one in found if isinstance(one, KeptTopic) and (is_of_topic or one.topic == before.name)]
         if kept:
-            return kept[0]
+            return kept[0].why
         again = [one for one in found if isinstance(one, TopicTerms)]
         now = next((one for one in again if (one.root, one.whose) == (before.root, before.whose)), None)
         if now is None:
