@@ -15,16 +15,21 @@ async def agreed_topics(client: KafkaClient, names: Collection[str], cluster_id:
     Names are left out on which brokers do not agree, or which one of them may not tell. All are, when a broker does not
     answer, is of another cluster, or knows of no broker yet: such a one has just started, and knows no topic either.
     """
-    nodes = sorted(await client.brokers())
-    try:
-        answers = await asyncio.gather(*(client.send(node, calls.MetadataCall(sorted(set(names)))) for node in nodes))
-    except (KafkaError, KafkaTemporaryError):
+    wanted = sorted(set(names))
+
+    async def ask(node: int) -> calls.Metadata | None:
+        try:
+            answer = await client.send(node, calls.MetadataCall(wanted))
+        except (KafkaError, KafkaTemporaryError):
+            return None
+        return answer if answer.cluster_id == cluster_id and answer.brokers else None
+
+    answers = await asyncio.gather(*(ask(node) for node in sorted(await client.brokers())))
+    known = [one for one in answers if one is not None]
+    if not known or len(known) < len(answers):
         return {}
-    if any(one.cluster_id != cluster_id or not one.brokers for one in answers):
-        return {}
-    told = [_told(one) for one in answers]
-    first = told[0] if told else {}
-    return {name: found for name, found in first.items() if all(name in one and one[name] == found for one in told)}
+    first, *others = map(_told, known)
+    return {name: found for name, found in first.items() if all(name in one and one[name] == found for one in others)}
 
 
 def _told(answer: calls.Metadata) -> Mapping[str, str | None]:

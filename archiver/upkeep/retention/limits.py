@@ -29,12 +29,9 @@ class Limits:
         return self.ms is None and self.bytes is None
 
     def __str__(self) -> str:
-        told = [f"{RETENTION_MS} {self.ms}" if self.ms is not None else "", self._bytes_told]
-        return ", ".join(filter(None, told)) or "for ever"
-
-    @property
-    def _bytes_told(self) -> str:
-        return "" if self.bytes is None else f"{RETENTION_BYTES} {self.bytes}"
+        limits = {RETENTION_MS: self.ms, RETENTION_BYTES: self.bytes, "retention.floor": self.floor_ms or None}
+        told = [f"{name} {value}" for name, value in limits.items() if value is not None and not self.keeps_all]
+        return ", ".join(told) or "for ever"
 
 
 FOR_EVER: Final = Limits()

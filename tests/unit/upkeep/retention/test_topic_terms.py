@@ -1,5 +1,6 @@
 """By which terms a topic is swept, in each of its lives."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -195,6 +196,7 @@ def test_a_topic_that_was_created_again_goes_by_its_own_policy_and_the_one_befor
         "t@0": (Whose.GONE, Limits(ms=30 * DAY_MS)),
         "t": (Whose.TOPIC, Limits(ms=7 * DAY_MS)),
     }
+    assert {name: dict(one.log_starts) for name, one in both.items()} == {"t@0": {}, "t": {0: 7}}
 
 
 def test_also_a_life_that_was_created_again_and_not_yet_seen_is_gone() -> None:
@@ -272,3 +274,61 @@ def test_lives_of_a_topic_that_was_created_again_need_a_cluster_that_says_so() -
         "t@0": "it is of a topic that was created again: only a run that asks the cluster lets that go"
     }
     assert list(terms_of(found)) == ["t"]
+
+
+# --- all of it at random, against a plain reading of the rules
+
+
+def draw_fact(rng: random.Random) -> TopicFact:
+    ids = [rng.choice(("", "S", "T", "U")) for _ in range(rng.randint(1, 3))]
+    effective = rng.choice((None, {}, {"cleanup.policy": "delete"}, {"cleanup.policy": "compact"}))
+    return fact_of(*ids, effective=effective)
+
+
+def draw_cluster(rng: random.Random) -> LiveCluster | None:
+    if rng.randrange(5) == 0:
+        return None
+    found = live(rng.choice(("", "S", "T", "U", "V")), is_agreed=rng.randrange(4) > 0)
+    if rng.randrange(2):
+        found = rng.choice((ABSENT, ABSENT, replace(ABSENT, absent=frozenset())))
+    return replace(found, cluster_id=rng.choice(("c", "c", "c", "d")))
+
+
+def is_proved_gone(topic_id: str, ids: Sequence[str], cluster: LiveCluster) -> bool:
+    topic = cluster.topics.get("t")
+    if cluster.cluster_id != "c" or topic_id == "":
+        return False
+    if topic is None:
+        return "t" in cluster.absent
+    is_behind = topic.topic_id in ids and topic.topic_id != ids[-1]
+    return topic.is_agreed and topic.topic_id not in {"", topic_id} and not is_behind
+
+
+def whose_may_go(fact: TopicFact, cluster: LiveCluster | None, config: RetentionConfig) -> dict[int, Whose]:
+    """By life: whose limits let something of it go. What is in none stays."""
+    roots = [life for life in fact.lives if life.parent is None]
+    ids = [life.topic_id for life in roots]
+    if cluster is None:
+        knows = (fact.effective or {}).get("cleanup.policy") == "delete"
+        return {roots[-1].life: Whose.FIXED} if knows and config.fixed.ms is not None else {}
+    gone = [life.life for life in roots if config.gone and is_proved_gone(life.topic_id, ids, cluster)]
+    found = dict.fromkeys(gone, Whose.GONE)
+    if "t" in cluster.topics and cluster.topics["t"].topic_id == ids[-1] != "" and cluster.cluster_id == "c":
+        found[roots[-1].life] = Whose.TOPIC
+    return found
+
+
+def test_what_may_go_is_what_the_rules_say(seed: int) -> None:
+    rng, met = random.Random(seed), set[Whose]()
+    for _ in range(5000):
+        fact, cluster = draw_fact(rng), draw_cluster(rng)
+        written = {**(GONE if rng.randrange(4) else {}), **(FIXED if rng.randrange(4) else {})}
+        found = terms_of(judge(fact, cluster, written))
+        expected = whose_may_go(fact, cluster, RetentionConfig.model_validate(written))
+        assert {one.root: one.whose for one in found.values()} == expected, (fact, cluster, written)
+        met.update(expected.values())
+        for one in found.values():
+            own = [life.life for life in fact.lives if one.root in {life.life, life.parent}]
+            assert (one.newest, one.topic_id) == (own[-1], fact.lives[one.root].topic_id)
+            assert bool(one.log_starts) is (one.whose is Whose.TOPIC)
+    assert met == set(Whose)
