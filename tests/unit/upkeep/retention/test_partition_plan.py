@@ -383,14 +383,6 @@ class AsOldAsTheFloor(Rules):
         return newest >= self.terms.now_ms - self.terms.limits.floor_ms
 
 
-class FloorByRecordsAlone(Rules):
-    """A record without a time is above no floor, and one of the future above each."""
-
-    def is_below_floor(self, item: ListedItem, told: AskedItem) -> bool:
-        del item
-        return told.max_timestamp > self.terms.now_ms - self.terms.limits.floor_ms
-
-
 class FutureBelieved(Rules):
     """A record of 2106 keeps its object until then."""
 
@@ -482,7 +474,7 @@ class UnknownEndIsAnEnd(Rules):
 
 MUTANTS: Final[tuple[type[Rules], ...]] = (
     HighestBaseGoes, NewestGoes, ProtectedKeepsAll, UnreadableKeepsAll, AnyOldOneGoes, BrokersGoesOn, BrokerIgnored, BrokerByBase,
-    SmallestTimestamp, AsOldAsTheLimit, NoFloor, AsOldAsTheFloor, FloorByRecordsAlone, FutureBelieved, NoTimeIsOld,
+    SmallestTimestamp, AsOldAsTheLimit, NoFloor, AsOldAsTheFloor, FutureBelieved, NoTimeIsOld,
     YoungByNow, HeldByNewest, TimelessUnheld, CountsItself, CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
 )  # fmt: skip
 
