@@ -129,7 +129,13 @@ def sweep_all(store: GeneratedStore) -> object:
         survey(
             Archive(store, LAYOUT),
             SurveyTask(
-                storage=storage, topic=topic, partition=partition, lineage=lineage, terms=terms, swept_by=FOR_EVER
+                storage=storage,
+                topic=topic,
+                partition=partition,
+                root=0,
+                lineage=lineage,
+                terms=terms,
+                swept_by=FOR_EVER,
             ),
         )
         for topic in store.shape.names

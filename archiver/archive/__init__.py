@@ -1,6 +1,7 @@
 """What lies in the bucket, written and read.
 
 - accepted_logs: where users have accepted that the log of a compacted topic begins later, or ends earlier, than its copies
+- applied_limits: by which limits sweeps last deleted: what those would have kept goes only if somebody agrees
 - archived_topic: one topic of the archive as one of its lives has it, and which of its offsets are wanted or missing
 - block_budget: memory that is shared: by all open segments, and by all threads that decode what was fetched
 - catalog: finds topics in the archive, each in one life: all of them, or one by its name
@@ -35,7 +36,7 @@
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
 - planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it
-- policies: what topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted
+- policies: what topics kept, as retention sweeps saw it, and since when each policy was seen
 - probe: tests at each start of a writer whether an archive may lie in this store
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: what unfinished restores read, copies and objects: these stay as long as the restores are young enough

@@ -220,6 +220,12 @@ class Layout:
 
     # --- copies of compacted topics
 
+    @staticmethod
+    def parse_partition_directory(name: str) -> int | None:
+        """Return the partition whose directory has this name; None: it is no partition's."""
+        number = name.removeprefix("partition=")
+        return int(number) if number != name and is_partition_number(number) else None
+
     @property
     def copies_root(self) -> str:
         return self._under("compacted/")

@@ -1,4 +1,4 @@
-"""What topics kept, as retention sweeps saw it: since when each policy was seen, and by which one a sweep last deleted (docs/format.md §8)."""
+"""What topics kept, as retention sweeps saw it, and since when each policy was seen (docs/format.md §8)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +17,12 @@ _MOST_CONFIGS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPolicy:
-    """What a topic kept from a moment on: configs as they held. `swept_by`: those by which a sweep last deleted records of it."""
+    """What a topic kept from a moment on: configs as they held."""
 
     topic: BoundedText
     topic_id: BoundedText
     effective: Annotated[Mapping[str, Item[BoundedText]], Field(max_length=_MOST_CONFIGS)]
     since_ms: Number  # by the store's clock
-    swept_by: Annotated[Mapping[str, Item[BoundedText]] | None, Field(max_length=_MOST_CONFIGS)] = None
 
 
 _FACT: Final = FactModel(NotedPolicy)
@@ -36,28 +35,16 @@ def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[Noted
 
 
 def note_policy(archive: Archive, seen: NotedPolicy) -> None:
-    """Note a policy unless it is the one that was noted last. By which one a sweep deleted stays as it was."""
+    """Note a policy unless it is the one that was noted last."""
 
     def decide(before: NotedPolicy | None) -> NotedPolicy | None:
         if before is None or before.topic_id != seen.topic_id:
             return seen
         if before.effective == seen.effective:
             return None
-        return replace(seen, since_ms=max(seen.since_ms, before.since_ms), swept_by=before.swept_by)
+        return replace(seen, since_ms=max(seen.since_ms, before.since_ms))
 
     _append(archive, seen.topic, decide)
-
-
-def note_swept_by(archive: Archive, policy: NotedPolicy) -> None:
-    """Note that a sweep deletes by this policy from now on. It must be the one that was noted last."""
-
-    def decide(before: NotedPolicy | None) -> NotedPolicy | None:
-        is_last = before is not None and (before.topic_id, before.effective) == (policy.topic_id, policy.effective)
-        if before is None or not is_last or before.swept_by == policy.effective:
-            return None
-        return replace(before, swept_by=policy.effective)
-
-    _append(archive, policy.topic, decide)
 
 
 def _append(archive: Archive, topic: str, decide: Callable[[NotedPolicy | None], NotedPolicy | None]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from archiver.archive.control import Fact, append_fact, latest_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
@@ -35,12 +35,14 @@ class SweepReport:
     """One run. `kept`: topics of which nothing could go, and why; `refused`: how many deletes the store refused.
 
     `waiting`: topics of which so much would go that somebody has to agree; `failed`: how many partitions could not be listed or asked.
+    A life of a topic that was created again is named `<topic>@<life>`. `without_kafka`: it asked no cluster.
     """
 
     begun_ms: Number
     topics: Annotated[Mapping[str, Item[SweptTopic]], Field(max_length=MOST_TOPICS)]
     kept: Annotated[Mapping[str, Item[BoundedText]], Field(max_length=MOST_TOPICS)]
     refused: Number
+    without_kafka: Annotated[bool, Strict()] = False
     problems: Annotated[Sequence[Item[BoundedText]], Field(max_length=_MOST_REASONS)]
     took_ms: Number = 0
     waiting: Annotated[Sequence[Item[BoundedText]], Field(max_length=MOST_TOPICS)] = ()

@@ -173,6 +173,10 @@ class TopicFact:
             holder = None if holder.parent is None else self.lives[holder.parent]
         return stretches[::-1]
 
+    def lives_of(self, root: int) -> list[int]:
+        """Return the lives that go back to one without a parent, that one first."""
+        return [life for life, found in enumerate(self._roots) if found == root]
+
     def _holder(self, root: int, partition: int, below: int) -> Life | None:
         """Return the newest life of a root, below a number, that holds a partition."""
         earlier = reversed(self.lives[:below])
@@ -195,8 +199,13 @@ _TOPIC_FACT: Final = FactModel(TopicFact)
 
 def is_compacted(fact: TopicFact) -> bool | None:
     """Tell whether the brokers compact a topic's log; None when that is not known."""
-    policy = (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
+    policy = cleanup_policy(fact)
     return None if policy is None else says_compact(policy)
+
+
+def cleanup_policy(fact: TopicFact) -> str | None:
+    """Return a topic's cleanup.policy, as the archive knows it; None: it does not."""
+    return (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
 
 
 def says_compact(policy: str) -> bool:

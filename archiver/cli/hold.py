@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_add(options: argparse.Namespace) -> int:
     from archiver.archive.holds import Hold, add_hold
     from archiver.archive.store_clock import epoch_ms
+    from archiver.archive.topics import list_known_topics
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
 
@@ -56,6 +57,8 @@ def run_add(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     add_hold(archive, hold)
     print_line(f"hold {hold.name}: no sweep deletes these records from now on")
+    if not any(map(hold.matches, list_known_topics(archive))):
+        print_line(f"hold {hold.name}: --topics matches no topic of the archive yet; it holds those that come")
     return 0
 
 

@@ -33,6 +33,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
     parser.add_argument(
+        "--without-kafka",
+        action="store_true",
+        help="ask no cluster, and go by retention.fixed of the configuration: it takes also what the brokers still have",
+    )
+    parser.add_argument(
         "--now", metavar="TIME", help="count ages from this time (2026-11-20T14:00:00Z); the future only with --dry-run"
     )
     parser.add_argument(
@@ -78,6 +83,7 @@ def _run_sweep(options: argparse.Namespace) -> int:
         digest=digest,
         now_ms=None if options.now is None else parse_moment_ms("--now", options.now),
         topics=options.topics,
+        without_kafka=options.without_kafka,
     )
     with closing(Progress("retention", quiet=options.quiet)) as progress:
         result = run_retention(load_config(options.config), request, progress.report)
@@ -104,27 +110,30 @@ def _problems(result: "SweepResult") -> Iterator[str]:
 
 def retention_row(result: "SweepResult") -> dict[str, Any]:
     swept = {one.topic: one for one in result.swept}
-    waiting = {one.topic for one in result.waiting}
+    waiting = {one.name for one in result.waiting}
     return {
         "made": moment(result.plan.made_ms),
         "now": moment(result.plan.now_ms),
         "digest": result.digest or None,
         "complete": result.is_complete,
+        "without_kafka": result.plan.without_kafka,
         "not_planned": result.not_planned,
         "topics": [
             {
-                "topic": one.topic,
+                "topic": one.name,
+                "limits_of": str(one.terms.whose),
                 "limits": {"ms": one.terms.limits.ms, "bytes": one.terms.limits.bytes},
+                "floor_ms": one.terms.limits.floor_ms,
                 "to_delete": len(list(one.going)),
-                "deleted": len(swept[one.topic].deleted) if one.topic in swept else 0,
-                "deleted_records": sum(gone.told.records for gone in swept[one.topic].deleted)
-                if one.topic in swept
+                "deleted": len(swept[one.name].deleted) if one.name in swept else 0,
+                "deleted_records": sum(gone.told.records for gone in swept[one.name].deleted)
+                if one.name in swept
                 else 0,
-                "deleted_bytes": sum(gone.item.size for gone in swept[one.topic].deleted) if one.topic in swept else 0,
+                "deleted_bytes": sum(gone.item.size for gone in swept[one.name].deleted) if one.name in swept else 0,
                 "because": dict(one.deleted_because()),
                 "kept_because": dict(one.kept_because()),
                 "unforeseen_share": round(one.unforeseen_share, 4),
-                "waits_for_yes": one.topic in waiting,
+                "waits_for_yes": one.name in waiting,
                 "untimed": sum(part.untimed for part in one.partitions),
             }
             for one in result.plan.topics
@@ -137,6 +146,8 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
 
 def retention_lines(result: "SweepResult") -> Iterator[str]:
     swept = {one.topic: one for one in result.swept}
+    if result.plan.without_kafka:
+        yield "this run asked no cluster: it goes by retention.fixed, and takes also what the brokers still have"
     for kept in result.plan.kept[:MOST_LISTED]:
         yield f"{kept.topic}: nothing goes: {kept.why}"
     yield from left_out_lines(len(result.plan.kept) - MOST_LISTED, "topics of which nothing goes")
@@ -144,10 +155,10 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         yield from _topic_lines(one)
     rows = [
         (
-            one.topic,
+            one.name,
             str(one.terms.limits),
             len(list(one.going)),
-            len(swept[one.topic].deleted) if one.topic in swept else 0,
+            len(swept[one.name].deleted) if one.name in swept else 0,
         )
         for one in result.plan.topics
     ]
@@ -155,7 +166,7 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         yield from table_lines(("topic", "keeps", "objects to delete", "deleted"), rows)
     for one in result.waiting:
         yield (
-            f"{one.topic}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; nothing of it was"
+            f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; nothing of it was"
             " deleted. If that is meant, add --yes"
         )
     if result.not_planned:
@@ -166,12 +177,12 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
 
 def _topic_lines(topic: "TopicSweep") -> Iterator[str]:
     for why, count in topic.deleted_because().items():
-        yield f"{topic.topic}: {spell_count(count, 'object goes', 'objects go')}: {why}"
+        yield f"{topic.name}: {spell_count(count, 'object goes', 'objects go')}: {why}"
     for stays, count in topic.kept_because().items():
-        yield f"{topic.topic}: {spell_count(count, 'object stays', 'objects stay')}: {stays}"
+        yield f"{topic.name}: {spell_count(count, 'object stays', 'objects stay')}: {stays}"
     untimed = sum(one.untimed for one in topic.partitions)
     if untimed:
         yield (
-            f"{topic.topic}: {spell_count(untimed, 'object has', 'objects have')} records without a time, or of the future; it counts"
+            f"{topic.name}: {spell_count(untimed, 'object has', 'objects have')} records without a time, or of the future; it counts"
             " by when it was put"
         )

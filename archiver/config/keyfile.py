@@ -1,6 +1,6 @@
 """A YAML file as dotted keys with their lines: the one form in which nested and dotted spelling are the same.
 
-Values are taken as written, not as YAML guesses them: text, null, or a list of these.
+Values are taken as written, not as YAML guesses them: text, null, or a list of these. A few lists have items with keys of their own.
 """
 
 import difflib
@@ -25,7 +25,8 @@ _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it 
 class ConfigKey:
     """A key that may stand in the file. A section has no value. A mapping takes all keys that begin with its own.
 
-    Some keys of a mapping are known in advance: they come before the mapping, and must have a value.
+    Some keys of a mapping are known in advance: they come before the mapping, and must have a value. `item_keys`: those of
+    each item, if the value is a list of mappings.
     """
 
     dotted: str
@@ -33,6 +34,7 @@ class ConfigKey:
     is_mapping: bool
     is_section: bool
     is_known_of_mapping: bool = False
+    item_keys: "tuple[ConfigKey, ...]" = ()
 
 
 @dataclass(slots=True)
@@ -122,10 +124,10 @@ class KeyFile:
         elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
-            self._leaves[dotted] = (self._value_of(dotted, node, line), line)
             if isinstance(node, yaml.SequenceNode):
                 numbered = enumerate(node.value)
                 self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
+            self._leaves[dotted] = (self._value_of(dotted, node, line, key.item_keys), line)
 
     def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):
@@ -156,15 +158,38 @@ class KeyFile:
         """Tell whether all keys of a mapping are known: any other text in the place of a key may be a part of a password."""
         return any(one.is_known_of_mapping and one.dotted.startswith(f"{mapping.dotted}.") for one in self.keys)
 
-    def _value_of(self, dotted: str, node: yaml.Node, line: int) -> object:
+    def _value_of(self, dotted: str, node: yaml.Node, line: int, item_keys: Sequence[ConfigKey] = ()) -> object:
         if isinstance(node, yaml.SequenceNode):
-            return [self._value_of(dotted, item, line) for item in node.value]
+            return [
+                self._item_of(f"{dotted}[{number}]", item, item_keys)
+                if item_keys and isinstance(item, yaml.MappingNode)
+                else self._value_of(dotted, item, line)
+                for number, item in enumerate(node.value)
+            ]
         if _is_null(node):
             return None
         if isinstance(node, yaml.MappingNode):
             self._problem(line, f"{self._named(dotted)} is no mapping")
             return None
         return _VARIABLE.sub(lambda found: self._variable(found, dotted, line), str(node.value))
+
+    def _item_of(self, place: str, node: yaml.MappingNode, keys: Sequence[ConfigKey]) -> dict[str, object]:
+        """Return the values of an item that has keys of its own."""
+        found: dict[str, object] = {}
+        for name, value in node.value:
+            line = name.start_mark.line + 1
+            key = next(
+                (one.dotted for one in keys if isinstance(name, yaml.ScalarNode) and one.dotted == name.value), ""
+            )
+            dotted = f"{place}.{key}"
+            if not key:
+                self._problem(line, f"unknown key in {place}; it takes {', '.join(one.dotted for one in keys)}")
+            elif key in found:
+                self._problem(line, f"{dotted} is given a second time (first in line {self._item_lines[dotted]})")
+            else:
+                self._item_lines[dotted] = line
+                found[key] = self._value_of(dotted, value, line)
+        return found
 
     def _variable(self, found: re.Match[str], dotted: str, line: int) -> str:
         """Replace a variable: `${NAME}` is the environment's NAME, `${file:PATH}` what a file holds; `$${NAME}` is the text `${NAME}`."""
@@ -206,6 +231,9 @@ class KeyFile:
 
     def _named(self, dotted: str) -> str:
         """Name a key for a message, if it is one of ours. Any other text may be a secret whose quotes or colon are missing."""
+        item, _, name = dotted.rpartition(".")
+        if item in self._item_lines:  # only items with keys of their own are named so
+            return f"{self._named(item.rpartition('[')[0])}{item[item.rindex('[') :]}.{name}"
         above = self._known_of(dotted)
         return dotted if above == dotted else f"a key below {above}" if above else "a key"
 
@@ -239,9 +267,11 @@ class KeyFile:
         return root
 
     def place_of(self, dotted: str) -> str:
-        """Return `file:line: key` for messages; `key[2]` is an item of a list."""
-        if dotted in self._item_lines:
-            return f"{self.path}:{self._item_lines[dotted]}: {self._named(dotted.rpartition('[')[0])}"
+        """Return `file:line: key` for messages; `key[2]` is an item of a list, `key[2].name` what stands in it."""
+        for known in (dotted, dotted.rpartition(".")[0]):
+            if known in self._item_lines:
+                named = dotted.rpartition("[")[0] if dotted.endswith("]") else dotted
+                return f"{self.path}:{self._item_lines[known]}: {self._named(named)}"
         line = self._leaves[dotted][1] if dotted in self._leaves else None
         return f"{self.path}{f':{line}' if line else ''}: {self._named(dotted)}"
 

@@ -11,7 +11,7 @@ from pydantic import (
 from archiver.config.environment import FILE_VARIABLE, named_file, variables
 from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.config.keyfile import ConfigKey, KeyFile
-from archiver.config.model import ArchiverConfig, TargetConfig, WithKafka, section_of
+from archiver.config.model import ArchiverConfig, TargetConfig, WithKafka, item_section_of, section_of
 from archiver.config.section import KafkaProperties, Section
 from archiver.errors import UsageError
 
@@ -84,7 +84,14 @@ def _keys_of(model: type[Section], path: tuple[str, ...] = ()) -> Iterator[Confi
                 yield ConfigKey(
                     f"{name}.{key}", (name, key), is_mapping=False, is_section=False, is_known_of_mapping=True
                 )
-        yield ConfigKey(".".join(below), below, is_mapping=is_mapping, is_section=section is not None)
+        item = item_section_of(info)
+        yield ConfigKey(
+            ".".join(below),
+            below,
+            is_mapping=is_mapping,
+            is_section=section is not None,
+            item_keys=() if item is None else tuple(_keys_of(item)),
+        )
         if section is not None:
             yield from _keys_of(section, below)
 
@@ -100,8 +107,13 @@ def _validate(model: type[Model], tree: Mapping[str, object], place_of: Callable
 
 
 def _dotted(model: type[Section], location: Iterable[int | str], kind: str) -> str:
-    """Return the dotted name of a key; for a missing section, that of the required key in it."""
-    names = [part for part in location if isinstance(part, str)]
+    """Return the dotted name of a key; for a missing section, that of the required key in it. `key[2]` is an item of a list."""
+    names: list[str] = []
+    for part in location:
+        if isinstance(part, str):
+            names.append(part)
+        elif names:
+            names[-1] += f"[{part}]"
     info = model.model_fields.get(names[0]) if len(names) == 1 else None
     below = None if info is None else section_of(info)
     if kind == "missing" and below is not None:
@@ -114,6 +126,8 @@ def _reason(item: Mapping[str, object]) -> str:
         return "is required"
     if item["type"] == "tuple_type":
         return "must be a list, such as [orders, payments]"
+    if item["type"] == "model_type":
+        return "must be a mapping of keys to values"
     context = item.get("ctx")
     cause = context.get("error") if isinstance(context, dict) else None
     return str(cause or item["msg"])

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args, get_origin
 
 from pydantic import Field, NonNegativeInt, PrivateAttr, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -442,5 +442,13 @@ class TargetConfig(WithKafka):
 
 def section_of(info: FieldInfo) -> type[Section] | None:
     """Return the model of a field that is a section; None for one that has a value."""
-    kind = info.annotation
+    return _as_section(info.annotation)
+
+
+def item_section_of(info: FieldInfo) -> type[Section] | None:
+    """Return the model of the items of a field that is a list of sections; None for any other."""
+    return _as_section(get_args(info.annotation)[0]) if get_origin(info.annotation) is tuple else None
+
+
+def _as_section(kind: object) -> type[Section] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None

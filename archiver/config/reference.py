@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from archiver.config.kafka_keys import KAFKA_KEYS, shown
-from archiver.config.model import ArchiverConfig, section_of
+from archiver.config.model import ArchiverConfig, item_section_of, section_of
 from archiver.config.quantities import (
     parse_duration_ms,
     parse_size_bytes,
@@ -23,6 +23,7 @@ from archiver.config.quantities import (
 )
 from archiver.config.section import Section
 
+Spelled = str | list[str] | list[dict[str, "Spelled"]]
 _SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
     parse_size_bytes: spell_exact_size,
     parse_duration_ms: spell_exact_duration,
@@ -55,6 +56,9 @@ def keys(model: type[Section] = ArchiverConfig, parent: str = "") -> Iterator[Ke
             default="" if info.is_required() else spell(info, info.get_default()) or "none",
             meaning=info.description or "",
         )
+        item = item_section_of(info)
+        if item is not None:
+            yield from keys(item, f"{dotted}[].")
 
 
 def _parsers(info: FieldInfo) -> set[object]:
@@ -80,7 +84,8 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
     if origin in (Union, types.UnionType):
         return _kind_of(next(one for one in get_args(annotation) if one is not type(None)))
     if origin is tuple:
-        return "list"
+        item = get_args(annotation)[0]
+        return "list of mappings" if isinstance(item, type) and issubclass(item, Section) else "list"
     if origin is not None and hasattr(annotation, "__metadata__"):
         return _kind_of(get_args(annotation)[0])
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
@@ -105,7 +110,7 @@ def spell(info: FieldInfo, value: object) -> str:
     return str(value)
 
 
-def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | list[str]]]:
+def effective(config: Section, parent: str = "") -> Iterator[tuple[str, Spelled]]:
     """Return every key that has a value, with the value that holds; secrets are masked."""
     for name, info in type(config).model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
@@ -116,17 +121,18 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, str | li
             for key, text in value.items():
                 yield f"{dotted}.{key}", shown(key, text)
         elif isinstance(value, tuple):
-            yield dotted, list(map(str, value))
+            sections = [dict(effective(one)) for one in value if isinstance(one, Section)]
+            yield dotted, sections or list(map(str, value))
         elif value is not None:
             yield dotted, spell(info, value)
 
 
-def shown_config(config: ArchiverConfig, group: str) -> dict[str, str | list[str]]:
+def shown_config(config: ArchiverConfig, group: str) -> dict[str, Spelled]:
     """Return what holds of a whole configuration, with the group that is made of the address where none is configured."""
     return {"backup.group": group} | dict(effective(config))
 
 
-def yaml_lines(found: Mapping[str, str | list[str]]) -> Iterator[str]:
+def yaml_lines(found: Mapping[str, Spelled]) -> Iterator[str]:
     """Write what `effective` returns as a configuration file: it means the same, but for masked values."""
     for key, value in found.items():
         name = key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) else json.dumps(key, ensure_ascii=False)

@@ -1,13 +1,74 @@
 """What a retention sweep goes by: whose limits, and what it never shortens."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from archiver.config.section import Duration, Pattern, Section
+from archiver.config.section import Duration, Pattern, Section, Size
 
 _DAY_MS: Final = 24 * 3600 * 1000
+_Factor = Annotated[float, Field(ge=1, le=1000)]
+_Age = Annotated[Duration, Field(gt=0)]
+_Amount = Annotated[Size, Field(gt=0)]
+_OVERRIDDEN: Final = ("floor_ms", "factor", "grace_ms")
+_OVERRIDDEN_FIXED: Final = ("ms", "bytes")
+
+
+class FixedConfig(Section):
+    """What topics keep by a run that asks no cluster."""
+
+    ms: _Age | None = Field(
+        default=None, description="with `--without-kafka`: so long records stay; absent: no such limit"
+    )
+    bytes: _Amount | None = Field(
+        default=None, description="with `--without-kafka`: so much of each partition stays; absent: no such limit"
+    )
+    segment_ms: Duration = Field(
+        default=7 * _DAY_MS,
+        validation_alias="segment-ms",
+        description="is added to `retention.fixed.ms`: Kafka keeps a file as long as its newest record, and never deletes the one that it"
+        " writes to. At least the topics' largest segment.ms",
+    )
+    segment_bytes: Size = Field(
+        default=1024**3,
+        validation_alias="segment-bytes",
+        description="is added to `retention.fixed.bytes`, for the same reason. At least the topics' largest segment.bytes",
+    )
+
+
+class OverrideConfig(Section):
+    """What counts for some topics in place of the section's own values."""
+
+    topics: Pattern = Field(
+        description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
+    )
+    floor_ms: Duration | None = Field(
+        default=None, validation_alias="floor", description="in place of `retention.floor`"
+    )
+    factor: _Factor | None = Field(default=None, description="in place of `retention.factor`")
+    grace_ms: Duration | None = Field(
+        default=None, validation_alias="grace", description="in place of `retention.grace`"
+    )
+    ms: _Age | None = Field(default=None, description="in place of `retention.fixed.ms`")
+    bytes: _Amount | None = Field(default=None, description="in place of `retention.fixed.bytes`")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if all(getattr(self, name) is None for name in (*_OVERRIDDEN, *_OVERRIDDEN_FIXED)):
+            raise ValueError("gives no value but topics; leave it out, or give one of floor, factor, grace, ms, bytes")
+        return self
+
+
+class GoneConfig(Section):
+    """How long topics are kept that the cluster no longer has."""
+
+    topics: Pattern = Field(
+        description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
+    )
+    ms: _Age = Field(
+        description="so long records stay of a topic that the cluster no longer has, or of its life before it was created again"
+    )
 
 
 class RetentionConfig(Section):
@@ -26,13 +87,38 @@ class RetentionConfig(Section):
     floor_ms: Duration = Field(
         default=0, validation_alias="floor", description="records stay this long at least, whatever their topic says"
     )
-    factor: Annotated[float, Field(ge=1, le=1000)] = Field(
-        default=1.0, description="so many times as long, and as much, as the topic says is kept"
-    )
+    factor: _Factor = Field(default=1.0, description="so many times as long, and as much, as the topic says is kept")
     keep: tuple[Pattern, ...] = Field(
         default=(), description="regular expressions (Python) that match the whole name of a topic that is never swept"
     )
+    overrides: tuple[OverrideConfig, ...] = Field(
+        default=(), description="other values for some topics; the first entry counts whose `topics` matches"
+    )
+    gone: tuple[GoneConfig, ...] = Field(
+        default=(),
+        description="how long topics are kept that the cluster no longer has; for ever where no entry matches",
+    )
+    fixed: FixedConfig = FixedConfig()
 
     def keeps(self, topic: str) -> bool:
         """Tell whether the configuration says that a topic is never swept."""
         return any(re.fullmatch(pattern, topic) for pattern in self.keep)
+
+    def of_topic(self, topic: str) -> "RetentionConfig":
+        """Return what counts for a topic: the section, with the values of the first override that matches."""
+        found = next((one for one in self.overrides if re.fullmatch(one.topics, topic)), None)
+        if found is None:
+            return self
+        given = {name: value for name in _OVERRIDDEN if (value := getattr(found, name)) is not None}
+        fixed = {name: value for name in _OVERRIDDEN_FIXED if (value := getattr(found, name)) is not None}
+        return self.model_copy(update={**given, "fixed": self.fixed.model_copy(update=fixed)})
+
+    def gone_ms_of(self, topic: str) -> int | None:
+        """Return how long a topic is kept that the cluster no longer has; None: for ever."""
+        return next((one.ms for one in self.gone if re.fullmatch(one.topics, topic)), None)
+
+    @property
+    def says_fixed(self) -> bool:
+        """Tell whether a run that asks no cluster has anything to go by."""
+        several: list[FixedConfig | OverrideConfig] = [self.fixed, *self.overrides]
+        return any(one.ms is not None or one.bytes is not None for one in several)

@@ -3,6 +3,7 @@
 Reading order: settings, wire, codes, calls, client; then fetch, produce, admin.
 
 - admin: creates, alters and deletes topics, through confluent-kafka's AdminClient
+- agreed_topics: which topic has a name, or that none has it, where all brokers that are up say the same: one alone may be behind
 - calls: the small requests: metadata, offsets, producers, transactions
 - client: KafkaClient: one connection pool to a cluster, and what the archiver asks brokers
 - cluster: what brokers tell of their cluster: topics, where partitions begin and end, open transactions

@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from archiver.archive.applied_limits import AppliedLimits, note_applied
 from archiver.archive.handle import Archive, open_patient_archive
-from archiver.archive.policies import note_swept_by, read_policies
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
@@ -26,7 +27,7 @@ from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
-from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey, asking_cluster
+from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
 _MOST_PROBLEMS: Final = 100  # of a report
@@ -34,13 +35,17 @@ _MOST_PROBLEMS: Final = 100  # of a report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a user asks for. `agreed`: all that is planned may go; `digest`: nothing but what the plan of this name has."""
+    """What a user asks for. `agreed`: all that is planned may go; `digest`: nothing but what the plan of this name has.
+
+    `without_kafka`: go by fixed limits of the configuration, and ask no cluster.
+    """
 
     is_dry_run: bool = False
     agreed: bool = False
     digest: str = ""
     now_ms: int | None = None  # from when ages are counted; None: now
     topics: str | None = None
+    without_kafka: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +69,14 @@ def run_retention(
 ) -> SweepResult:
     """Plan a sweep; carry it out unless this is a dry run."""
     started_s = time.monotonic()
+    asking = _asking(config, request)
     archive = open_patient_archive(config.storage)
     now_ms = epoch_ms(archive.store.now())
     agreed_on = read_plan(archive, request.digest, now_ms) if request.digest else None
     wanted = None if request.topics is None else partial(is_wanted, topics_regex=request.topics)
-    settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    with spark_in_background("retention", notice) as start_spark, asking_cluster(settings) as ask:
+    with spark_in_background("retention", notice) as start_spark, asking as ask:
         survey = SweepSurvey(archive, config, ask)
-        notice("asking the cluster what its topics keep")
+        notice("asking the cluster what its topics keep" if not request.without_kafka else "reading what there is")
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
         if request.is_dry_run:
@@ -91,6 +96,17 @@ def run_retention(
         return result
 
 
+def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextManager[AskCluster]:
+    """Connect to the cluster, unless the run asks none. Raises UsageError where it has nothing else to go by."""
+    if not request.without_kafka:
+        return asking_cluster(KafkaSettings.parse(config.kafka, config.place_of_kafka))
+    if not config.retention.says_fixed:
+        raise UsageError(
+            "--without-kafka: the configuration does not say what topics keep; set retention.fixed.ms or retention.fixed.bytes"
+        )
+    return nullcontext(lambda _: None)
+
+
 def _since(started_s: float) -> float:
     return round(time.monotonic() - started_s, 3)
 
@@ -102,12 +118,13 @@ def report_of(result: SweepResult) -> SweepReport:
     failed = list(failures_of(result.plan))
     return SweepReport(
         begun_ms=result.plan.made_ms,
-        topics={one.topic: _sum_up(one, swept.get(one.topic, Swept(one.topic))) for one in result.plan.topics},
+        topics={one.name: _sum_up(one, swept.get(one.name, Swept(one.name))) for one in result.plan.topics},
         kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
+        without_kafka=result.plan.without_kafka,
         refused=len(refused),
         problems=[line[:MOST_TEXT] for line in [*failed, *refused][:_MOST_PROBLEMS]],
         took_ms=round(1000 * result.seconds),
-        waiting=[one.topic for one in result.waiting],
+        waiting=[one.name for one in result.waiting],
         failed=len(failed),
     )
 
@@ -161,15 +178,21 @@ def _plan(
     tasks = [task for terms in seen.terms for task in _tasks(config, terms, seen, now_ms)]
     report_progress = make_reporter(f"looking at {spell_count(len(tasks), 'partition')}", notice)
     found = survey_on_spark(start_spark(), tasks, report_progress) if tasks else []
-    of_topic: dict[str, list[PartitionSweep]] = {}
+    by_lives: dict[tuple[str, int], list[PartitionSweep]] = {}
     for one in sorted(found, key=lambda one: one.partition):
-        of_topic.setdefault(one.topic, []).append(one)
-    topics = [TopicSweep(terms=terms, partitions=of_topic.get(terms.topic, ())) for terms in seen.terms]
-    return SweepPlan(made_ms=seen.store_now_ms, now_ms=now_ms, topics=topics, kept=seen.kept)
+        by_lives.setdefault((one.topic, one.root), []).append(one)
+    topics = [TopicSweep(terms=terms, partitions=by_lives.get((terms.topic, terms.root), ())) for terms in seen.terms]
+    return SweepPlan(
+        made_ms=seen.store_now_ms,
+        now_ms=now_ms,
+        topics=topics,
+        kept=seen.kept,
+        without_kafka=request.without_kafka,
+    )
 
 
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
-    """A task for each partition whose leader told where its log begins."""
+    """A task for each partition whose leader told where its log begins, or, where nobody is asked, that the archive has."""
     fact = seen.facts[terms.topic]
     swept: dict[int, dict[int, OffsetRanges]] = {}
     for place, ranges in seen.swept[terms.topic].items():
@@ -179,14 +202,14 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
             storage=config.storage,
             topic=terms.topic,
             partition=number,
-            lineage=tuple(fact.lineage(fact.life_of_partition(terms.topic_id, number).life, number)),
+            root=terms.root,
+            lineage=tuple(fact.lineage(terms.newest, number)),
             terms=PartitionTerms(
                 limits=terms.limits,
                 now_ms=now_ms,
                 store_now_ms=seen.store_now_ms,
                 min_age_ms=config.retention.min_object_age_ms,
                 log_start=log_start,
-                floor_ms=config.retention.floor_ms,
                 holds=terms.holds,
                 pinned=terms.pinned.get(number, frozenset()),
             ),
@@ -196,22 +219,33 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
-    """Tell whether a topic is swept by what it keeps now: then what that takes is foreseen, and later sweeps ask nobody.
+    """Tell whether a topic is swept by its terms: then what those take is foreseen, and later sweeps ask nobody.
 
-    Not so in the time of grace; nor if ages are counted from another time, or a plan that was agreed on has only a part.
+    Not so if ages are counted from another time, or a plan that was agreed on has only a part.
     """
-    if planned.terms.is_in_grace or request.now_ms is not None:
+    if request.now_ms is not None:
         return False
     count = len(list(going.going))
     return count > 0 and count >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
 def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep, *, is_by_policy: bool) -> Swept:
-    """Delete what goes of a topic. That it is swept by its policy, is noted first."""
+    """Delete what goes of a topic. By what it is swept, is noted first."""
     try:
-        noted = read_policies(archive, topic.topic, topic.terms.topic_id) if is_by_policy else ()
-        if noted:
-            note_swept_by(archive, noted[-1])
+        if is_by_policy:
+            note_applied(archive, _applied(topic.terms))
     except NotWholeError as error:
-        return Swept(topic.topic, stopped=str(error))
+        return Swept(topic.name, stopped=str(error))
     return sweep_topic(archive, topic, lambda one: survey.change_of(one.terms, fact))
+
+
+def _applied(terms: TopicTerms) -> AppliedLimits:
+    limits = terms.limits
+    return AppliedLimits(
+        topic=terms.topic,
+        life=terms.root,
+        whose=terms.whose,
+        ms=limits.ms,
+        bytes=limits.bytes,
+        floor_ms=limits.floor_ms,
+    )

@@ -97,6 +97,11 @@ class Rules:
         newest = told.max_timestamp if self.has_time(told) else item.put_ms
         return self.terms.limits.ms is not None and newest < self.terms.now_ms - self.terms.limits.ms
 
+    def is_below_floor(self, item: ListedItem, told: AskedItem) -> bool:
+        """Whether it is so young that it stays, whatever the limits say."""
+        newest = told.max_timestamp if self.has_time(told) else item.put_ms
+        return newest > self.terms.now_ms - self.terms.limits.floor_ms
+
     # --- size
 
     def counted_bytes(self, item: ListedItem, later: Sequence[ListedItem]) -> int:
@@ -138,6 +143,8 @@ class Rules:
             return Staying.ON_BROKER
         if self.is_young(item):
             return Staying.YOUNG
+        if self.terms.limits.floor_ms and self.is_below_floor(item, told):
+            return Staying.WITHIN
         if self.is_old(item, told):
             return Going.TIME
         return Going.SIZE if is_lineage and self.is_surplus(items, place) else Staying.WITHIN

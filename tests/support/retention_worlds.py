@@ -121,6 +121,7 @@ def draw_world(rng: random.Random) -> World:
             limits=Limits(
                 ms=rng.choice((None, 0, MOST, rng.randint(0, 400), 100 * rng.randint(0, 12), 100 * rng.randint(0, 6))),
                 bytes=rng.choice((None, 0, MOST, rng.randint(0, 30), rng.randint(0, 30))),
+                floor_ms=rng.choice((0, 0, 0, 100 * rng.randint(0, 12), rng.randint(0, 600), MOST)),
             ),
             now_ms=rng.choice((STORE_NOW, STORE_NOW, STORE_NOW - 300, STORE_NOW + 700)),
             store_now_ms=STORE_NOW,

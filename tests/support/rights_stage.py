@@ -92,7 +92,7 @@ IN_STORE: Final = {
 
 
 _OLD_MS: Final = 10 * 24 * 3600 * 1000
-_SOON: Final = {"grace": 0, "min-object-age": 0}
+_SOON: Final = {"grace": 0, "min-object-age": 0, "fixed": {"ms": "1h", "segment-ms": 0}}
 _TICK_S: Final = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
 
 

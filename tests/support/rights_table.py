@@ -248,7 +248,20 @@ COMMANDS: Final = (
                 r"grant this user DescribeConfigs on topic {topic}", "deletes nothing of these topics"
             ),
             **READING,
-            Right.PUT_SWEEPS: denied(r"/control/policies/\S+: PutObject", "s3:PutObject"),
+            Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
+            Right.DELETE_TOPICS: Loss(
+                r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
+            ),
+        },
+        is_brief=True,
+    ),
+    Command(
+        name="… `--without-kafka`",
+        typed=("retention", "--yes", "--without-kafka"),
+        kind=Kind.SWEEP,
+        needs={
+            **READING,
+            Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
             Right.DELETE_TOPICS: Loss(
                 r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
             ),

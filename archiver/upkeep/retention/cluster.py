@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from archiver.kafka.agreed_topics import agreed_topics
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs_each
 from archiver.upkeep.retention.limits import DECIDING
@@ -10,20 +11,28 @@ from archiver.upkeep.retention.limits import DECIDING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
-    """A topic as the cluster has it. Partitions whose leader did not tell where their log begins are not in `log_starts`."""
+    """A topic as the cluster has it. Partitions whose leader did not tell where their log begins are not in `log_starts`.
+
+    `is_agreed`: each broker that is up told this topic id.
+    """
 
     topic_id: str
     effective: Mapping[str, str]  # the configs that say what it keeps, as they hold
     log_starts: Mapping[int, int]
+    is_agreed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """What was told. `untold`: why nothing is known of a topic; a topic in neither was in no answer, which proves nothing."""
+    """What was told. `untold`: why nothing is known of a topic; `absent`: each broker that is up said that there is no such topic.
+
+    A topic in none of these was in no answer, which proves nothing.
+    """
 
     cluster_id: str
     topics: Mapping[str, LiveTopic]
     untold: Mapping[str, str]
+    absent: frozenset[str] = frozenset()
 
 
 async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluster:
@@ -34,6 +43,7 @@ async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluste
     offsets, _ = await client.offsets_each(
         (name, number) for name, topic in before.items() for number in topic.partitions
     )
+    agreed = await agreed_topics(client, names, cluster_id)
     after, refused_later = await client.describe_each(names)
     untold = {name: str(error) for name, error in {**refused, **unread, **refused_later}.items()}
     topics: dict[str, LiveTopic] = {}
@@ -49,5 +59,8 @@ async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluste
             log_starts={
                 number: offsets[name, number].log_start for number in topic.partitions if (name, number) in offsets
             },
+            is_agreed=agreed.get(name) == topic.topic_id,
         )
-    return LiveCluster(cluster_id=cluster_id, topics=topics, untold=untold)
+    told = {*before, *after, *untold}
+    absent = frozenset(name for name, topic_id in agreed.items() if topic_id is None and name not in told)
+    return LiveCluster(cluster_id=cluster_id, topics=topics, untold=untold, absent=absent)

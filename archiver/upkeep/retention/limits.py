@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -18,22 +18,20 @@ _DELETES: Final = "delete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What goes beyond either limit goes; None: there is no such limit."""
+    """What goes beyond either limit goes; None: there is no such limit. Records younger than `floor_ms` stay, whatever these say."""
 
     ms: int | None = None
     bytes: int | None = None
+    floor_ms: int = 0
 
     @property
     def keeps_all(self) -> bool:
         return self.ms is None and self.bytes is None
 
     def __str__(self) -> str:
-        told = [f"{RETENTION_MS} {self.ms}" if self.ms is not None else "", self._bytes_told]
-        return ", ".join(filter(None, told)) or "for ever"
-
-    @property
-    def _bytes_told(self) -> str:
-        return "" if self.bytes is None else f"{RETENTION_BYTES} {self.bytes}"
+        limits = {RETENTION_MS: self.ms, RETENTION_BYTES: self.bytes, "retention.floor": self.floor_ms or None}
+        told = [f"{name} {value}" for name, value in limits.items() if value is not None and not self.keeps_all]
+        return ", ".join(told) or "for ever"
 
 
 FOR_EVER: Final = Limits()
@@ -44,10 +42,14 @@ def limits_of(effective: Mapping[str, str]) -> Limits:
     missing = [name for name in DECIDING if name not in effective]
     if missing:
         raise ValueError(f"{', '.join(missing)} is not known")
-    policies = [policy.strip() for policy in effective[POLICY].split(",")]
-    if _DELETES not in policies:
+    if not says_delete(effective[POLICY]):
         return FOR_EVER
     return Limits(ms=_limit(effective, RETENTION_MS), bytes=_limit(effective, RETENTION_BYTES))
+
+
+def says_delete(policy: str) -> bool:
+    """Tell whether a cleanup.policy has a log's old records deleted."""
+    return _DELETES in {part.strip() for part in policy.split(",")}
 
 
 def _limit(effective: Mapping[str, str], name: str) -> int | None:
@@ -61,7 +63,11 @@ def _limit(effective: Mapping[str, str], name: str) -> int | None:
 def longest(several: Iterable[Limits]) -> Limits:
     """Return limits that keep whatever any of these keeps. Of none: for ever."""
     known = list(several)
-    return Limits(ms=_largest([one.ms for one in known]), bytes=_largest([one.bytes for one in known]))
+    return Limits(
+        ms=_largest([one.ms for one in known]),
+        bytes=_largest([one.bytes for one in known]),
+        floor_ms=max((one.floor_ms for one in known), default=0),
+    )
 
 
 def _largest(values: list[int | None]) -> int | None:
@@ -71,7 +77,7 @@ def _largest(values: list[int | None]) -> int | None:
 
 def widened(limits: Limits, factor: float) -> Limits:
     """Return limits that keep so many times as much."""
-    return Limits(ms=_widened(limits.ms, factor), bytes=_widened(limits.bytes, factor))
+    return replace(limits, ms=_widened(limits.ms, factor), bytes=_widened(limits.bytes, factor))
 
 
 def _widened(value: int | None, factor: float) -> int | None:

@@ -109,7 +109,6 @@ class PartitionTerms:
     now_ms: int
     store_now_ms: int
     min_age_ms: int
-    floor_ms: int = 0  # records that are younger stay, whatever the limits say
     log_start: int | None  # where the broker's log begins; None: nobody asks a broker
     holds: Sequence[HeldTimes] = ()
     pinned: frozenset[str] = frozenset()  # keys of objects that restores read
@@ -266,7 +265,7 @@ class _Walk:
             return Staying.YOUNG
         age_ms = terms.now_ms - self._time_of(item, told)
         is_old = terms.limits.ms is not None and age_ms > terms.limits.ms
-        is_young = terms.floor_ms > 0 and age_ms < terms.floor_ms
+        is_young = terms.limits.floor_ms > 0 and age_ms < terms.limits.floor_ms
         if not (is_old or is_surplus) or is_young:
             return Staying.WITHIN
         # Asked last: an object that stays by itself ends the walk, also if it is on hold.

@@ -14,7 +14,7 @@ LARGE_SHARE: Final = 0.2  # of a topic: if more than that goes unforeseen, someb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSweep:
-    """What goes of a topic."""
+    """What goes of a topic, of the lives that are swept by the same terms."""
 
     terms: TopicTerms
     partitions: Sequence[PartitionSweep]
@@ -22,6 +22,10 @@ class TopicSweep:
     @property
     def topic(self) -> str:
         return self.terms.topic
+
+    @property
+    def name(self) -> str:
+        return self.terms.name
 
     @property
     def going(self) -> Iterator[GoingItem]:
@@ -65,6 +69,7 @@ class SweepPlan:
     now_ms: int  # from when ages are counted
     topics: Sequence[TopicSweep]
     kept: Sequence[KeptTopic]
+    without_kafka: bool = False  # no cluster was asked
 
     def lines(self) -> list[str]:
         """Spell what goes, a line for each object."""

@@ -40,6 +40,7 @@ class SurveyTask:
     storage: StorageConfig
     topic: str
     partition: int
+    root: int  # the first of its lives
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
     swept_by: Limits  # by which the last sweep went that deleted
@@ -52,6 +53,7 @@ class PartitionSweep:
 
     topic: str
     partition: int
+    root: int = 0  # the first of its lives
     going: tuple[GoingItem, ...] = ()
     staying: Mapping[Staying, int] = field(default_factory=dict)
     untimed: int = 0
@@ -67,7 +69,7 @@ def survey_partition(task: SurveyTask) -> PartitionSweep:
     try:
         return survey(patient_archive_of(task.storage), task)
     except ArchiverError as error:
-        return PartitionSweep(topic=task.topic, partition=task.partition, error=str(error))
+        return PartitionSweep(topic=task.topic, partition=task.partition, root=task.root, error=str(error))
 
 
 def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
@@ -84,6 +86,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
         return PartitionSweep(
             topic=task.topic,
             partition=task.partition,
+            root=task.root,
             going=found.going,
             staying=found.staying,
             untimed=found.untimed,
@@ -102,6 +105,15 @@ def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
 def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:
     items = list_items(archive, task.topic, stretch.life, task.partition)
     return LifeItems(life=stretch.life, items=items, until=stretch.until_offset)
+
+
+def list_partitions(archive: Archive, topic: str, lives: Sequence[int]) -> list[int]:
+    """List the partitions that the archive has of some lives of a topic."""
+    names = {
+        name for life in lives for name in archive.store.list_directories(archive.layout.topic_prefix(topic, life))
+    }
+    numbers = (archive.layout.parse_partition_directory(name) for name in names)
+    return sorted(number for number in numbers if number is not None)
 
 
 def list_items(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:

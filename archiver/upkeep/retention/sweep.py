@@ -25,7 +25,7 @@ from archiver.archive.swept import (
 )
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.upkeep.retention.partition_plan import AskedItem, GoingItem, ListedItem
+from archiver.upkeep.retention.partition_plan import Answer, AskedItem, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import ask_object, list_items
 
@@ -38,9 +38,9 @@ _ATTEMPTS: Final = 3
 
 @dataclass(slots=True)
 class Swept:
-    """What was done about a topic."""
+    """What was done about a topic, or about a life of it."""
 
-    topic: str
+    topic: str  # its name, as in the plan
     deleted: list[GoingItem] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
     stopped: str = ""  # what was found before a batch, so that this and the later ones stayed
@@ -51,7 +51,7 @@ StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns wha
 
 def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) -> Swept:
     """Delete what goes of a topic, as long as what was decided on holds."""
-    swept = Swept(topic.topic)
+    swept = Swept(topic.name)
     for partition in topic.partitions:
         for life in sorted({*partition.lying, *(one.item.life for one in partition.going)}):
             place = SweptPlace(topic.topic, life, partition.partition)
@@ -171,6 +171,6 @@ def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
     return list_items(archive, place.topic, place.life, place.partition)
 
 
-def _covered(item: ListedItem, told: object) -> tuple[int, int]:
+def _covered(item: ListedItem, told: Answer) -> tuple[int, int]:
     """Return what an object covers; of one that does not tell, at least its first offset."""
     return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from archiver.archive.applied_limits import AppliedLimits, Whose, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
@@ -17,8 +18,11 @@ from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster
-from archiver.upkeep.retention.limits import longest
-from archiver.upkeep.retention.topic_terms import Asked, KeptTopic, TopicTerms, judge_topic, policy_news
+from archiver.upkeep.retention.limits import FOR_EVER, Limits, longest
+from archiver.upkeep.retention.survey import list_partitions
+from archiver.upkeep.retention.topic_terms import Asked, Judged, KeptTopic, TopicTerms, judge_topic, policy_news
+
+AskCluster = Callable[[Sequence[str]], LiveCluster | None]  # None: this run asks no cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class SurveyedTopics:
 class SweepSurvey:
     """Asks storage and the cluster, as often as needed."""
 
-    def __init__(self, archive: Archive, config: ArchiverConfig, ask: Callable[[Sequence[str]], LiveCluster]) -> None:
+    def __init__(self, archive: Archive, config: ArchiverConfig, ask: AskCluster) -> None:
         self._archive = archive
         self._config = config
         self._ask = ask
@@ -52,20 +56,19 @@ class SweepSurvey:
         news: list[NotedPolicy] = []
         swept: dict[str, Mapping[SweptPlace, OffsetRanges]] = {}
         for name, fact in facts.items():
-            live = asked.cluster.topics.get(name)
+            live = None if asked.cluster is None else asked.cluster.topics.get(name)
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
-                judged = judge_topic(fact, noted, asked)
-                swept[name] = read_swept(self._archive, name) if isinstance(judged, TopicTerms) else {}
+                judged = [self._completed(fact, one) for one in judge_topic(fact, noted, asked)]
+                is_swept = any(isinstance(one, TopicTerms) for one in judged)
+                swept[name] = read_swept(self._archive, name) if is_swept else {}
             except NotWholeError as error:
                 kept.append(KeptTopic(topic=name, why=str(error)))
                 continue
-            if isinstance(judged, TopicTerms):
-                terms.append(judged)
-                kept += _untold_partitions(fact, judged)
-            else:
-                kept.append(judged)
-            if live is not None and is_of(fact, live.topic_id, asked.cluster):
+            terms += [one for one in judged if isinstance(one, TopicTerms)]
+            kept += [one for one in judged if isinstance(one, KeptTopic)]
+            kept += [kept for one in judged if isinstance(one, TopicTerms) for kept in _untold_partitions(fact, one)]
+            if live is not None and asked.cluster is not None and is_of(fact, live.topic_id, asked.cluster):
                 news += policy_news(fact, noted, live, asked.store_now_ms)
         return SurveyedTopics(
             store_now_ms=asked.store_now_ms,
@@ -76,6 +79,16 @@ class SweepSurvey:
             swept=swept,
         )
 
+    def _completed(self, fact: TopicFact, judged: Judged) -> Judged:
+        """Add to terms what the last sweep went by, and where nobody is asked where logs begin, which partitions there are."""
+        if isinstance(judged, KeptTopic):
+            return judged
+        applied = read_applied(self._archive, judged.topic).get((judged.root, judged.whose))
+        log_starts = judged.log_starts
+        if judged.whose is not Whose.TOPIC:
+            log_starts = dict.fromkeys(list_partitions(self._archive, judged.topic, fact.lives_of(judged.root)))
+        return replace(judged, swept_by=_limits_of(applied), log_starts=log_starts)
+
     def note(self, news: Sequence[NotedPolicy]) -> None:
         """Write down what topics keep from now on."""
         for one in news:
@@ -84,19 +97,14 @@ class SweepSurvey:
     def change_of(self, before: TopicTerms, fact: TopicFact) -> str:
         """Ask again what decides about a topic. Returns what has changed since; empty: nothing that keeps more."""
         asked = self._asked([before.topic])
-        now = judge_topic(fact, read_policies(self._archive, before.topic, before.topic_id), asked)
-        if isinstance(now, KeptTopic):
-            return now.why
-        if now.effective != before.effective:
-            return "what the topic keeps was changed"
-        if longest([before.limits, now.limits]) != before.limits:
-            return "another sweep has noted that the topic kept more"
-        if any(hold not in before.holds for hold in now.holds):
-            return "a hold was added"
-        if any(keys - before.pinned.get(number, frozenset()) for number, keys in now.pinned.items()):
-            return "a restore of it has begun"
-        back = [number for number, start in before.log_starts.items() if now.log_starts.get(number, -1) < start]
-        return f"the log of partition {back[0]} does not begin where it did" if back else ""
+        found = judge_topic(fact, read_policies(self._archive, before.topic, before.topic_id), asked)
+        is_of_topic = len(found) == 1  # and not of one of its lives
+        kept = [one for one in found if isinstance(one, KeptTopic) and (is_of_topic or one.topic == before.name)]
+        if kept:
+            return kept[0].why
+        again = [one for one in found if isinstance(one, TopicTerms)]
+        now = next((one for one in again if (one.root, one.whose) == (before.root, before.whose)), None)
+        return "the cluster tells otherwise whether it has the topic" if now is None else _change(before, now)
 
     def _asked(self, names: Sequence[str]) -> Asked:
         now_ms = epoch_ms(self._archive.store.now())
@@ -112,9 +120,30 @@ class SweepSurvey:
         )
 
 
+def _change(before: TopicTerms, now: TopicTerms) -> str:
+    """Say what of the terms of a topic has changed that keeps more; empty: nothing."""
+    if now.effective != before.effective:
+        return "what the topic keeps was changed"
+    if longest([before.limits, now.limits]) != before.limits:
+        return "another sweep has noted that the topic kept more"
+    if any(hold not in before.holds for hold in now.holds):
+        return "a hold was added"
+    if any(keys - before.pinned.get(number, frozenset()) for number, keys in now.pinned.items()):
+        return "a restore of it has begun"
+    begun = {number: start for number, start in before.log_starts.items() if start is not None}
+    starts = {number: start for number, start in now.log_starts.items() if start is not None}
+    back = [number for number, start in begun.items() if starts.get(number, -1) < start]
+    return f"the log of partition {back[0]} does not begin where it did" if back else ""
+
+
+def _limits_of(applied: AppliedLimits | None) -> Limits:
+    """Return what was applied; where nothing is known, no sweep took anything."""
+    return FOR_EVER if applied is None else Limits(ms=applied.ms, bytes=applied.bytes, floor_ms=applied.floor_ms)
+
+
 def _untold_partitions(fact: TopicFact, terms: TopicTerms) -> Iterator[KeptTopic]:
     """Name the partitions of which nothing goes, because nobody told where their logs begin."""
-    for number in range(fact.partitions):
+    for number in range(fact.partitions if terms.whose is Whose.TOPIC else 0):
         if number not in terms.log_starts:
             yield KeptTopic(topic=f"{fact.topic}-{number}", why="its leader did not tell where its log begins")
 

@@ -1,139 +1,213 @@
-"""By which terms a topic is swept, or why it is not. Pure: what storage and cluster say comes from the caller."""
+"""By which terms a topic is swept, or why it is not. Pure: what storage and cluster say comes from the caller.
+
+The lives of a topic that go back to one without a parent are swept by terms of their own. Those of the topic that the cluster
+has now go by what that keeps. All others are of topics that are gone, whatever their successor keeps: they stay, unless the
+configuration says how long. A run that asks no cluster knows neither: it goes by fixed limits of the configuration.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from archiver.archive.applied_limits import Whose
 from archiver.archive.holds import Hold
 from archiver.archive.policies import NotedPolicy
-from archiver.archive.topics import TopicFact
+from archiver.archive.topics import TopicFact, cleanup_policy
 from archiver.config.retention import RetentionConfig
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of, widened
+from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of, says_delete, widened
 from archiver.upkeep.retention.partition_plan import HeldTimes
 from archiver.upkeep.retention.policy import policy_in_force
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTerms:
-    """By what a topic is swept: the lives with the topic id that is live."""
+    """By what the lives of a topic that go back to one are swept."""
 
     topic: str
+    name: str  # the topic's, or of lives before it was created again, `<topic>@<life>`
     topic_id: str
-    root: int  # the first life with this id
+    root: int  # the first of these lives
+    newest: int  # the last of them
+    whose: Whose
     limits: Limits
-    swept_by: Limits  # those of the last sweep that deleted
-    log_starts: Mapping[int, int]
-    effective: Mapping[str, str]
+    swept_by: Limits = FOR_EVER  # those of the last sweep that deleted
+    log_starts: Mapping[int, int | None] = field(default_factory=dict)  # None: no broker has a log of it
+    effective: Mapping[str, str] = field(default_factory=dict)
     holds: Sequence[HeldTimes] = field(default=())
     pinned: Mapping[int, frozenset[str]] = field(default_factory=dict)  # objects that restores read, by partition
-    is_in_grace: bool = False  # the topic keeps less by now than it is swept by
-
-    @property
-    def policy_key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What must still hold before each delete."""
-        return self.topic_id, tuple(sorted(self.effective.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic of which nothing goes, and why."""
+    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why."""
 
     topic: str
     why: str
 
 
+Judged = TopicTerms | KeptTopic
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """All that decides about topics."""
+    """All that decides about topics. `cluster` None: this run asks none."""
 
     config: RetentionConfig
-    cluster: LiveCluster
+    cluster: LiveCluster | None
     holds: Sequence[Hold]
     pinned: Mapping[str, str]  # topics of which it is not known what an unfinished restore reads, by which restore
     store_now_ms: int
     pinned_objects: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)  # that restores read
 
 
-def judge_topic(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> TopicTerms | KeptTopic:
+def judge_topic(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> list[Judged]:
     """Say by which terms a topic is swept. `noted`: its policies, as sweeps saw them before this one."""
     try:
-        return _terms(fact, noted, asked)
+        _check_topic(fact, asked)
     except _KeptError as kept:
-        return KeptTopic(topic=fact.topic, why=str(kept))
+        return [KeptTopic(topic=fact.topic, why=str(kept))]
+    found: list[Judged] = []
+    for root in [life.life for life in fact.lives if life.parent is None]:
+        try:
+            found.append(_terms(fact, root, noted, asked))
+        except _KeptError as kept:
+            found.append(KeptTopic(topic=_name_of(fact, root), why=str(kept)))
+    return found
 
 
 class _KeptError(Exception):
     """Why nothing of a topic goes."""
 
 
-def _terms(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> TopicTerms:
-    name, live = fact.topic, asked.cluster.topics.get(fact.topic)
+def _check_topic(fact: TopicFact, asked: Asked) -> None:
+    """Check what keeps a topic in all its lives."""
+    name = fact.topic
     if asked.config.keeps(name):
         raise _KeptError("retention.keep names it")
     if name in asked.pinned:
         raise _KeptError(f"restore {asked.pinned[name]} reads it, and is not finished")
-    if asked.cluster.cluster_id != fact.cluster_id:
-        raise _KeptError(f"it was archived of cluster {fact.cluster_id}, and this is {asked.cluster.cluster_id}")
-    if live is None:
-        raise _KeptError(asked.cluster.untold.get(name, "the cluster did not name it, which proves nothing"))
-    if not live.topic_id:
-        raise _KeptError("the cluster has no topic ids: nothing proves that it is the topic that was archived")
-    if live.topic_id != fact.current.topic_id:
-        raise _KeptError("it was created again, and no backup has seen the new one yet")
-    holds = [hold for hold in asked.holds if hold.is_in_force and hold.matches(name)]
-    always = next((hold.name for hold in holds if hold.from_ms is None and hold.until_ms is None), None)
+    if name == OFFSETS_TOPIC:
+        raise _KeptError("it is kept for ever: it tells where groups stood as of any time")
+    always = next((one.name for one in _holds(fact, asked) if one.from_ms is None and one.until_ms is None), None)
     if always is not None:
         raise _KeptError(f"it is on hold: {always}")
-    limits, swept_by = _limits(fact, noted, live, asked)
+    if asked.cluster is not None:
+        _check_told(fact, asked.cluster)
+
+
+def _check_told(fact: TopicFact, cluster: LiveCluster) -> None:
+    """Check that the cluster has told which topic it has, or that it has none."""
+    name, live = fact.topic, cluster.topics.get(fact.topic)
+    if cluster.cluster_id != fact.cluster_id:
+        raise _KeptError(f"it was archived of cluster {fact.cluster_id}, and this is {cluster.cluster_id}")
+    if live is None:
+        if name not in cluster.absent:
+            raise _KeptError(cluster.untold.get(name, "the cluster did not name it, which proves nothing"))
+        return
+    if not live.topic_id:
+        raise _KeptError("the cluster has no topic ids: nothing proves that it is the topic that was archived")
+    if live.topic_id != fact.current.topic_id and live.topic_id in {life.topic_id for life in fact.lives}:
+        raise _KeptError(
+            "the cluster tells that it is the topic of an earlier life: a broker that is behind may say so"
+        )
+
+
+def _holds(fact: TopicFact, asked: Asked) -> list[Hold]:
+    return [hold for hold in asked.holds if hold.is_in_force and hold.matches(fact.topic)]
+
+
+def _is_current(fact: TopicFact, root: int) -> bool:
+    return root == fact.root(fact.current.life)
+
+
+def _name_of(fact: TopicFact, root: int) -> str:
+    return fact.topic if _is_current(fact, root) else f"{fact.topic}@{root}"
+
+
+def _terms(fact: TopicFact, root: int, noted: Sequence[NotedPolicy], asked: Asked) -> TopicTerms:
+    config, topic_id = asked.config.of_topic(fact.topic), fact.lives[root].topic_id
+    live = None if asked.cluster is None else asked.cluster.topics.get(fact.topic)
+    is_live = live is not None and live.topic_id == topic_id and _is_current(fact, root)
+    if asked.cluster is None:
+        whose, limits = Whose.FIXED, _fixed_limits(fact, root, config)
+    elif live is not None and is_live:
+        whose, limits = Whose.TOPIC, _own_limits(fact, noted, live, config, asked.store_now_ms)
+    else:
+        whose, limits = Whose.GONE, _limits_of_gone(fact, root, config, live)
     return TopicTerms(
-        topic=name,
-        topic_id=live.topic_id,
-        root=fact.root(fact.current.life),
-        limits=limits,
-        swept_by=swept_by,
-        log_starts=live.log_starts,
-        effective=live.effective,
-        holds=tuple(HeldTimes(hold.from_ms, hold.until_ms) for hold in holds),
-        pinned=asked.pinned_objects.get(name, {}),
-        is_in_grace=limits != widened(limits_of(live.effective), asked.config.factor),
+        topic=fact.topic,
+        name=_name_of(fact, root),
+        topic_id=topic_id,
+        root=root,
+        newest=fact.lives_of(root)[-1],
+        whose=whose,
+        limits=replace(limits, floor_ms=config.floor_ms),
+        log_starts=live.log_starts if live is not None and is_live else {},
+        effective=live.effective if live is not None and is_live else {},
+        holds=tuple(HeldTimes(hold.from_ms, hold.until_ms) for hold in _holds(fact, asked)),
+        pinned=asked.pinned_objects.get(fact.topic, {}),
     )
 
 
 def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, now_ms: int) -> list[NotedPolicy]:
     """Return what is to be noted of a topic now: nothing, if it keeps what it kept before."""
-    last = noted[-1] if noted else None
-    if last is not None and last.effective == live.effective:
+    if noted and noted[-1].effective == live.effective:
         return []
-    return [
-        NotedPolicy(
-            topic=fact.topic,
-            topic_id=live.topic_id,
-            effective=live.effective,
-            since_ms=now_ms,
-            swept_by=None if last is None else last.swept_by,
-        )
-    ]
+    return [NotedPolicy(topic=fact.topic, topic_id=live.topic_id, effective=live.effective, since_ms=now_ms)]
 
 
-def _limits(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, asked: Asked) -> tuple[Limits, Limits]:
-    """Return the limits to go by, and those that the last sweep went by that deleted."""
-    if fact.topic == OFFSETS_TOPIC:
-        raise _KeptError("it is kept for ever: it tells where groups stood as of any time")
+def _own_limits(
+    fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, config: RetentionConfig, now_ms: int
+) -> Limits:
+    """Return what the topic keeps by its own configs, and kept within the time of grace."""
     try:
         now = limits_of(live.effective)
     except ValueError as error:
         raise _KeptError(f"what it keeps is not known: {error}") from error
     if not noted:
         raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
-    seen = [*noted, *policy_news(fact, noted, live, asked.store_now_ms)]
     try:
-        in_force = policy_in_force(seen, asked.store_now_ms, asked.config.grace_ms)
+        in_force = policy_in_force([*noted, *policy_news(fact, noted, live, now_ms)], now_ms, config.grace_ms)
     except ValueError as error:  # it was seen while its configs did not tell
         raise _KeptError(f"what it kept within retention.grace is not known: {error}") from error
-    limits = widened(in_force.limits, asked.config.factor)
-    if now.keeps_all or limits == FOR_EVER:
+    if now.keeps_all or in_force.keeps_all:
         raise _KeptError(
             "it keeps its records for ever" if now.keeps_all else "it kept its records for ever within retention.grace"
         )
-    return limits, widened(in_force.swept_by, asked.config.factor)
+    return widened(in_force, config.factor)
+
+
+def _limits_of_gone(fact: TopicFact, root: int, config: RetentionConfig, live: LiveTopic | None) -> Limits:
+    """Return how long lives are kept whose topic the cluster does not have; that is proved by names and topic ids alone."""
+    ms = config.gone_ms_of(fact.topic)
+    if live is None:
+        what = "the cluster no longer has it"
+    elif _is_current(fact, root):
+        what = "it was created again, and no backup has seen the new one yet"
+    else:
+        what = "it is of a topic that was created again"
+    if ms is None:
+        raise _KeptError(f"{what}; no entry of retention.gone says how long it is kept then")
+    if fact.lives[root].topic_id in {"", None if live is None else live.topic_id}:
+        raise _KeptError("its topic id does not prove that the cluster no longer has it")
+    if live is not None and not live.is_agreed:
+        raise _KeptError("not every broker told which topic has its name now")
+    return Limits(ms=ms)
+
+
+def _fixed_limits(fact: TopicFact, root: int, config: RetentionConfig) -> Limits:
+    """Return what the configuration says, and one file more, as Kafka would have kept. The newest backup knows whether the topic deletes."""
+    if not _is_current(fact, root):
+        raise _KeptError("it is of a topic that was created again: only a run that asks the cluster lets that go")
+    policy, fixed = cleanup_policy(fact), config.fixed
+    if policy is None:
+        raise _KeptError("the archive does not know its cleanup.policy, and this run asks no cluster")
+    if not says_delete(policy):
+        raise _KeptError("it keeps its records for ever")
+    if fixed.ms is None and fixed.bytes is None:
+        raise _KeptError("retention.fixed says nothing of it")
+    return Limits(
+        ms=None if fixed.ms is None else fixed.ms + fixed.segment_ms,
+        bytes=None if fixed.bytes is None else fixed.bytes + fixed.segment_bytes,
+    )

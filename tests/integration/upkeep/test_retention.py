@@ -97,7 +97,7 @@ def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(
     sweep(site, broker.bootstrap, aged)
     recreate_topic(broker.bootstrap, aged, configs={"retention.ms": "1000"})
     assert why_kept(agreed(site, broker, aged), aged) == [
-        "it was created again, and no backup has seen the new one yet"
+        "it was created again, and no backup has seen the new one yet; no entry of retention.gone says how long it is kept then"
     ]
     produce_aged(broker.bootstrap, aged, [DAY_MS] * 3)
     site.back_up(broker.bootstrap, aged, records=1)

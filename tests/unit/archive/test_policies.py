@@ -1,4 +1,4 @@
-"""docs/format.md §8: what topics kept, since when that was seen, and by what a sweep last deleted."""
+"""docs/format.md §8: what topics kept, and since when that was seen."""
 
 import json
 import random
@@ -9,7 +9,7 @@ import pytest
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.policies import NotedPolicy, note_policy, note_swept_by, read_policies
+from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.errors import NotWholeError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 from tests.support.json_mutations import bend
@@ -49,36 +49,19 @@ def test_a_policy_is_noted_when_it_changes(archive: Archive) -> None:
 
 def test_a_topic_that_was_recreated_has_a_history_of_its_own(archive: Archive) -> None:
     note_policy(archive, seen(WEEK, 100))
-    note_swept_by(archive, seen(WEEK, 100))
     note_policy(archive, seen(PURGE, 200, "T2"))
-    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
+    assert history(archive) == [seen(WEEK, 100)]
     assert history(archive, "T2") == [seen(PURGE, 200, "T2")]
     assert history(archive, "T3") == []
     assert list(read_policies(archive, "orders.x", "T1")) == []
     note_policy(archive, replace(seen(WEEK, 1), topic="orders.x"))
-    assert len(history(archive)) == 2
+    assert len(history(archive)) == 1
 
 
 def test_a_clock_that_was_put_back_makes_no_policy_older(archive: Archive) -> None:
     note_policy(archive, seen(WEEK, 100))
     note_policy(archive, seen(PURGE, 50))
     assert [one.since_ms for one in history(archive)] == [100, 100]
-
-
-def test_by_what_was_swept_is_noted_once_and_kept_over_changes(archive: Archive) -> None:
-    note_swept_by(archive, seen(WEEK, 100))
-    assert count(archive) == 0  # nothing was noted before
-    note_policy(archive, seen(WEEK, 100))
-    for _ in range(2):
-        note_swept_by(archive, seen(WEEK, 999))
-    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
-    note_policy(archive, seen(PURGE, 300))
-    assert history(archive)[-1] == replace(seen(PURGE, 300), swept_by=WEEK)
-    note_swept_by(archive, seen(WEEK, 100))  # of who does not know yet that there is a newer one
-    note_swept_by(archive, seen(PURGE, 300, "T2"))
-    assert history(archive)[-1].swept_by == WEEK
-    note_swept_by(archive, seen(PURGE, 300))
-    assert history(archive)[-1].swept_by == PURGE
 
 
 def test_two_who_note_a_policy_note_it_once() -> None:
@@ -88,21 +71,18 @@ def test_two_who_note_a_policy_note_it_once() -> None:
     note_policy(archive, seen(WEEK, 100))
     assert history(archive) == [seen(WEEK, 99)]
     store.before = [lambda: note_policy(archive, seen(PURGE, 150))]
-    note_swept_by(archive, seen(WEEK, 99))
-    assert history(archive) == [seen(WEEK, 99), seen(PURGE, 150)]
-    store.before = [lambda: note_swept_by(archive, seen(PURGE, 150))]
-    note_policy(archive, seen(WEEK, 200))
-    assert history(archive)[-1] == replace(seen(WEEK, 200), swept_by=PURGE)
+    day = {**WEEK, "retention.ms": "86400000"}
+    note_policy(archive, seen(day, 200))
+    assert history(archive) == [seen(WEEK, 99), seen(PURGE, 150), seen(day, 200)]
 
 
 def test_a_lost_answer_of_a_put_is_settled() -> None:
     store = LossyStore(raises=True)
     archive = Archive(store, LAYOUT)
-    for note in (note_policy, note_swept_by):
-        with pytest.raises(StoreTemporaryError):
-            note(archive, seen(WEEK, 100))
-        note(archive, seen(WEEK, 100))
-    assert history(archive) == [seen(WEEK, 100), replace(seen(WEEK, 100), swept_by=WEEK)]
+    with pytest.raises(StoreTemporaryError):
+        note_policy(archive, seen(WEEK, 100))
+    note_policy(archive, seen(WEEK, 100))
+    assert history(archive) == [seen(WEEK, 100)]
 
 
 def fact_of(**changed: object) -> dict[str, Any]:
@@ -112,9 +92,14 @@ def fact_of(**changed: object) -> dict[str, Any]:
         "topic_id": "T1",
         "effective": WEEK,
         "since_ms": 100,
-        "swept_by": WEEK,
         **changed,
     }
+
+
+def test_what_earlier_programs_noted_beside_is_ignored(archive: Archive) -> None:
+    assert isinstance(archive.store, MemoryStore)
+    put_fact(archive.store, fact_of(swept_by=WEEK))
+    assert history(archive) == [seen(WEEK, 100)]
 
 
 def put_fact(store: MemoryStore, fact: object, number: int = 0) -> None:
@@ -135,8 +120,6 @@ def put_fact(store: MemoryStore, fact: object, number: int = 0) -> None:
         (fact_of(effective={"retention.ms": 1}), "a text"),
         (fact_of(effective={"retention.ms": "x" * 2049}), "a text of at most"),
         (fact_of(effective={str(number): "1" for number in range(11)}), "was to come"),
-        (fact_of(swept_by={"retention.ms": 1}), "a text"),
-        (fact_of(swept_by="delete"), "an object"),
         ({"format": 1, "topic": "orders"}, "topic_id is missing"),
         (b"{", "not JSON"),
         ({"format": 2}, "is newer"),
@@ -153,9 +136,8 @@ def test_a_fact_that_cannot_be_is_refused(fact: object, why: str, is_newest: boo
     with pytest.raises(NotWholeError, match=r"^p/control/policies/orders/.*" + why):
         read_policies(archive, "orders", "T1")
     if is_newest:
-        for note in (note_policy, note_swept_by):
-            with pytest.raises(NotWholeError, match=why):
-                note(archive, seen(PURGE, 300))
+        with pytest.raises(NotWholeError, match=why):
+            note_policy(archive, seen(PURGE, 300))
         assert len(store.objects) == 1
 
 
@@ -172,8 +154,6 @@ def test_a_damaged_fact_is_refused_or_says_what_a_policy_is(seed: int) -> None:
         else:
             for one in found:
                 assert (one.topic, one.topic_id) == ("orders", "T1")
-                assert all(
-                    isinstance(value, str) for value in [*one.effective.values(), *(one.swept_by or {}).values()]
-                )
+                assert all(isinstance(value, str) for value in one.effective.values())
                 assert 0 <= one.since_ms < 2**63
     assert refused > 50

@@ -1,28 +1,35 @@
-"""Whether what a sweep goes by is noted: later sweeps that take no more ask nobody."""
+"""Which lives a sweep walks together; and whether what it goes by is noted: later sweeps that take no more ask nobody."""
 
 from dataclasses import replace
 
-from archiver.spark.retention import SweepRequest, goes_by_policy
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
+from archiver.archive.applied_limits import Whose
+from archiver.archive.policies import NotedPolicy
+from archiver.archive.swept import OffsetRanges, SweptPlace
+from archiver.archive.topics import Branch, Life, TopicFact
+from archiver.config.model import ArchiverConfig
+from archiver.config.retention import RetentionConfig
+from archiver.spark.retention import SweepRequest, _tasks, goes_by_policy
+from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import PartitionSweep
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.sweep_survey import SurveyedTopics
+from archiver.upkeep.retention.topic_terms import Asked, TopicTerms, judge_topic
 
-TERMS = TopicTerms(topic="t", topic_id="T", root=0, limits=Limits(ms=1), swept_by=FOR_EVER, log_starts={}, effective={})
+TERMS = TopicTerms(topic="t", name="t", topic_id="T", root=0, newest=0, whose=Whose.TOPIC, limits=Limits(ms=1))
 
 
-def going(count: int, terms: TopicTerms = TERMS) -> TopicSweep:
+def going(count: int) -> TopicSweep:
     told = AskedItem(next=1, min_timestamp=0, max_timestamp=0, source_bytes=1, records=1)
     item = ListedItem(life=0, key="k", base=0, put_ms=0)
     gone = (GoingItem(item=item, told=told, why=Going.TIME),) * count
-    return TopicSweep(terms=terms, partitions=[PartitionSweep(topic="t", partition=0, going=gone)])
+    return TopicSweep(terms=TERMS, partitions=[PartitionSweep(topic="t", partition=0, going=gone)])
 
 
-def test_a_sweep_by_more_than_the_topic_keeps_foresees_nothing_of_what_goes_after_its_grace() -> None:
+def test_what_goes_by_the_limits_is_foreseen() -> None:
     assert goes_by_policy(SweepRequest(), going(10), going(10))
-    in_grace = going(10, replace(TERMS, is_in_grace=True))
-    assert not goes_by_policy(SweepRequest(agreed=True), in_grace, in_grace)
+    assert goes_by_policy(SweepRequest(without_kafka=True), going(10), going(10))
 
 
 def test_a_part_that_was_agreed_on_foresees_no_more() -> None:
@@ -31,3 +38,48 @@ def test_a_part_that_was_agreed_on_foresees_no_more() -> None:
     assert not goes_by_policy(SweepRequest(), going(10), going(0))
     assert not goes_by_policy(SweepRequest(), going(0), going(0))
     assert goes_by_policy(SweepRequest(digest="d"), going(10), going(8))  # some became old since it was shown
+
+
+def test_each_topic_of_a_name_is_walked_through_its_own_lives() -> None:
+    """Two topics of one name; each had the log of a partition cut back."""
+    lives = (
+        Life(life=0, topic_id="S"),
+        Life(life=1, topic_id="S", parent=0, branches={0: Branch(offset=30)}),
+        Life(life=2, topic_id="T"),
+        Life(life=3, topic_id="T", parent=2, branches={1: Branch(offset=7)}),
+    )
+    fact = TopicFact(topic="t", cluster_id="c", partitions=2, configs={}, lives=lives)
+    known = LiveTopic(
+        topic_id="T",
+        effective={"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"},
+        log_starts={0: 3, 1: 9},
+        is_agreed=True,
+    )
+    asked = Asked(
+        config=RetentionConfig.model_validate({"gone": [{"topics": "t", "ms": "1d"}]}),
+        cluster=LiveCluster(cluster_id="c", topics={"t": known}, untold={}),
+        holds=(),
+        pinned={},
+        store_now_ms=100,
+    )
+    noted = NotedPolicy(topic="t", topic_id="T", effective=known.effective, since_ms=0)
+    former, current = (one for one in judge_topic(fact, [noted], asked) if isinstance(one, TopicTerms))
+    former = replace(former, log_starts={0: None, 1: None, 5: None})  # which the archive has of it
+    swept = {SweptPlace("t", 1, 0): OffsetRanges(((30, 31),)), SweptPlace("t", 2, 0): OffsetRanges(((0, 1),))}
+    seen = SurveyedTopics(
+        store_now_ms=100, facts={"t": fact}, terms=[former, current], kept=(), news=(), swept={"t": swept}
+    )
+    config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}})
+    walked = {
+        (task.root, task.partition): (list(task.lineage), task.terms.log_start, task.terms.limits.ms)
+        for terms in seen.terms
+        for task in _tasks(config, terms, seen, 100)
+    }
+    day_ms = 24 * 3600 * 1000
+    assert walked == {
+        (0, 0): ([(0, 0, 30), (1, 30, None)], None, day_ms),
+        (0, 1): ([(0, 0, None)], None, day_ms),
+        (0, 5): ([(0, 0, None)], None, day_ms),
+        (2, 0): ([(2, 0, None)], 3, 5),
+        (2, 1): ([(2, 0, 7), (3, 7, None)], 9, 5),
+    }

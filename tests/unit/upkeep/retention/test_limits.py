@@ -78,8 +78,8 @@ def test_of_nothing_the_longest_is_for_ever() -> None:
     assert FOR_EVER.keeps_all
     assert not Limits(ms=0).keeps_all
     assert not Limits(bytes=0).keeps_all
-    assert [str(one) for one in (FOR_EVER, Limits(ms=0), Limits(ms=1, bytes=2))] == [
-        "for ever", "retention.ms 0", "retention.ms 1, retention.bytes 2",
+    assert [str(one) for one in (FOR_EVER, Limits(floor_ms=3), Limits(ms=0), Limits(ms=1, bytes=2, floor_ms=3))] == [
+        "for ever", "for ever", "retention.ms 0", "retention.ms 1, retention.bytes 2, retention.floor 3",
     ]  # fmt: skip
 
 
@@ -100,3 +100,9 @@ def test_a_factor_is_the_one_that_was_given() -> None:
     assert widened(Limits(ms=1000, bytes=7), 1.0) == Limits(ms=1000, bytes=7)
     assert widened(Limits(ms=1000, bytes=7), 1.5) == Limits(ms=1500, bytes=11)
     assert widened(FOR_EVER, 2.0) == FOR_EVER
+
+
+def test_the_higher_floor_of_several_counts_and_no_factor_raises_it() -> None:
+    assert longest([Limits(ms=1, floor_ms=5), Limits(ms=3, floor_ms=2)]) == Limits(ms=3, floor_ms=5)
+    assert longest([]) == FOR_EVER
+    assert widened(Limits(ms=2, floor_ms=5), 3) == Limits(ms=6, floor_ms=5)

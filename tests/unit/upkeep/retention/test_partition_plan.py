@@ -135,6 +135,11 @@ def more_bytes(rng: random.Random, world: World) -> dict[str, object]:
     return {"limits": replace(limits, bytes=more(limits.bytes, rng.choice((None, rng.randint(0, 10)))))}
 
 
+def a_higher_floor(rng: random.Random, world: World) -> dict[str, object]:
+    limits = world.terms.limits
+    return {"limits": replace(limits, floor_ms=limits.floor_ms + rng.randint(0, 500))}
+
+
 def more_holds(rng: random.Random, world: World) -> dict[str, object]:
     return {"holds": (*world.terms.holds, draw_held_times(rng))}
 
@@ -156,7 +161,9 @@ def an_earlier_now(rng: random.Random, world: World) -> dict[str, object]:
     return {"now_ms": world.terms.now_ms - rng.randint(0, 500)}
 
 
-WIDENINGS: Final = (a_longer_time, more_bytes, more_holds, more_pins, an_older_log, a_greater_age, an_earlier_now)
+WIDENINGS: Final = (
+    a_longer_time, more_bytes, a_higher_floor, more_holds, more_pins, an_older_log, a_greater_age, an_earlier_now,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("widen", WIDENINGS)
@@ -360,6 +367,22 @@ class AsOldAsTheLimit(Rules):
         return self.terms.limits.ms is not None and newest <= self.terms.now_ms - self.terms.limits.ms
 
 
+class NoFloor(Rules):
+    """However young a record is, it goes by the limits."""
+
+    def is_below_floor(self, item: ListedItem, told: AskedItem) -> bool:
+        del item, told
+        return False
+
+
+class AsOldAsTheFloor(Rules):
+    """What is exactly as old as the floor stays."""
+
+    def is_below_floor(self, item: ListedItem, told: AskedItem) -> bool:
+        newest = told.max_timestamp if self.has_time(told) else item.put_ms
+        return newest >= self.terms.now_ms - self.terms.limits.floor_ms
+
+
 class FutureBelieved(Rules):
     """A record of 2106 keeps its object until then."""
 
@@ -451,8 +474,8 @@ class UnknownEndIsAnEnd(Rules):
 
 MUTANTS: Final[tuple[type[Rules], ...]] = (
     HighestBaseGoes, NewestGoes, ProtectedKeepsAll, UnreadableKeepsAll, AnyOldOneGoes, BrokersGoesOn, BrokerIgnored, BrokerByBase,
-    SmallestTimestamp, AsOldAsTheLimit, FutureBelieved, NoTimeIsOld, YoungByNow, HeldByNewest, TimelessUnheld, CountsItself,
-    CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
+    SmallestTimestamp, AsOldAsTheLimit, NoFloor, AsOldAsTheFloor, FutureBelieved, NoTimeIsOld,
+    YoungByNow, HeldByNewest, TimelessUnheld, CountsItself, CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
 )  # fmt: skip
 
 

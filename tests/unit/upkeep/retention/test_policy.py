@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.policies import NotedPolicy
-from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of
+from archiver.upkeep.retention.limits import Limits, limits_of
 from archiver.upkeep.retention.policy import policy_in_force
 
 numbers = st.sampled_from(["-1", "0", "5", "9", "100"])
@@ -18,8 +18,8 @@ policies = st.fixed_dictionaries(
 )
 
 
-def noted(effective: dict[str, str], since_ms: int, swept_by: dict[str, str] | None = None) -> NotedPolicy:
-    return NotedPolicy(topic="t", topic_id="T", effective=effective, since_ms=since_ms, swept_by=swept_by)
+def noted(effective: dict[str, str], since_ms: int) -> NotedPolicy:
+    return NotedPolicy(topic="t", topic_id="T", effective=effective, since_ms=since_ms)
 
 
 def keeps(limits: Limits, age_ms: int, behind: int) -> bool:
@@ -38,7 +38,7 @@ def test_the_longest_of_each_moment_of_grace_counts(
 ) -> None:
     now_ms = history[-1][0] + later
     seen = [noted(effective, since) for since, effective in history]
-    found = policy_in_force(seen, now_ms, grace_ms).limits
+    found = policy_in_force(seen, now_ms, grace_ms)
     of_moments = []
     for moment in range(now_ms - grace_ms, now_ms + 1):
         before = [one for one in seen if one.since_ms <= moment]
@@ -52,8 +52,8 @@ def test_the_longest_of_each_moment_of_grace_counts(
 def test_what_the_newest_keeps_is_kept(rows: list[tuple[int, dict[str, str]]], now_ms: int, grace_ms: int) -> None:
     """Also where several were noted in one millisecond, or the clock is behind what was noted; and a longer grace keeps no less."""
     seen = [noted(effective, since) for since, effective in sorted(rows, key=lambda row: row[0])]
-    found = policy_in_force(seen, now_ms, grace_ms).limits
-    newest, longer = limits_of(seen[-1].effective), policy_in_force(seen, now_ms, grace_ms + 5).limits
+    found = policy_in_force(seen, now_ms, grace_ms)
+    newest, longer = limits_of(seen[-1].effective), policy_in_force(seen, now_ms, grace_ms + 5)
     for age_ms in (0, 3, 5, 7, 9, 50, 100, 101):
         for behind in (0, 4, 5, 8, 9, 99, 100):
             assert not keeps(newest, age_ms, behind) or keeps(found, age_ms, behind)
@@ -65,18 +65,10 @@ def test_a_purge_by_config_counts_when_the_grace_is_over() -> None:
         {"cleanup.policy": "delete", "retention.ms": ms, "retention.bytes": "-1"} for ms in ("604800000", "1000")
     )
     seen = [noted(week, 0), noted(purge, 100)]
-    assert policy_in_force(seen, 149, 50).limits == Limits(ms=604800000)
-    assert policy_in_force(seen, 150, 50).limits == Limits(ms=1000)
-    assert policy_in_force([*seen, noted(week, 120)], 1000, 50).limits == Limits(ms=604800000)
-    assert policy_in_force(seen[1:], 100, 50).limits == Limits(ms=1000)  # nothing else was ever seen
-
-
-def test_what_the_last_sweep_went_by_is_told() -> None:
-    week, purge = (
-        {"cleanup.policy": "delete", "retention.ms": ms, "retention.bytes": "-1"} for ms in ("604800000", "1000")
-    )
-    assert policy_in_force([noted(week, 0)], 10, 5).swept_by == FOR_EVER
-    assert policy_in_force([noted(week, 0, week), noted(purge, 3, week)], 10, 5).swept_by == Limits(ms=604800000)
+    assert policy_in_force(seen, 149, 50) == Limits(ms=604800000)
+    assert policy_in_force(seen, 150, 50) == Limits(ms=1000)
+    assert policy_in_force([*seen, noted(week, 120)], 1000, 50) == Limits(ms=604800000)
+    assert policy_in_force(seen[1:], 100, 50) == Limits(ms=1000)  # nothing else was ever seen
 
 
 def test_what_does_not_tell_is_refused() -> None:
@@ -86,4 +78,4 @@ def test_what_does_not_tell_is_refused() -> None:
     known = noted({"cleanup.policy": "delete", "retention.ms": "1", "retention.bytes": "1"}, 10)
     with pytest.raises(ValueError, match=r"retention\.bytes is not known"):
         policy_in_force([unknown, known], 15, 10)
-    assert policy_in_force([unknown, known], 25, 10).limits == Limits(ms=1, bytes=1)
+    assert policy_in_force([unknown, known], 25, 10) == Limits(ms=1, bytes=1)

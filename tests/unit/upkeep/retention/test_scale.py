@@ -38,7 +38,15 @@ def surveyed(archive: Archive, partition: int, limits: Limits) -> PartitionSweep
     lineage, storage = (Stretch(0, 0, None),), StorageConfig(url="s3://bucket")
     return survey(
         archive,
-        SurveyTask(storage=storage, topic="t", partition=partition, lineage=lineage, terms=terms, swept_by=FOR_EVER),
+        SurveyTask(
+            storage=storage,
+            topic="t",
+            partition=partition,
+            root=0,
+            lineage=lineage,
+            terms=terms,
+            swept_by=FOR_EVER,
+        ),
     )
 
 

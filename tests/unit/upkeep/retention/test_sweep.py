@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from archiver.archive.applied_limits import Whose
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import PartitionInventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
@@ -27,7 +28,14 @@ from tests.support.segments import facts_of
 LAYOUT = Layout()
 PLACE = SweptPlace("t", 0, 0)
 TERMS = TopicTerms(
-    topic="t", topic_id="t", root=0, limits=Limits(ms=1000), swept_by=FOR_EVER, log_starts={0: 60}, effective={}
+    topic="t",
+    name="t",
+    topic_id="t",
+    root=0,
+    newest=0,
+    whose=Whose.TOPIC,
+    limits=Limits(ms=1000),
+    log_starts={0: 60},
 )
 EFFECTS = 4  # of a sweep of two batches: each is written down, and deleted
 
@@ -101,6 +109,7 @@ def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
         storage=StorageConfig(url="s3://bucket"),
         topic="t",
         partition=0,
+        root=0,
         lineage=(Stretch(0, 0, None),),
         terms=terms,
         swept_by=FOR_EVER,

@@ -1,4 +1,4 @@
-"""What is asked again before each batch of a sweep."""
+"""What a sweep is decided on, and what is asked again before each of its batches."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from archiver.archive.applied_limits import AppliedLimits, Whose, note_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold
@@ -13,29 +14,48 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, note_policy
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
+from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
+from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()
 HOUR = {"cleanup.policy": "delete", "retention.ms": "3600000", "retention.bytes": "-1"}
 WEEK = {**HOUR, "retention.ms": "604800000"}
-CONFIG = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}})
+STORAGE = {"storage": {"url": "s3://bucket"}}
+SAYS_ALL = {"gone": [{"topics": ".*", "ms": "1d"}], "fixed": {"ms": "1d"}}
+CONFIG = ArchiverConfig.model_validate(STORAGE)
 
 
 class Site:
     """An archived topic, and what the cluster tells of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ArchiverConfig = CONFIG, *, asks: bool = True) -> None:
         self.archive = Archive(MemoryStore(), LAYOUT)
-        record_topic(self.archive, topic="t", topic_id="T", cluster_id="c", partitions=1, configs={})
+        self.record("T")
         self.note(HOUR, 0)
-        self.live = LiveTopic(topic_id="T", effective=HOUR, log_starts={0: 60})
+        self.live = LiveTopic(topic_id="T", effective=HOUR, log_starts={0: 60}, is_agreed=True)
+        self.is_there = True
+        self.is_absent = True  # if it is not there: the brokers say so by name
         self.cluster_id = "c"
-        self.survey = SweepSurvey(self.archive, CONFIG, lambda _: self.told())
+        self.survey = SweepSurvey(self.archive, config, lambda _: self.told() if asks else None)
+
+    def record(self, topic_id: str) -> None:
+        policy = {"cleanup.policy": "delete"}
+        record_topic(
+            self.archive, topic="t", topic_id=topic_id, cluster_id="c", partitions=1, configs={}, effective=policy
+        )
+
+    def put_object(self, life: int, partition: int) -> None:
+        key = self.archive.layout.segment_key(SegmentKey(topic="t", life=life, partition=partition, base=0))
+        self.archive.store.put_if_absent(key, b"x", {}, kind=ObjectKind.SEGMENT)
 
     def told(self) -> LiveCluster:
-        return LiveCluster(cluster_id=self.cluster_id, topics={"t": self.live}, untold={})
+        absent = frozenset({"t"} if self.is_absent and not self.is_there else ())
+        topics = {"t": self.live} if self.is_there else {}
+        return LiveCluster(cluster_id=self.cluster_id, topics=topics, untold={}, absent=absent)
 
     def note(self, effective: dict[str, str], since_ms: int) -> None:
         note_policy(self.archive, NotedPolicy(topic="t", topic_id="T", effective=effective, since_ms=since_ms))
@@ -64,6 +84,22 @@ def become(**changed: Any) -> Callable[[Site], None]:  # noqa: ANN401
     return change
 
 
+def come_back(topic_id: str) -> Callable[[Site], None]:
+    def change(site: Site) -> None:
+        site.is_there = True
+        become(topic_id=topic_id)(site)
+
+    return change
+
+
+def be_unproven(site: Site) -> None:
+    site.is_absent = False
+
+
+def be_gone(site: Site) -> None:
+    site.is_there = False
+
+
 def other_cluster(site: Site) -> None:
     site.cluster_id = "d"
 
@@ -75,7 +111,10 @@ def other_cluster(site: Site) -> None:
         (Site.hold, "a hold was added"),
         (Site.keep_more_for_a_while, "another sweep has noted that the topic kept more"),
         (become(effective=WEEK), "what the topic keeps was changed"),
-        (become(topic_id="U"), "it was created again, and no backup has seen the new one yet"),
+        (
+            become(topic_id="U"),
+            "it was created again, and no backup has seen the new one yet; no entry of retention.gone says how long it is kept then",
+        ),
         (become(log_starts={0: 61}), ""),
         (become(log_starts={0: 59}), "the log of partition 0 does not begin where it did"),
         (become(log_starts={}), "the log of partition 0 does not begin where it did"),
@@ -126,3 +165,109 @@ def test_a_restore_whose_plan_cannot_be_read_keeps_the_topic() -> None:
     (kept,) = site.survey.survey().kept
     assert kept.why.startswith("restore mine (control/restores/mine/back/plan does not tell what of it: ")
     assert kept.why.endswith(") reads it, and is not finished")
+
+
+def terms_of(site: Site) -> dict[str, TopicTerms]:
+    return {one.name: one for one in site.survey.survey().terms}
+
+
+def test_partitions_of_lives_that_are_gone_are_those_of_the_archive() -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
+    site.record("U")
+    for life, partition in ((0, 0), (0, 7), (1, 0), (1, 3)):
+        site.put_object(life, partition)
+    site.archive.store.put_if_absent("topics/t/partition=x/y", b"x", {}, kind=ObjectKind.SEGMENT)
+    become(topic_id="U")(site)
+    site.note(HOUR, 0)
+    note_policy(site.archive, NotedPolicy(topic="t", topic_id="U", effective=HOUR, since_ms=0))
+    found = terms_of(site)
+    assert {name: (one.whose, one.log_starts) for name, one in found.items()} == {
+        "t@0": (Whose.GONE, {0: None, 7: None}),
+        "t": (Whose.TOPIC, {0: 60}),
+    }
+    site.is_there = False
+    assert {name: one.log_starts for name, one in terms_of(site).items()} == {
+        "t@0": {0: None, 7: None},
+        "t": {0: None, 3: None},
+    }
+
+
+def test_each_kind_of_limits_has_a_memory_of_its_own() -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
+    applied = AppliedLimits(topic="t", life=0, whose=Whose.TOPIC, ms=5, bytes=6, floor_ms=7)
+    note_applied(site.archive, applied)
+    assert terms_of(site)["t"].swept_by == Limits(ms=5, bytes=6, floor_ms=7)
+    site.is_there = False
+    assert terms_of(site)["t"].swept_by == FOR_EVER
+    note_applied(site.archive, replace(applied, whose=Whose.GONE, ms=9))
+    assert terms_of(site)["t"].swept_by == Limits(ms=9, bytes=6, floor_ms=7)
+    site.record("U")  # another topic of that name was seen, and went
+    assert {name: one.swept_by.ms for name, one in terms_of(site).items()} == {"t@0": 9, "t": None}
+
+
+def test_a_run_that_asks_no_cluster_notes_no_policy() -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}), asks=False)
+    site.put_object(0, 2)
+    found = site.survey.survey()
+    assert found.news == []
+    assert [(one.whose, one.log_starts) for one in found.terms] == [(Whose.FIXED, {2: None})]
+    assert found.kept == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda _: None, ""),
+        (Site.hold, "a hold was added"),
+        (come_back("T"), "the cluster tells otherwise whether it has the topic"),
+        (come_back("U"), ""),  # the one that was archived is gone all the same
+        (come_back(""), "the cluster has no topic ids: nothing proves that it is the topic that was archived"),
+        (be_unproven, "the cluster did not name it, which proves nothing"),
+        (other_cluster, "it was archived of cluster c, and this is d"),
+    ],
+    ids=["nothing", "hold", "back", "another", "no-ids", "unproven", "cluster"],
+)
+def test_that_a_topic_is_gone_is_proved_again_before_a_batch(change: Callable[[Site], None], why: str) -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
+    be_gone(site)
+    seen = site.survey.survey()
+    (terms,) = seen.terms
+    change(site)
+    assert site.survey.change_of(terms, seen.facts["t"]) == why
+
+
+def test_a_life_that_is_gone_goes_on_beside_a_new_one_of_which_nothing_goes_yet() -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
+    site.record("U")
+    become(topic_id="U")(site)  # what this one keeps was never noted
+    seen = site.survey.survey()
+    (terms,) = seen.terms
+    assert terms.name == "t@0"
+    assert [one.topic for one in seen.kept] == ["t"]
+    assert site.survey.change_of(terms, seen.facts["t"]) == ""
+    site.cluster_id = "d"
+    assert site.survey.change_of(terms, seen.facts["t"]) == "it was archived of cluster c, and this is d"
+    site.cluster_id = "c"
+    become(is_agreed=False)(site)
+    assert site.survey.change_of(terms, seen.facts["t"]) == "not every broker told which topic has its name now"
+
+
+def test_a_topic_that_went_while_it_was_swept_is_swept_no_further() -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
+    seen = site.survey.survey()
+    be_gone(site)
+    assert (
+        site.survey.change_of(seen.terms[0], seen.facts["t"]) == "the cluster tells otherwise whether it has the topic"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(lambda _: None, ""), (Site.hold, "a hold was added"), (be_gone, ""), (other_cluster, "")],
+    ids=["nothing", "hold", "gone", "cluster"],
+)
+def test_a_run_that_asks_no_cluster_asks_storage_again_before_a_batch(change: Callable[[Site], None], why: str) -> None:
+    site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}), asks=False)
+    seen = site.survey.survey()
+    change(site)
+    assert site.survey.change_of(seen.terms[0], seen.facts["t"]) == why

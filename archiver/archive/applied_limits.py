@@ -1,0 +1,80 @@
+"""By which limits sweeps last deleted: what those would have kept goes only if somebody agrees (docs/format.md §8)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from archiver.archive.control import Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.fact_model import BoundedText, FactModel, Number
+from archiver.archive.handle import Archive
+from archiver.archive.sweeps import SWEEPS
+from archiver.errors import CorruptSegmentError
+from archiver.process.json_values import LARGEST
+
+_LIMITS: Final = f"{SWEEPS}/limits"
+
+
+class Whose(StrEnum):
+    """Whose limits they are. Each has a memory of its own: who goes by others than before, asks."""
+
+    TOPIC = "topic"  # those that the topic has in the cluster
+    FIXED = "fixed"  # those of the configuration, for all topics that the archive knows
+    GONE = "gone"  # those of the configuration, for a topic that the cluster no longer has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedLimits:
+    """What was gone by: `life` is the one without a parent from which the others come. None: there was no such limit."""
+
+    topic: BoundedText
+    life: Number
+    whose: Whose
+    ms: Number | None
+    bytes: Number | None
+    floor_ms: Number
+
+    @property
+    def stream(self) -> str:
+        return f"{_LIMITS}/{self.topic}/{self.life}/{self.whose}"
+
+
+_FACT: Final = FactModel(AppliedLimits)
+
+
+def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], AppliedLimits]:
+    """Read what sweeps last went by, of each life of a topic. Raises NotWholeError."""
+    facts = read_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"))
+    found = [_of_fact(archive, stream, fact) for stream, fact in facts.items()]
+    return {(one.life, one.whose): one for one in found}
+
+
+def note_applied(archive: Archive, applied: AppliedLimits) -> None:
+    """Note by what a sweep deletes from now on."""
+    wanted = _bounded(applied)
+
+    def decide(latest: Fact | None) -> Fact | None:
+        is_noted = latest is not None and _of_fact(archive, applied.stream, latest) == wanted
+        return None if is_noted else _FACT.write(wanted)
+
+    append_fact(archive, applied.stream, decide)
+
+
+def _bounded(applied: AppliedLimits) -> AppliedLimits:
+    """Of a multiple of the largest number, a fact has the largest number."""
+    ms, size = (None if one is None else min(one, LARGEST) for one in (applied.ms, applied.bytes))
+    return replace(applied, ms=ms, bytes=size, floor_ms=min(applied.floor_ms, LARGEST))
+
+
+def _of_fact(archive: Archive, stream: str, fact: Fact) -> AppliedLimits:
+    def refusal(why: str) -> CorruptSegmentError:
+        place = archive.layout.control_prefix(stream)
+        return CorruptSegmentError(
+            f"{place}: its newest fact does not tell by which limits a sweep deleted: {why}; bring its older version back, or"
+            " delete all facts there: then the next sweep asks before it deletes much"
+        )
+
+    found = _FACT.read(fact, refusal)
+    if found.stream != stream:
+        raise refusal("it speaks of another topic, or of another life, than its key")
+    return found

@@ -1,0 +1,40 @@
+"""Which topic has a name, or that none has it, where all brokers that are up say the same: one alone may be behind."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka import calls
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.codes import Code
+
+
+async def agreed_topics(client: KafkaClient, names: Collection[str], cluster_id: str) -> dict[str, str | None]:
+    """Return topic ids by name; None: each broker was asked for that name, and said that there is no such topic.
+
+    Names are left out on which brokers do not agree, or which one of them may not tell. All are, when a broker does not
+    answer, is of another cluster, or knows of no broker yet: such a one has just started, and knows no topic either.
+    """
+    wanted = sorted(set(names))
+
+    async def ask(node: int) -> calls.Metadata | None:
+        try:
+            answer = await client.send(node, calls.MetadataCall(wanted))
+        except (KafkaError, KafkaTemporaryError):
+            return None
+        return answer if answer.cluster_id == cluster_id and answer.brokers else None
+
+    answers = await asyncio.gather(*(ask(node) for node in sorted(await client.brokers())))
+    known = [one for one in answers if one is not None]
+    if not known or len(known) < len(answers):
+        return {}
+    first, *others = map(_told, known)
+    return {name: found for name, found in first.items() if all(name in one and one[name] == found for one in others)}
+
+
+def _told(answer: calls.Metadata) -> Mapping[str, str | None]:
+    return {
+        topic.name: topic.topic_id if topic.error_code == Code.NONE else None
+        for topic in answer.topics
+        if topic.error_code in {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    }

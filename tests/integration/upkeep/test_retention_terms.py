@@ -1,0 +1,226 @@
+"""Retention sweeps of what no policy of a live topic speaks of: topics that are gone, earlier lives, and a run that asks no cluster."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from archiver.archive.handle import Archive, open_archive
+from archiver.config.model import ArchiverConfig, StorageConfig
+from archiver.errors import UsageError
+from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from tests.support.brokers import Broker, StartBroker
+from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic
+from tests.support.round_trip import ArchiveSite
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
+
+DAY_MS = 24 * 3600 * 1000
+AT_ONCE = {"grace": 0, "min-object-age": 0}
+TICK_S = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
+
+
+def produce_aged(bootstrap: str, topic: str, ages: list[int], word: str = "days") -> None:
+    """Produce records so many days old, a batch each."""
+    producer, now_ms = producer_of(bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000
+    for age in ages:
+        producer.produce(topic, f"{age} {word}".encode(), key=b"%d" % age, timestamp=now_ms - age * DAY_MS)
+        assert producer.flush(30) == 0
+
+
+def archive_aged(site: ArchiveSite, bootstrap: str, topic: str, ages: list[int], word: str = "days") -> None:
+    produce_aged(bootstrap, topic, ages, word)
+    site.back_up(bootstrap, topic, records=1)
+    time.sleep(TICK_S)
+
+
+def sweep(
+    site: ArchiveSite,
+    bootstrap: str | None,
+    topic: str,
+    retention: dict[str, Any],
+    **asked: Any,  # noqa: ANN401
+) -> SweepResult:
+    config = site.config(bootstrap or "", [topic]) | {"retention": AT_ONCE | retention}
+    if bootstrap is None:
+        del config["kafka"]
+        asked["without_kafka"] = True
+    return run_retention(ArchiverConfig.model_validate(config), SweepRequest(topics=topic, **asked))
+
+
+def gone_after(topic: str, age: str) -> dict[str, Any]:
+    return {"gone": [{"topics": topic, "ms": age}]}
+
+
+def archive_of(site: ArchiveSite) -> Archive:
+    return open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
+
+
+def bases(site: ArchiveSite, directory: str) -> list[int]:
+    archive = archive_of(site)
+    parsed = (archive.layout.parse_segment(item.key) for item in archive.store.list(f"topics/{directory}/"))
+    return [key.base for key in parsed if key is not None]
+
+
+def waiting(result: SweepResult) -> list[str]:
+    return [one.name for one in result.waiting]
+
+
+def whys(result: SweepResult) -> dict[str, str]:
+    return {one.topic: one.why for one in result.plan.kept}
+
+
+def restored(site: ArchiveSite, bootstrap: str, oracle: JavaOracle, topic: str, **asked: Any) -> list[str]:  # noqa: ANN401
+    """What a restore brings back."""
+    target = f"{topic}.back.{time.monotonic_ns()}"
+    done = site.restore(bootstrap, topics=topic, rename=[f"{topic}={target}"], **asked)
+    assert done.failure is None
+    found = oracle.consume(bootstrap, target).records
+    return [(one.value or b"").decode() for one in found.get(0, [])]
+
+
+@pytest.fixture
+def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
+    """Ten records, the oldest ten days old, an object for each; the broker has them all."""
+    create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
+    archive_aged(site, broker.bootstrap, topic, list(range(10, 0, -1)))
+    assert bases(site, topic) == list(range(10))
+    return topic
+
+
+YOUNGEST = ["4 days", "3 days", "2 days", "1 days"]
+
+
+def test_a_topic_that_was_deleted_is_kept_until_the_configuration_says_otherwise(
+    broker: Broker, aged: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    sweep(site, broker.bootstrap, aged, gone_after(aged, "1d"))
+    assert not sweep(site, broker.bootstrap, aged, gone_after(aged, "1d"), agreed=True).plan.objects  # it is there
+    delete_topic(broker.bootstrap, aged)
+    kept = sweep(site, broker.bootstrap, aged, gone_after("another", "1d"), agreed=True)
+    assert whys(kept) == {
+        aged: "the cluster no longer has it; no entry of retention.gone says how long it is kept then"
+    }
+    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"))) == [aged]
+    assert bases(site, aged) == list(range(10))
+
+    assert sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"), agreed=True).is_complete
+    assert bases(site, aged) == [6, 7, 8, 9]
+    assert site.verify(broker.bootstrap, [aged]).is_whole
+    assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST
+    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "60h"))) == [aged]  # less than before
+    sweep(site, broker.bootstrap, aged, gone_after(aged, "1h"), agreed=True)
+    assert bases(site, aged) == [9]  # the newest never goes
+    assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST[3:]
+
+
+def test_what_was_gone_by_asks_no_more_and_a_lower_floor_or_factor_does(
+    broker: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """The nightly job goes on by itself."""
+    create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
+    archive_aged(site, broker.bootstrap, topic, [19, 18, 4, 3, 2, 1])
+    delete_topic(broker.bootstrap, topic)
+    by_floor = gone_after(topic, "12h") | {"floor": "84h"}  # three days and a half
+    assert waiting(sweep(site, broker.bootstrap, topic, by_floor)) == [topic]
+    sweep(site, broker.bootstrap, topic, by_floor, agreed=True)
+    assert bases(site, topic) == [3, 4, 5]
+    later = time.time_ns() // 1_000_000 + DAY_MS
+    shown = sweep(site, broker.bootstrap, topic, by_floor, now_ms=later, is_dry_run=True)
+    assert [(one.name, one.unforeseen_share) for one in shown.plan.topics] == [(topic, 0.0)]
+    assert shown.plan.objects == 1
+    assert waiting(sweep(site, broker.bootstrap, topic, by_floor | {"floor": "60h"})) == [topic]
+    assert bases(site, topic) == [3, 4, 5]
+
+
+def test_a_topic_that_was_created_again_goes_by_its_policy_and_the_one_before_by_what_is_said_of_gone_ones(
+    broker: Broker, aged: str, site: ArchiveSite, java_oracle: JavaOracle
+) -> None:
+    recreate_topic(broker.bootstrap, aged, configs={"retention.ms": str(2 * DAY_MS + DAY_MS // 2)})
+    unseen = sweep(site, broker.bootstrap, aged, {}, agreed=True)
+    assert "no backup has seen the new one yet" in whys(unseen)[aged]
+    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"))) == [aged]
+    sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"), agreed=True)
+    assert bases(site, aged) == list(range(3, 10))
+
+    archive_aged(site, broker.bootstrap, aged, [2, 2, 1], "days again")
+    kept = sweep(site, broker.bootstrap, aged, {}, agreed=True)
+    assert whys(kept)[f"{aged}@0"].startswith("it is of a topic that was created again; no entry of retention.gone")
+    found = sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"), agreed=True)
+    assert whys(found) == {}
+    assert bases(site, aged) == [6, 7, 8, 9]
+    assert bases(site, f"{aged}@1") == [0, 1, 2]
+    assert site.verify(broker.bootstrap, [aged]).is_whole
+    assert restored(site, broker.bootstrap, java_oracle, aged, life=0) == YOUNGEST
+    assert restored(site, broker.bootstrap, java_oracle, aged) == ["2 days again", "2 days again", "1 days again"]
+
+
+def write_config(site: ArchiveSite, folder: Path, retention: dict[str, Any]) -> Path:
+    path = folder / "without-kafka.yaml"
+    config = {"storage": site.config("", [])["storage"], "retention": AT_ONCE | retention}
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_run_that_asks_no_cluster_goes_by_fixed_limits(
+    new_broker: StartBroker, broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, tmp_path: Path
+) -> None:
+    """Also when there is none any more."""
+    lost = new_broker()
+    of_ever = f"{topic}.compacted"
+    create_topic(lost.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
+    create_topic(lost.bootstrap, of_ever, configs={"cleanup.policy": "compact"})
+    for name in (topic, of_ever):
+        archive_aged(site, lost.bootstrap, name, list(range(10, 0, -1)))
+    recreate_topic(lost.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
+    archive_aged(site, lost.bootstrap, topic, list(range(10, 0, -1)), "days again")
+    lost.kill()
+
+    fixed = {"fixed": {"ms": "24h", "segment-ms": "84h"}} | gone_after(".*", "1d")
+    everything = f"{topic}.*"
+    with pytest.raises(
+        UsageError, match=r"^--without-kafka: the configuration does not say what topics keep; set retention"
+    ):
+        sweep(site, None, everything, {"gone": fixed["gone"], "floor": "1d"}, agreed=True)
+    first = sweep(site, None, everything, fixed)
+    assert first.plan.without_kafka
+    assert whys(first) == {
+        of_ever: "it keeps its records for ever",
+        f"{topic}@0": "it is of a topic that was created again: only a run that asks the cluster lets that go",
+    }
+    assert waiting(first) == [topic]
+    config = write_config(site, tmp_path, fixed)
+    shown = site.run("retention", "-c", str(config), "--without-kafka", "--dry-run")
+    assert "this run asked no cluster: it goes by retention.fixed" in shown.stdout
+    done = site.run("retention", "-c", str(config), "--without-kafka", "--yes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["without_kafka"]
+    (row,) = told["topics"]
+    assert (row["topic"], row["limits_of"], row["deleted"]) == (topic, "fixed", 6)
+    assert row["limits"] == {"ms": 4 * DAY_MS + DAY_MS // 2, "bytes": None}
+
+    assert bases(site, f"{topic}@1") == [6, 7, 8, 9]
+    assert bases(site, topic) == bases(site, of_ever) == list(range(10))
+    archive = archive_of(site)
+    assert not list(archive.store.list(archive.layout.control_prefix("policies")))
+    assert restored(site, broker_41.bootstrap, java_oracle, topic) == [f"{age} again" for age in YOUNGEST]
+    assert len(restored(site, broker_41.bootstrap, java_oracle, topic, life=0)) == 10
+    again = sweep(site, None, everything, fixed)
+    assert (again.plan.objects, waiting(again)) == (0, [])
+
+
+def test_a_size_that_is_fixed_keeps_one_file_of_kafka_more(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+    create_topic(broker_41.bootstrap, topic)
+    archive_aged(site, broker_41.bootstrap, topic, [1] * 10)
+    by_time = {"fixed": {"ms": "1h", "segment-ms": 0}}
+    (found,) = sweep(site, None, topic, by_time, is_dry_run=True).plan.topics
+    assert len(list(found.going)) == 9  # all but the newest
+    each = next(found.going).told.source_bytes
+    fixed = {"fixed": {"bytes": 2 * each, "segment-bytes": 3 * each}}
+    sweep(site, None, topic, fixed, agreed=True)
+    assert bases(site, topic) == [5, 6, 7, 8, 9]

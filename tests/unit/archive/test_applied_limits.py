@@ -1,0 +1,78 @@
+"""docs/format.md §8: by which limits sweeps last deleted."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from archiver.archive.applied_limits import AppliedLimits, Whose, note_applied, read_applied
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.errors import NotWholeError
+from archiver.store.port import ObjectKind
+from tests.support.memory_store import MemoryStore
+
+LAYOUT = Layout("p")
+WEEK = AppliedLimits(topic="orders", life=0, whose=Whose.TOPIC, ms=604_800_000, bytes=None, floor_ms=5)
+
+
+@pytest.fixture
+def archive() -> Archive:
+    return Archive(MemoryStore(), LAYOUT)
+
+
+def count(archive: Archive) -> int:
+    assert isinstance(archive.store, MemoryStore)
+    return len(archive.store.objects)
+
+
+def test_the_newest_is_read_of_each_life_and_of_each_kind_of_limits(archive: Archive) -> None:
+    assert read_applied(archive, "orders") == {}
+    for one in (WEEK, WEEK, replace(WEEK, ms=7), replace(WEEK, whose=Whose.GONE), replace(WEEK, life=3), WEEK):
+        note_applied(archive, one)
+    note_applied(archive, replace(WEEK, topic="orders.x", ms=1))
+    assert read_applied(archive, "orders") == {
+        (0, Whose.TOPIC): WEEK,
+        (0, Whose.GONE): replace(WEEK, whose=Whose.GONE),
+        (3, Whose.TOPIC): replace(WEEK, life=3),
+    }
+    assert count(archive) == 6  # what is noted already is not noted again
+
+
+def test_a_multiple_of_the_largest_number_can_be_read(archive: Archive) -> None:
+    for _ in range(2):
+        note_applied(archive, replace(WEEK, ms=1000 * (2**63 - 1), bytes=2**63))
+    (found,) = read_applied(archive, "orders").values()
+    assert (found.ms, found.bytes) == (2**63 - 1, 2**63 - 1)
+    assert count(archive) == 1
+
+
+def fact_of(**changed: object) -> dict[str, Any]:
+    fact = {"format": 1, "topic": "orders", "life": 0, "whose": "topic", "ms": 5, "bytes": None, "floor_ms": 0}
+    return {**fact, **changed}
+
+
+@pytest.mark.parametrize(
+    ("fact", "why"),
+    [
+        (fact_of(topic="payments"), "it speaks of another topic, or of another life, than its key"),
+        (fact_of(life=1), "it speaks of another topic, or of another life, than its key"),
+        (fact_of(whose="gone"), "it speaks of another topic, or of another life, than its key"),
+        (fact_of(whose="mine"), "'mine' where something else was to come"),
+        (fact_of(ms=-1), "a number of at least 0"),
+        (fact_of(bytes="5"), "a number"),
+        (fact_of(floor_ms=None), "a number"),
+        ({"format": 1, "topic": "orders"}, "life is missing"),
+    ],
+)
+def test_a_fact_that_cannot_be_is_refused_and_nothing_is_written_behind_it(
+    archive: Archive, fact: object, why: str
+) -> None:
+    key = LAYOUT.fact_key("sweeps/limits/orders/0/topic", 0)
+    assert archive.store.put_if_absent(key, json.dumps(fact).encode(), {}, kind=ObjectKind.FACT)
+    with pytest.raises(NotWholeError, match=r"^p/control/sweeps/limits/orders/0/topic/.*" + why):
+        read_applied(archive, "orders")
+    with pytest.raises(NotWholeError, match=why):
+        note_applied(archive, WEEK)
+    assert count(archive) == 1
