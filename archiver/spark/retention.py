@@ -3,14 +3,15 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from archiver.archive.handle import Archive, open_patient_archive
+from archiver.archive.holds import read_holds
 from archiver.archive.policies import note_swept_by, read_policies
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
+from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
@@ -21,6 +22,9 @@ from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms
+from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
+from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
 from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
@@ -53,11 +57,16 @@ class SweepResult:
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
+    debris: DebrisPlan = field(default_factory=DebrisPlan)
+    debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
 
     @property
     def is_complete(self) -> bool:
-        errors = any(partition.error for topic in self.plan.topics for partition in topic.partitions)
-        return not errors and not any(one.refused or one.stopped for one in self.swept)
+        partitions = [partition for topic in self.plan.topics for partition in topic.partitions]
+        is_planned = not any(one.error or one.problems for one in partitions) and not self.debris.errors
+        return (
+            is_planned and not self.debris_swept.refusals and not any(one.refused or one.stopped for one in self.swept)
+        )
 
 
 def run_retention(
@@ -75,9 +84,10 @@ def run_retention(
         notice("asking the cluster what its topics keep")
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
+        debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
-            digest = keep_plan(archive, plan.made_ms, plan.lines())
-            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s))
+            digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
+            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s), debris=debris)
         survey.note(seen.news)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
@@ -87,9 +97,44 @@ def run_retention(
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
-        result = SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
+        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
+        result = SweepResult(
+            plan=plan,
+            swept=swept,
+            waiting=waiting,
+            not_planned=left
+            + sum(one.objects for one in debris.going)
+            - sum(one.objects for one in chosen_debris.going),
+            debris=debris,
+            debris_swept=DebrisSwept() if wanted else _sweep_debris(archive, config, request, debris, chosen_debris),
+            seconds=_since(started_s),
+        )
         append_report(archive, report_of(result))
         return result
+
+
+def _terms_of_debris(archive: Archive, config: ArchiverConfig, request: SweepRequest) -> DebrisTerms:
+    return debris_terms(archive, config, read_holds(archive), request.now_ms)
+
+
+def _sweep_debris(
+    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
+) -> DebrisSwept:
+    """Delete debris. It is looked for again: the topics may have been swept for hours."""
+    terms = _terms_of_debris(archive, config, request)
+    now = survey_debris(archive, terms)
+    going = now.only({*chosen.lines()}).going
+    waiting = [one.stream for plan in (planned, now) for one in plan.going]
+
+    def changed(group: DebrisGroup) -> str:
+        if group.kind is not DebrisKind.SNAPSHOTS:
+            return ""
+        stays = _terms_of_debris(archive, config, request).snapshots_stay
+        return "" if stays is None else f"stays: {stays}"
+
+    swept = sweep_debris(archive, going, waiting, changed, terms.store_now_ms)
+    swept.refuse(now.errors)
+    return swept
 
 
 def _since(started_s: float) -> float:
@@ -100,19 +145,30 @@ def report_of(result: SweepResult) -> SweepReport:
     """Sum up a run for those who look later."""
     swept = {one.topic: one for one in result.swept}
     problems = [line for one in result.swept for line in one.refused]
+    debris = [*result.debris.errors, *result.debris_swept.refused]
     return SweepReport(
         begun_ms=result.plan.made_ms,
         topics={one.topic: _sum_up(one, swept.get(one.topic, Swept(one.topic))) for one in result.plan.topics},
         kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
-        refused=len(problems),
-        problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
+        refused=len(problems) + result.debris_swept.refusals,
+        problems=[line[:MOST_TEXT] for line in [*problems, *debris][:_MOST_PROBLEMS]],
+        control={str(kind): _sum_up_control(kind, result) for kind in DebrisKind},
+    )
+
+
+def _sum_up_control(kind: DebrisKind, result: SweepResult) -> SweptControl:
+    return SweptControl(
+        groups=result.debris_swept.groups[kind],
+        objects=result.debris_swept.objects[kind],
+        bytes=result.debris_swept.bytes[kind],
+        kept_because={str(why): count for why, count in result.debris.staying.get(kind, {}).items()},
     )
 
 
 def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
     return SweptTopic(
         objects=len(swept.deleted),
-        records=sum(one.told.records for one in swept.deleted),
+        records=swept.records,
         bytes=sum(one.item.size for one in swept.deleted),
         deleted_because={str(why): count for why, count in Counter(one.why for one in swept.deleted).items()},
         kept_because={str(why): count for why, count in topic.kept_because().items()},
@@ -127,14 +183,15 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
 
     def agreed(partition: PartitionSweep) -> PartitionSweep:
         kept = tuple(one for one in partition.going if line_of(one) in lines)
-        return replace(partition, going=kept)
+        shadowed = tuple(one for one in partition.shadowed if line_of(one.going) in lines)
+        return replace(partition, going=kept, shadowed=shadowed)
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]
-    return chosen, plan.objects - sum(len(one.going) for topic in chosen for one in topic.partitions)
+    return chosen, plan.objects - sum(one.objects for topic in chosen for one in topic.partitions)
 
 
 def _without_going(topic: TopicSweep) -> TopicSweep:
-    return replace(topic, partitions=[replace(one, going=()) for one in topic.partitions])
+    return replace(topic, partitions=[replace(one, going=(), shadowed=()) for one in topic.partitions])
 
 
 def _plan(
