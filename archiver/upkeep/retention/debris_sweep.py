@@ -34,6 +34,7 @@ _ASKS_AT_ONCE: Final = 16
 # Another sweep may be taking a group right now. After so long it is none that works.
 _TAKEN_BACK_MS: Final = 3_600_000
 _PHASES: Final = (None, PLAN, FINISHED)  # what of a restore goes when; None: all the rest
+_PUT_MEANWHILE: Final = "somebody has put something there while it was deleted; the next sweep looks at it again"
 _MOST_TOLD: Final = 1_000  # problems
 
 
@@ -81,11 +82,17 @@ def sweep_debris(
 
 
 def settle_taking(archive: Archive, going: Collection[str], now_ms: int) -> None:
-    """Settle what a former run has left. What goes on being taken now, or is just being taken by another run, stays noted."""
+    """Settle what a former run has left.
+
+    What goes on being taken now, or is just being taken by another run, stays noted. So does a group of which some is gone and
+    nobody has put anything since: the rest of it is of no use, and goes when it may.
+    """
     for group, noted in read_taken(archive).taking.items():
-        left = sum(1 for _ in list_group(archive, group))
-        if not left or (group not in going and now_ms - noted.since_ms > _TAKEN_BACK_MS):
-            note_taken(archive, group, left)
+        put_ms = [epoch_ms(item.last_modified) for item in list_group(archive, group)]
+        is_whole = len(put_ms) >= noted.objects or max(put_ms, default=0) > noted.since_ms
+        is_left = group not in going and now_ms - noted.since_ms > _TAKEN_BACK_MS
+        if not put_ms or (is_left and is_whole):
+            note_taken(archive, group, len(put_ms))
 
 
 def _sweep_group(archive: Archive, group: DebrisGroup, changed: Changed, now_ms: int, swept: DebrisSwept) -> None:
@@ -122,16 +129,26 @@ def _delete_group(archive: Archive, group: DebrisGroup, swept: DebrisSwept) -> N
     for phase in _PHASES if group.kind is DebrisKind.RESTORE else (None,):
         listed = list_group(archive, group.stream)
         if group.kind is DebrisKind.RESTORE:
-            listed = (item for item in listed if _phase_of(archive, group, item) == phase)
+            listed = _of_phase(archive, group, phase, listed)
         while batch := list(islice(listed, _BATCH)):
             if any(epoch_ms(item.last_modified) > group.newest_ms for item in batch):
-                raise _LeftError(
-                    "somebody has put something there while it was deleted; the next sweep looks at it again"
-                )
+                raise _LeftError(_PUT_MEANWHILE)
             _delete_batch(archive.store, group, batch, swept)
             reach("debris.deleted")
         if swept.refusals > before:  # the restore stays finished, so that the next run goes on
             return
+
+
+def _of_phase(
+    archive: Archive, group: DebrisGroup, phase: str | None, listed: Iterator[ListedObject]
+) -> Iterator[ListedObject]:
+    """Leave out what goes later. Nothing may be left that went before."""
+    for item in listed:
+        found = _phase_of(archive, group, item)
+        if found == phase:
+            yield item
+        elif _PHASES.index(found) < _PHASES.index(phase):
+            raise _LeftError(_PUT_MEANWHILE)
 
 
 def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject) -> str | None:
