@@ -19,7 +19,6 @@ from archiver.archive.taken import MOST_NAMED, Taken, Taking, note_taken, note_t
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
-from archiver.upkeep.retention import debris_sweep
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
 from archiver.upkeep.retention.debris_sweep import DebrisSwept, settle_taking, sweep_debris
@@ -287,7 +286,7 @@ def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tup
     denied = [LAYOUT.fact_key("restores/r-1/a/0", 1), LAYOUT.fact_key("group-positions/2025-12-01", 2)]
     store.denied = frozenset(denied)
     done = sweep(archive)
-    assert done.refused == [f"{key}: denied" for key in denied]
+    assert (done.left, done.refused) == ([], [f"{key}: denied" for key in denied])
     assert done.refusals == 2
     assert {"restores/r-1", "group-positions/2025-12-01"} == set(read_taken(archive).taking)
     assert verified(archive) == []
@@ -589,14 +588,13 @@ def test_a_listing_that_fails_half_way_deletes_nothing_of_its_kind(
 def test_a_group_that_fails_stops_no_other(world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = world
     plan = survey_debris(archive, TERMS)
-    note = debris_sweep.note_taking
 
     def fails(archive: Archive, group: str, objects: int, now_ms: int) -> None:
         if group == "restores/r-1":
             raise StoreError("denied")
-        note(archive, group, objects, now_ms)
+        note_taking(archive, group, objects, now_ms)
 
-    monkeypatch.setattr(debris_sweep, "note_taking", fails)
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.note_taking", fails)
     done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
     assert done.refused == ["denied"]
     assert LAYOUT.fact_key("restores/r-1/a/plan", 0) in store.objects  # what could not be written down first
