@@ -21,7 +21,13 @@ from tests.support.rights_table import COMMANDS, Right
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # The sweep's right to put below control/ is given for the streams that it writes.
-STREAMS = {Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")]}
+STREAMS = {
+    Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")],
+    Right.DELETE_CONTROL: [
+        ("s3:DeleteObject", f"control/{stream}/")
+        for stream in ("group-positions", "index", "restores", "sweeps", "swept")
+    ],
+}
 ROLES = {
     "backup": ["`backup`", "`backup --until-end`"],
     "compacted": ["`compacted run`"],
@@ -111,5 +117,4 @@ def needed_by(role: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_policy_allows_what_the_table_of_rights_says_and_no_more(role: str) -> None:
-    extra = {("s3:DeleteObject", "control/swept/")} if role == "sweep" else set[tuple[str, str]]()  # old facts, at last
-    assert allowed_by(role) == set(needed_by(role)) | extra
+    assert allowed_by(role) == set(needed_by(role))

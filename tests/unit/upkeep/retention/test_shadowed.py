@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.gone_objects import SweptError
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.parts import ObjectPart
+from archiver.archive.reader import found_or_gone
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
+from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import (
@@ -117,6 +121,24 @@ def test_shadowed_objects_go_and_a_reader_reads_what_it_read_before(merged: tupl
     store.delete([MERGED])
     part = read_inventory(archive).partitions[SOURCE.topic, 0][SOURCE.partition]
     assert [str(gap) for gap in part.gaps] == ["0-47"]
+
+
+def test_a_reader_that_had_listed_what_is_gone_learns_that_another_object_has_it(
+    merged: tuple[Archive, MortalStore],
+) -> None:
+    """`verify` goes on, a restore says what to do; but what no other object has is lost."""
+    archive, store = merged
+    part = ObjectPart(object_key=key_of(24), from_offset=24, next_offset=48)
+    sweep(archive, surveyed(archive))
+    with pytest.raises(SweptError, match="another object has all of its offsets"):
+        found_or_gone(store, part, None)
+    with pytest.raises(CorruptSegmentError) as lost:
+        found_or_gone(store, replace(part, next_offset=49), None)
+    assert not isinstance(lost.value, SweptError)
+    take_metadata(store)
+    with pytest.raises(CorruptSegmentError) as lost:
+        found_or_gone(store, part, None)
+    assert not isinstance(lost.value, SweptError)
 
 
 @pytest.mark.parametrize("dies_at", [(0, False), (0, True)])
