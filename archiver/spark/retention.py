@@ -84,6 +84,7 @@ def run_retention(
         notice("asking the cluster what its topics keep")
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
+        notice("looking for control objects that nobody needs any longer")
         debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])

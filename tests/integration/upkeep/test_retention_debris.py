@@ -34,8 +34,8 @@ def config_of(site: ArchiveSite, bootstrap: str, topic: str) -> ArchiverConfig:
     return ArchiverConfig.model_validate(config)
 
 
-def sweep(site: ArchiveSite, bootstrap: str, topic: str, *, is_dry_run: bool = False) -> SweepResult:
-    return run_retention(config_of(site, bootstrap, topic), SweepRequest(is_dry_run=is_dry_run))
+def sweep(site: ArchiveSite, bootstrap: str, topic: str, *, is_dry_run: bool = False, digest: str = "") -> SweepResult:
+    return run_retention(config_of(site, bootstrap, topic), SweepRequest(is_dry_run=is_dry_run, digest=digest))
 
 
 def keys(archive: Archive, below: str) -> list[str]:
@@ -84,10 +84,14 @@ def test_a_sweep_of_debris(broker: Broker, topic: str, site: ArchiveSite, tmp_pa
     shown = sweep(site, broker.bootstrap, topic, is_dry_run=True)
     assert [one.stream for one in shown.debris.going] == ["restores/first"]
     assert keys(archive, "control/restores/first/")
-    noted = sweep(site, broker.bootstrap, topic)
+    second = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.second"], restore_id="second")
+    assert second.failure is None
+    time.sleep(1.1)
+    noted = sweep(site, broker.bootstrap, topic, digest=shown.digest)
     assert noted.is_complete
     assert noted.debris_swept.groups == {DebrisKind.RESTORE: 1}
-    assert keys(archive, "control/restores/") == []
+    assert keys(archive, "control/restores/first/") == []
+    assert noted.not_planned == len(keys(archive, "control/restores/second/")) > 0  # nobody was shown that it goes
     assert len(keys(archive, "control/group-positions/")) == 1  # the newest
     swept = sweep(site, broker.bootstrap, topic)
     assert swept.is_complete
@@ -99,7 +103,7 @@ def test_a_sweep_of_debris(broker: Broker, topic: str, site: ArchiveSite, tmp_pa
         found = site.verify(broker.bootstrap, [topic], Level.RECORDS, against_kafka=True)
         assert found.problems == []
         assert found.is_whole
-        assert any("have taken the notes of 1 finished restore" in one for one in found.notes)
+        assert any("have taken the notes of 2 finished restores" in one for one in found.notes)
         site.back_up_with(broker.bootstrap, topic, groups="snapshot")
     again = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.again"], restore_id="first")
     assert (again.failure, [one.records for one in again.topics]) == (None, [RECORDS])

@@ -381,6 +381,15 @@ def add_hostile_note(store: MemoryStore) -> None:
     put_old(store, LAYOUT.fact_key("restores/r-1/@groups/x", 0), b'{"format": 1, "topics": 5}')
 
 
+def add_odd_restore(store: MemoryStore) -> None:
+    """They change nothing of the others."""
+    for name in ("\u00e4", "-x", "r-1 ", "a\nb", "..", "@groups", "%2e"):
+        put_old(store, f"p/control/restores/{name}/a/plan/000000.json", encode_fact(TARGET))
+        put_old(store, f"p/control/restores/{name}/a/finished/000000.json", encode_fact(TARGET))
+    put_old(store, "p/control/restores/r-1.json", b"{}")
+    put_old(store, "p/control/restores//000000.json", b"{}")
+
+
 REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
     (change_id, DebrisStay.UNFINISHED),
     (cut_end, DebrisStay.UNREADABLE),
@@ -392,6 +401,7 @@ REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
     (add_applied_note, None),
     (add_hostile_note, DebrisStay.UNREADABLE),
     (add_target, DebrisStay.UNFINISHED),
+    (add_odd_restore, None),
     (change_nothing, None),
 ]
 
@@ -403,6 +413,7 @@ def test_why_a_restore_stays(
     archive, store = world
     change(store)
     plan = survey_debris(archive, TERMS)
+    assert set(streams(plan)) <= set(GOING)
     assert ("restores/r-1" in streams(plan)) == (why is None)
     if why is not None:
         assert plan.staying[DebrisKind.RESTORE][why] >= 1
