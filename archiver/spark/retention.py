@@ -10,7 +10,7 @@ from typing import Any, Final
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import note_swept_by, read_policies
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
@@ -34,6 +34,7 @@ from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey, 
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
 _MOST_PROBLEMS: Final = 100  # of a report
+_FRESH_S: Final = 60  # so long what holds and restores keep counts as asked now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +122,31 @@ def _terms_of_debris(archive: Archive, config: ArchiverConfig, request: SweepReq
 def _sweep_debris(
     archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
 ) -> DebrisSwept:
-    """Delete debris. It is looked for again: the topics may have been swept for hours."""
-    terms = _terms_of_debris(archive, config, request)
+    """Delete debris. It is looked for again: the topics may have been swept for hours. What keeps that from being done, is told."""
+    try:
+        return _sweep_debris_now(archive, config, request, planned, chosen)
+    except NotWholeError as error:
+        swept = DebrisSwept()
+        swept.refuse([str(error)])
+        return swept
+
+
+def _sweep_debris_now(
+    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
+) -> DebrisSwept:
+    terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
     now = survey_debris(archive, terms)
-    going = now.only({*chosen.lines()}).going
     waiting = [one.stream for plan in (planned, now) for one in plan.going]
 
     def changed(group: DebrisGroup) -> str:
+        nonlocal terms, asked_s
         if group.kind is not DebrisKind.SNAPSHOTS:
             return ""
-        stays = _terms_of_debris(archive, config, request).snapshots_stay
-        return "" if stays is None else f"stays: {stays}"
+        if since_boot_s() - asked_s > _FRESH_S:
+            terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
+        return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
 
-    swept = sweep_debris(archive, going, waiting, changed, terms.store_now_ms)
+    swept = sweep_debris(archive, now.only({*chosen.lines()}).going, waiting, changed, terms.store_now_ms)
     swept.refuse(now.errors)
     return swept
 

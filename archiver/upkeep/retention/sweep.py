@@ -2,8 +2,8 @@
 
 1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
 2. Of each batch: everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
-3. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
-4. At the end: what was written down and still lies there, is taken back: a later loss of it must show.
+3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
+4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
 
 A process that dies between any two of these leaves objects that lie where offsets count as swept: readers read them, and the
 next run takes them back, or deletes them.
@@ -23,6 +23,7 @@ from archiver.archive.swept import (
     clear_old_swept,
     read_swept_place,
     take_back_swept,
+    was_swept,
 )
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
@@ -125,6 +126,17 @@ def _sweep_shadowed(
         batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], changed, swept)
         if batch:
             _delete_batch(archive, batch, swept)
+            _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
+
+
+def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem]) -> None:
+    """Write down as swept what has lost its cover to another sweep at the same moment: its offsets went with that."""
+    listed = {one.key for one in _list(archive, place)}
+    bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
+    swept = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
+    gone = [one.going for one in bare if one.cover.base in swept]
+    if gone:
+        add_swept(archive, place, _ranges_of(gone))
 
 
 def _still_shadowed(

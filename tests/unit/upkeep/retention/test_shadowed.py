@@ -14,7 +14,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import found_or_gone
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import SweptPlace, read_swept_place
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError
@@ -33,7 +33,7 @@ from archiver.upkeep.retention.partition_plan import (
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import judge_shadowed
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -139,6 +139,32 @@ def test_a_reader_that_had_listed_what_is_gone_learns_that_another_object_has_it
     with pytest.raises(CorruptSegmentError) as lost:
         found_or_gone(store, part, None)
     assert not isinstance(lost.value, SweptError)
+
+
+def test_a_cover_that_another_sweep_takes_at_the_same_moment_makes_no_loss(
+    merged: tuple[Archive, MortalStore],
+) -> None:
+    archive, store = merged
+    found = surveyed(archive)
+
+    def take_the_cover() -> None:
+        add_swept(archive, PLACE, OffsetRanges.of([(0, 48)]))
+        store.delete([MERGED])
+        take_back_lying(archive, PLACE)  # the shadowed ones still lie there: the other sweep takes them for readable
+
+    store.meanwhile = [take_the_cover]
+    sweep(archive, found)
+    assert read_swept_place(archive, PLACE).ranges == ((0, 48),)
+    assert read(archive) == [(key_of(48), 48)]
+
+
+def test_a_cover_that_is_lost_at_the_same_moment_is_a_loss(merged: tuple[Archive, MortalStore]) -> None:
+    archive, store = merged
+    found = surveyed(archive)
+    store.meanwhile = [lambda: store.delete([MERGED])]
+    sweep(archive, found)
+    part = read_inventory(archive).partitions[SOURCE.topic, 0][SOURCE.partition]
+    assert [str(gap) for gap in part.gaps] == ["0-47"]
 
 
 @pytest.mark.parametrize("dies_at", [(0, False), (0, True)])
