@@ -29,6 +29,8 @@ from archiver.upkeep.retention.partition_plan import (
     ListedItem,
     PartitionTerms,
     Staying,
+    judge_partition,
+    remembering,
 )
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import judge_shadowed
@@ -37,6 +39,7 @@ from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
+from tests.support.retention_worlds import draw_world
 from tests.support.segments import SOURCE, written
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
 
@@ -369,6 +372,30 @@ def test_whatever_goes_changes_no_reading(seed: int) -> None:
         assert one.going.told.next < max(ends)
         assert one.going.item.key not in going
         assert (one.going.item.put_ms, one.cover.put_ms, one.going.told.is_locked) == (0, 0, False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_object_is_counted_once_and_a_former_life_keeps_what_is_read_of_it(seed: int) -> None:
+    """In the worlds that plans by age and size are tried in: with lives, branches, zombies, locks and holds."""
+    rng = random.Random(seed)
+    found = 0
+    for _ in range(100):
+        world = draw_world(rng)
+        told: dict[str, Answer] = {}
+        ask = remembering(lambda item, world=world: world.told[item.key], told)  # type: ignore[misc]
+        verdict = judge_partition(world.lineage, ask, world.terms)
+        going = [one.item.key for one in verdict.going]
+        gone = judge_shadowed(world.lineage, ask, lambda item, told=told: told.get(item.key), world.terms, going)  # type: ignore[misc]
+        after = verdict.without(one.going.item.key for one in gone)
+        assert sum(after.staying.values()) + len(going) + len(gone) == len(world.items)
+        assert all(count > 0 for count in after.staying.values())
+        keys_gone = {one.going.item.key for one in gone}
+        assert keys_gone.isdisjoint(going)
+        for life in world.lineage:
+            left = [one for one in life.items if one.key not in keys_gone]
+            assert read_by_rule(left, world.told) == read_by_rule(list(life.items), world.told)
+        found += len(gone)
+    assert found
 
 
 def test_random_partitions_have_shadowed_objects() -> None:
