@@ -50,6 +50,7 @@
 - store_clock: the store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself
 - sweeps: reports of retention sweeps: what each took, of which topics, and what it left and why
 - swept: which offsets of a partition a sweep has taken out of the archive: what is missing there is no loss
+- taken: which control objects sweeps have taken, or are about to take: whoever counts control objects counts these, too
 - topics: what control facts say of topics: their shape, their lives, where their logs were cut back
 - v1_bounds: the bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much
 """

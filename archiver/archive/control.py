@@ -163,7 +163,9 @@ def read_content(archive: Archive, stream: str, number: int) -> bytes:
     key = archive.layout.fact_key(stream, number)
     found = archive.store.get(key, most_fact_bytes(stream))
     if found is None:
-        raise CorruptSegmentError(f"{key}: was listed, and is gone; control facts are never deleted")
+        raise CorruptSegmentError(
+            f"{key}: was listed, and is gone: a retention sweep took it, or it is lost; run the same command again"
+        )
     return found[0]
 
 

@@ -17,7 +17,9 @@ from archiver.archive.index import Index
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name
 from archiver.archive.parts import ObjectPart
 from archiver.archive.roles import ROLES
+from archiver.archive.sweeps import SWEEPS
 from archiver.archive.swept import SWEPT
+from archiver.archive.taken import Taken, group_of, read_taken, root_of
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 _READS_AT_ONCE = 16
 _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
+# What is not counted: facts that some other number tells of, or that may go.
+_UNCOUNTED = frozenset({TOPICS, CLUSTER, MOMENTS, ROLES, SWEPT, SWEEPS})
 
 
 def count_control_objects(
@@ -35,24 +39,40 @@ def count_control_objects(
     """Count the control objects, by what they belong to: `restores/<id>`, `group-positions`, `probe` and others.
 
     The index and the facts of topics are left out: the index knows their numbers. `below`: only streams that begin with
-    that. When `goes_on` stops the counting early, counts are too small: each means "at least so many".
+    that. When `goes_on` stops the counting early, counts are too small: each means "at least so many". What sweeps have taken
+    counts as well: that is read before the listing, so that nothing is counted twice.
     """
-    listed = takewhile(lambda _: goes_on(), archive.store.list(f"{archive.layout.control_root}{below}"))
-    return Counter(filter(None, (_belongs_to(archive.layout, item.key) for item in listed)))
+    taken = _taken_or_nothing(archive)
+    counts: Counter[str] = Counter()
+    in_groups: Counter[str] = Counter()
+    for item in takewhile(lambda _: goes_on(), archive.store.list(f"{archive.layout.control_root}{below}")):
+        root = _belongs_to(archive.layout, item.key)
+        if root:
+            counts[root] += 1
+            in_groups[_group_of(archive.layout, item.key)] += 1
+    found = taken.accounted(counts, in_groups)
+    return {root: count for root, count in found.items() if count and f"{root}/".startswith(below)}
+
+
+def _taken_or_nothing(archive: Archive) -> Taken:
+    """Read what sweeps have taken; of a damaged fact `verify` tells, and who counts without it counts too little."""
+    try:
+        return read_taken(archive)
+    except NotWholeError as error:
+        log.info("%s", error)
+        return Taken()
+
+
+def _group_of(layout: Layout, key: str) -> str:
+    return group_of(key.removeprefix(layout.control_root))
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
     """Return what a control object belongs to that nobody may delete; empty for any other object."""
-    root = _root_of(key.removeprefix(layout.control_root))
+    root = root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
-    return root if is_ours and root not in {TOPICS, CLUSTER, MOMENTS, ROLES, SWEPT} else ""
-
-
-def _root_of(stream: str) -> str:
-    """Return the first part of a stream's name; for a restore's stream, with the id of the restore."""
-    parts = stream.split("/", maxsplit=2)
-    return "/".join(parts[:2]) if parts[0] == RESTORES else parts[0]
+    return root if is_ours and root not in _UNCOUNTED else ""
 
 
 class Gone(NamedTuple):
@@ -87,17 +107,26 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
 
 def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], list[str]]:
     """Find which control objects are missing: others prove it, or the index has counted more. Returns problems and notes."""
+    before = _taken_or_nothing(archive)
     there = _ControlListing(archive)
+    problems, notes = list[str](), list[str]()
+    try:
+        taken = read_taken(archive)  # after the listing: a sweep writes it down before it deletes
+    except NotWholeError as error:
+        taken, problems = Taken(), [str(error)]
+    counts = taken.accounted(there.counts, there.in_groups)
+    there.leave_out(before, taken)
     lost = [*_lost_facts(archive.layout, there), *_lost_of_restores(archive, there), *_lost_choices(archive, there)]
     named: Counter[str] = Counter()
     for one in lost:
-        named[_root_of(one.stream)] += one.objects
-    problems, notes = [one.text for one in [*lost, *_lost_folds(archive, there)]], list[str]()
-    seen = index.seen_control.counts
+        named[root_of(one.stream)] += one.objects
+    problems += [one.text for one in [*lost, *_lost_folds(archive, there)]]
+    seen = {root: count for root, count in index.seen_control.counts.items() if root not in _UNCOUNTED}
+    notes += _notes_of_taken(archive.layout, taken)
     for root, count in sorted(seen.items()):
         place, left, is_restore = (
             archive.layout.control_prefix(root),
-            there.counts[root],
+            counts.get(root, 0),
             root.startswith(f"{RESTORES}/"),
         )
         if not left and is_restore:  # the whole restore was deleted: somebody has tidied up
@@ -111,7 +140,7 @@ def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], lis
                 f"{place}: {gone:,} {more}of {spell_count(count, 'object')} {'is' if gone == 1 else 'are'} gone; bring back"
                 f" what is missing from the bucket's versions{rest if is_restore else ''}"
             )
-    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items() if root)
+    unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items())
     if unknown and index.files and not index.lost_files and not index.unreadable:
         log.info(  # nobody needs to do anything: the next backup counts them
             "%s: %s in no file of the index: put since a backup wrote the last one, or its newest file is gone",
@@ -119,6 +148,20 @@ def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], lis
             spell_count(unknown, "object beside the records is", "objects beside the records are"),
         )
     return problems, notes
+
+
+def _notes_of_taken(layout: Layout, taken: Taken) -> Iterator[str]:
+    gone = sum(root.startswith(f"{RESTORES}/") for root in taken.taken)
+    if gone:
+        yield (
+            f"{layout.control_prefix(RESTORES)}: retention sweeps have taken the notes of"
+            f" {spell_count(gone, 'finished restore')}: nothing can be translated by them, or checked again"
+        )
+    if taken.taking:
+        yield (
+            f"{layout.control_root}: a retention sweep takes {', '.join(sorted(taken.taking)[:_MANY_IN_A_ROW])}, or has stopped"
+            " before it was done; the next one goes on"
+        )
 
 
 class _ControlListing:
@@ -130,8 +173,12 @@ class _ControlListing:
         self.mapped: set[str] = set()  # streams of partitions that have an offset map
         self.folds: set[str] = set()  # keys of folds of group positions
         self.counts: Counter[str] = Counter()
+        self.in_groups: Counter[str] = Counter()
         for item in archive.store.list(archive.layout.control_root):
-            self.counts[_belongs_to(archive.layout, item.key)] += 1
+            root = _belongs_to(archive.layout, item.key)
+            if root:
+                self.counts[root] += 1
+                self.in_groups[_group_of(archive.layout, item.key)] += 1
             found = archive.layout.split_fact(item.key)
             if found is not None:
                 self.numbers.setdefault(found[0], set()).add(found[1])
@@ -142,6 +189,16 @@ class _ControlListing:
             elif archive.layout.parse_fold(item.key) is not None:
                 self.folds.add(item.key)
 
+    def leave_out(self, before: Taken, after: Taken) -> None:
+        """Leave out what sweeps are taking, or took while this was listed: what is missing there proves nothing."""
+        groups = before.taking.keys() | after.taking.keys()
+        roots = {root for root, count in after.taken.items() if count > before.taken.get(root, 0)}
+        self.numbers = {
+            stream: numbers
+            for stream, numbers in self.numbers.items()
+            if group_of(stream) not in groups and root_of(stream) not in roots
+        }
+
     def of_restores(self) -> Sequence[str]:
         return sorted(stream for stream in self.numbers if stream.startswith(f"{RESTORES}/"))
 
@@ -149,9 +206,9 @@ class _ControlListing:
 def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
     """Yield the facts that are missing before the newest of each stream.
 
-    Topics are left to the index, which knows more. Of moments, role logs and what was swept only the newest matter: others may go.
+    Topics are left to the index, which knows more. Of moments, role logs and what sweeps note only the newest matter: others may go.
     """
-    newest_alone = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT))
+    newest_alone = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT, SWEEPS))
     for stream, numbers in sorted(there.numbers.items()):
         if not stream.startswith(newest_alone):
             yield from gone_facts(layout, stream, numbers, max(numbers))

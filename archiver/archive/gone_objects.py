@@ -4,6 +4,8 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
+from archiver.archive.listing import list_directory
+from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ObjectStore
@@ -12,27 +14,61 @@ _BELOW_PREFIX: Final = 4  # parts of a segment's key: topics, topic, partition, 
 
 
 class SweptError(CorruptSegmentError):
-    """A sweep took an object after its reading was planned."""
+    """A sweep took an object after its reading was planned: its topic does not keep it, or another object has its records."""
 
 
-def gone_error(store: ObjectStore, key: str) -> CorruptSegmentError:
-    """Return the error for an object that is gone. What was swept is read now: it was written down before the object went."""
+def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> CorruptSegmentError:
+    """Return the error for an object that is gone. What was swept is read now: it was written down before the object went.
+
+    `next_offset`: where the object ended, if that is known.
+    """
     again = "run the same command again, but a restore, which goes on as it was planned, with another --id and an empty target"
     if _is_swept(store, key):
         return SweptError(
             f"{key}: a retention sweep took this object after its reading was planned, for its topic does not keep it any"
             f" longer; {again}: it goes on without these records"
         )
+    if _is_covered(store, key, next_offset):
+        return SweptError(
+            f"{key}: was listed, and is gone; another object has all of its offsets, and is read in its place; {again}"
+        )
     return CorruptSegmentError(f"{key}: was listed, and is gone; {again}")
 
 
-def _is_swept(store: ObjectStore, key: str) -> bool:
+def _layout_of(key: str) -> Layout | None:
+    """Return the layout in which a key may be that of a segment under `topics/`."""
     parts = key.split("/")
-    if len(parts) < _BELOW_PREFIX or parts[-_BELOW_PREFIX] != "topics":
+    is_there = len(parts) >= _BELOW_PREFIX and parts[-_BELOW_PREFIX] == "topics"
+    return Layout("/".join(parts[:-_BELOW_PREFIX])) if is_there else None
+
+
+def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:
+    """Tell whether an object lies there now that has all offsets of the one that is gone: a sweep takes what nobody reads."""
+    layout = _layout_of(key)
+    gone = None if layout is None else layout.parse_segment(key)
+    if layout is None or gone is None:
         return False
-    layout = Layout("/".join(parts[:-_BELOW_PREFIX]))
-    found = layout.split_segment(key)
-    if found is None:
+    end = gone.next or next_offset or gone.base + 1
+    listed = list_directory(Archive(store, layout), gone.topic, gone.life, gone.partition).partitions
+    before = [one for found in listed.values() for one in found if one.key.base <= gone.base]
+    plain = [one for one in before if one.key.next is None][-1:]
+    merged = [one for one in before if one.key.next is not None and one.key.next >= end]
+    for one in [*plain, *merged]:
+        info = store.head(one.item.key)
+        try:
+            facts = None if info is None else facts_from_metadata(info.metadata, one.item.key)
+            if isinstance(facts, SegmentFacts) and facts.next >= end:
+                check_named(facts, one.key.base, one.key.next, one.item.key)
+                return True
+        except NotWholeError:
+            continue
+    return False
+
+
+def _is_swept(store: ObjectStore, key: str) -> bool:
+    layout = _layout_of(key)
+    found = None if layout is None else layout.split_segment(key)
+    if layout is None or found is None:
         return False
     (topic, life, partition), base, _ = found
     try:

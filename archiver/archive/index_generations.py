@@ -43,23 +43,43 @@ MOST_GENERATION_BYTES: Final = 3 << 30
 INDEX_DIGEST: Final = "archiver-sha256"  # of a whole file, in its metadata
 _READS_AT_ONCE = 16
 _ATTEMPTS = 64
+_OPENINGS: Final = 3
 
 
 # --- reading
 
 
 def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
-    """Read what the index knows of the wanted topics (default: all). Files that cannot be read are left out, and named in `unreadable`."""
+    """Read what the index knows of the wanted topics (default: all). Files that cannot be read are left out, and named in `unreadable`.
+
+    Where files are gone that were listed, another generation may hold by now, and a sweep have taken this one: that one is read.
+    """
     index = Index()
-    try:
-        generation, files = _newest_generation(archive)
-    except ArchiverError as error:
-        log.info("the index of facts is not used: %s", error)
-        index.unreadable[archive.layout.index_prefix] = str(error)
-        return index
+    for _ in range(_OPENINGS):
+        index, gone = Index(), list[str]()
+        try:
+            generation, files = _newest_generation(archive)
+            _read_generation(archive, index, generation, files, wanted, gone)
+            if not gone or _newest_generation(archive)[0] == generation:
+                break
+        except ArchiverError as error:
+            log.info("the index of facts is not used: %s", error)
+            index.unreadable[archive.layout.index_prefix] = str(error)
+            break
+    return index
+
+
+def _read_generation(
+    archive: Archive,
+    index: Index,
+    generation: int,
+    files: list[ListedObject],
+    wanted: Callable[[str], bool] | None,
+    gone: list[str],
+) -> None:
     index.files = len(files)
     index.lost_files = _next_number(archive.layout, generation, files) - len(files)
-    for key, (members, seen_control) in _read_files(archive.store, files, index):
+    for key, (members, seen_control) in _read_files(archive.store, files, index, gone):
         index.seen_control = index.seen_control.joined(seen_control)
         for directory in list(members):
             packed = cut_member(
@@ -67,7 +87,6 @@ def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) ->
             )  # members are used up: together with their entries they would take too much memory
             if wanted is None or wanted(directory[0]):
                 _add_member(index, directory, packed, key)
-    return index
 
 
 def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: str) -> None:
@@ -82,8 +101,10 @@ def _leave_out(index: Index, key: str, error: object) -> None:
     index.unreadable.setdefault(key, str(error))
 
 
-def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index) -> Iterator[tuple[str, IndexFile]]:
-    """Yield the files that can be read, in order; note the others as unreadable in the index."""
+def _read_files(
+    store: ObjectStore, files: Iterable[ListedObject], index: Index, gone: list[str]
+) -> Iterator[tuple[str, IndexFile]]:
+    """Yield the files that can be read, in order; note those that are `gone`, and the others as unreadable in the index."""
 
     def read(item: ListedObject) -> bytes | None:
         try:
@@ -106,7 +127,9 @@ def _read_files(store: ObjectStore, files: Iterable[ListedObject], index: Index)
             _leave_out(index, item.key, error)
             continue
         del content  # its members are used up one by one
-        if file is not None:
+        if file is None:
+            gone.append(item.key)
+        else:
             yield item.key, file
 
 
@@ -245,7 +268,7 @@ class PackedIndex:
     def __init__(self, archive: Archive) -> None:
         self.generation, files = _newest_generation(archive)
         told = Index()
-        self._files = list(_read_files(archive.store, files, told))
+        self._files = list(_read_files(archive.store, files, told, []))
         self.unreadable = told.unreadable  # grows while directories are unpacked
         self.seen_control = reduce(SeenControl.joined, (file.seen_control for _, file in self._files), NOTHING_SEEN)
 

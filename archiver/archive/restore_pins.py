@@ -39,10 +39,11 @@ class PinnedCopies:
 class PinnedObjects:
     """The objects under `topics/` that unfinished restores read, by topic and partition.
 
-    `of_unread`: topics of which it is not known which objects a restore reads, each with that restore. `unreadable`: restores of
-    which not even the topic is known.
+    `restores`: all that are not finished, or may not be. `of_unread`: topics of which it is not known which objects a restore
+    reads, each with that restore. `unreadable`: restores of which not even the topic is known.
     """
 
+    restores: frozenset[str]
     objects: Mapping[str, Mapping[int, frozenset[str]]]
     of_unread: Mapping[str, str]
     unreadable: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class RestorePins:
         pinned: dict[str, dict[int, set[str]]] = {}
         of_unread: dict[str, str] = {}
         unreadable: list[str] = []
+        restores: set[str] = set()
         for stream, (number, put_at), finished in self._plans():
             if epoch_ms(put_at) < since_ms:
                 continue
@@ -85,15 +87,19 @@ class RestorePins:
                 plan = read_fact(self.archive, stream, number)
                 source = as_text(plan.get("source"))
                 if finished is None or not self._is_of(plan, stream, finished):
+                    restores.add(stream.split("/")[1])
                     self._add_objects(pinned, stream, number, plan)
             except (NotWholeError, *_NO_PLAN) as error:
+                restores.add(stream.split("/")[1])
                 told = f"{stream.split('/')[1]} (control/{stream} does not tell what of it: {error!r:.300})"
                 if source:
                     of_unread[source] = told
                 else:
                     unreadable.append(told)
         frozen = {topic: {nr: frozenset(keys) for nr, keys in of.items()} for topic, of in pinned.items()}
-        return PinnedObjects(objects=frozen, of_unread=of_unread, unreadable=tuple(unreadable))
+        return PinnedObjects(
+            restores=frozenset(restores), objects=frozen, of_unread=of_unread, unreadable=tuple(unreadable)
+        )
 
     def _add_objects(self, pinned: dict[str, dict[int, set[str]]], stream: str, number: int, plan: Fact) -> None:
         """Add what a plan names. What it names of copies is no object of a topic's directory."""

@@ -7,7 +7,15 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, latest_fact, list_numbers, newest_numbers, read_facts
+from archiver.archive.control import (
+    Fact,
+    append_fact,
+    latest_fact,
+    list_numbers,
+    newest_numbers,
+    read_facts,
+    read_history,
+)
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
@@ -112,6 +120,12 @@ def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:
     """Read what was swept of one partition in one life. Raises NotWholeError."""
     latest = latest_fact(archive, place.stream)
     return NOTHING_SWEPT if latest is None else _of_fact(archive, place.stream, latest)
+
+
+def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
+    """Tell whether an offset counted as swept lately, also if that was taken back since. Raises NotWholeError."""
+    facts = (_of_fact(archive, place.stream, fact) for fact in read_history(archive, place.stream))
+    return any(one for ranges in facts for one in ranges.within(offset, offset + 1))
 
 
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:

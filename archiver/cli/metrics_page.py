@@ -78,7 +78,7 @@ Of sweeps:
 | --- | --- |
 | `time() - archiver_sweep_last_run_timestamp_seconds > 2 * 86400`, or `absent(archiver_sweep_last_run_timestamp_seconds)` | no sweep has come to its end for two days: the archive keeps more than it should; the log of the job says why |
 | `archiver_sweep_topics{{state="waiting"}} > 0` | so much of a topic would go that somebody has to agree: look at `archiver retention --dry-run` |
-| `archiver_sweep_refused_deletes > 0 or archiver_sweep_failed_partitions > 0 or archiver_sweep_topics{{state="stopped"}} > 0` | something of what was to go is still there; `archiver retention --last` says what and why |
+| `archiver_sweep_refused_deletes > 0 or archiver_sweep_failures > 0 or archiver_sweep_topics{{state="stopped"}} > 0` | something of what was to go is still there; `archiver retention --last` says what and why |
 """
 
 

@@ -101,11 +101,16 @@ def _run_sweep(options: argparse.Namespace) -> int:
 def _problems(result: "SweepResult") -> Iterator[str]:
     from archiver.spark.retention import failures_of
 
-    yield from failures_of(result.plan)
+    yield from failures_of(result)
     for swept in result.swept:
         yield from swept.refused
         if swept.stopped:
             yield f"{swept.topic}: the sweep stopped before its end: {swept.stopped}"
+    yield from result.debris.errors
+    yield from result.debris_swept.refused
+    more = result.debris_swept.refusals - len(result.debris_swept.refused)
+    if more:
+        yield f"{spell_count(more, 'more delete')} failed"
 
 
 def retention_row(result: "SweepResult") -> dict[str, Any]:
@@ -124,11 +129,9 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
                 "limits_of": str(one.terms.whose),
                 "limits": {"ms": one.terms.limits.ms, "bytes": one.terms.limits.bytes},
                 "floor_ms": one.terms.limits.floor_ms,
-                "to_delete": len(list(one.going)),
+                "to_delete": sum(part.objects for part in one.partitions),
                 "deleted": len(swept[one.name].deleted) if one.name in swept else 0,
-                "deleted_records": sum(gone.told.records for gone in swept[one.name].deleted)
-                if one.name in swept
-                else 0,
+                "deleted_records": swept[one.name].records if one.name in swept else 0,
                 "deleted_bytes": sum(gone.item.size for gone in swept[one.name].deleted) if one.name in swept else 0,
                 "because": dict(one.deleted_because()),
                 "kept_because": dict(one.kept_because()),
@@ -139,6 +142,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
             for one in result.plan.topics
         ],
         "kept": [{"topic": one.topic, "why": one.why} for one in result.plan.kept],
+        "control": _control_rows(result),
         "problems": list(_problems(result)),
         "seconds": result.seconds,
     }
@@ -157,13 +161,14 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         (
             one.name,
             str(one.terms.limits),
-            len(list(one.going)),
+            sum(part.objects for part in one.partitions),
             len(swept[one.name].deleted) if one.name in swept else 0,
         )
         for one in result.plan.topics
     ]
     if rows:
         yield from table_lines(("topic", "keeps", "objects to delete", "deleted"), rows)
+    yield from _control_lines(result)
     for one in result.waiting:
         yield (
             f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; nothing of it was"
@@ -173,6 +178,37 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         yield f"{spell_count(result.not_planned, 'object')} may go by now that the plan does not have; the next sweep takes them"
     if result.digest:
         yield f"nothing was deleted; `archiver retention --yes {result.digest}` deletes just this, within an hour"
+
+
+def _control_rows(result: "SweepResult") -> list[dict[str, Any]]:
+    """One row for each kind of control objects of which something goes or stays."""
+    done = result.debris_swept
+    kinds = dict.fromkeys([*(one.kind for one in result.debris.going), *result.debris.staying])
+    return [
+        {
+            "kind": kind,
+            "groups_to_delete": sum(one.kind is kind for one in result.debris.going),
+            "to_delete": sum(one.objects for one in result.debris.going if one.kind is kind),
+            "deleted_groups": done.groups[kind],
+            "deleted": done.objects[kind],
+            "deleted_bytes": done.bytes[kind],
+            "kept_because": dict(result.debris.staying.get(kind, {})),
+        }
+        for kind in kinds
+    ]
+
+
+def _control_lines(result: "SweepResult") -> Iterator[str]:
+    rows = _control_rows(result)
+    for row in rows:
+        for why, count in row["kept_because"].items():
+            yield f"{row['kind']}: {spell_count(count, 'stays', 'stay')}: {why}"
+    names = ("groups_to_delete", "to_delete", "deleted")
+    told = [(row["kind"], *(row[name] for name in names)) for row in rows if row["to_delete"]]
+    if told:
+        yield from table_lines(("control objects", "groups to delete", "objects to delete", "deleted"), told)
+    yield from result.debris_swept.left[:MOST_LISTED]
+    yield from left_out_lines(len(result.debris_swept.left) - MOST_LISTED, "groups that stay")
 
 
 def _topic_lines(topic: "TopicSweep") -> Iterator[str]:

@@ -59,7 +59,7 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
         ],
         "kept": [{"topic": name, "why": why} for name, why in sorted(report.kept.items())],
         "refused": report.refused,
-        "failed_partitions": report.failed,
+        "failures": report.failed,
         "problems": list(report.problems),
     }
 
@@ -81,7 +81,9 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
     told = [
         f"the last sweep began {moment(report.begun_ms)}, and took {report.took_ms / 1000:.0f} s",
         f"the store refused {spell_count(report.refused, 'delete')}" if report.refused else "",
-        f"{spell_count(report.failed, 'partition')} could not be listed or asked" if report.failed else "",
+        f"{spell_count(report.failed, 'part')} of the archive could not be listed, asked or read whole"
+        if report.failed
+        else "",
     ]
     yield "; ".join(filter(None, told))
 

@@ -385,6 +385,11 @@ class RestoresConfig(Section):
         validation_alias="pin",
         description="the copies, and the objects of topics, that an unfinished restore reads are not deleted from until this long after its beginning",
     )
+    keep_ms: Duration = Field(
+        default=30 * _DAY_MS,
+        validation_alias="keep",
+        description="what a finished restore has noted stays this long after its last note; then a retention sweep may delete it",
+    )
 
 
 class MetricsConfig(Section):

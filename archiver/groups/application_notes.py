@@ -18,7 +18,7 @@ from archiver.kafka.group_positions import GroupPosition
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
-_DIRECTORY: Final = "@groups"  # beside the directories of topics, none of which can have this name
+APPLICATIONS: Final = "@groups"  # beside the directories of topics, none of which can have this name
 _MOST_EPOCH: Final = 2**31 - 1
 _READS_AT_ONCE: Final = 16
 
@@ -128,6 +128,12 @@ class GroupNote:
 _NOTE: Final = FactModel(GroupNote)
 
 
+def is_applied(fact: Fact) -> bool:
+    """Tell whether a group was seen wherever it was to stand, by a note of it. Raises NotWholeError."""
+    note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"is no note of a group: {why}"))
+    return all(move.applied for topic in note.topics.values() for move in topic.partitions.values())
+
+
 class ApplicationNotes:
     """The notes of one restore on one cluster. The key of a note has a digest: a group's name may have any character, and any length."""
 
@@ -135,7 +141,7 @@ class ApplicationNotes:
         self.archive = archive
         self.restore_id = restore_id
         self._cluster_id = cluster_id
-        self.parent = f"{RESTORES}/{restore_id}/{_DIRECTORY}"
+        self.parent = f"{RESTORES}/{restore_id}/{APPLICATIONS}"
 
     def stream(self, group: str) -> str:
         return f"{self.parent}/{hashlib.sha256(group.encode()).hexdigest()}"

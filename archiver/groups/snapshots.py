@@ -1,10 +1,11 @@
 """Snapshots of where consumer groups stood, as facts (docs/format.md §8): as of a time, the newest that tells of each group."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Final
@@ -21,6 +22,8 @@ from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.position_rows import NO_ROW
 from archiver.process.json_values import parse_json, spelled_number
 from archiver.process.workers import side_by_side
+
+log = logging.getLogger(__name__)
 
 STREAM: Final = "group-positions"
 _MOST_EPOCH: Final = 2**31 - 1
@@ -75,6 +78,22 @@ def archived_position(
         at_ms=at_ms,
         source=Source.SNAPSHOT,
     )
+
+
+def day_begins_ms(day: str) -> int | None:
+    """Return when a day begins, spelled as in a stream's name; None: it is not spelled so."""
+    try:
+        found = date.fromisoformat(day)
+    except ValueError:
+        return None
+    return (
+        int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000) if str(found) == day else None
+    )
+
+
+def can_read_day(archive: Archive, day: str, until_ms: int) -> bool:
+    """Tell whether a day has a snapshot of a time that can be read."""
+    return next(_of_day(archive, f"{STREAM}/{day}", until_ms, log.info), None) is not None
 
 
 def has_snapshots(archive: Archive) -> bool:
@@ -200,7 +219,9 @@ def _read_backwards(
     gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
     yield from map(read, numbers[:2])
     if gone:  # one of a far too high number would else be asked for one by one
-        yield CorruptSegmentError(f"control/{stream}: {gone:,} snapshots are gone; control facts are never deleted")
+        yield CorruptSegmentError(
+            f"control/{stream}: {gone:,} snapshots are gone: a retention sweep took them, or they are lost"
+        )
     for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
         yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
 

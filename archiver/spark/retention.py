@@ -4,14 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from archiver.archive.applied_limits import AppliedLimits, note_applied
 from archiver.archive.handle import Archive, open_patient_archive
-from archiver.archive.store_clock import epoch_ms
-from archiver.archive.sweeps import SweepReport, SweptTopic, append_report
+from archiver.archive.holds import read_holds
+from archiver.archive.store_clock import epoch_ms, since_boot_s
+from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
@@ -22,6 +23,9 @@ from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms
+from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
+from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
 from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
@@ -31,6 +35,7 @@ from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, S
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
 _MOST_PROBLEMS: Final = 100  # of a report
+_FRESH_S: Final = 60  # so long what holds and restores keep counts as asked now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class SweepResult:
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
+    debris: DebrisPlan = field(default_factory=DebrisPlan)
+    debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
 
     @property
     def is_complete(self) -> bool:
@@ -79,9 +86,11 @@ def run_retention(
         notice("asking the cluster what its topics keep" if not request.without_kafka else "reading what there is")
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
+        notice("looking for control objects that nobody needs any longer")
+        debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
-            digest = keep_plan(archive, plan.made_ms, plan.lines())
-            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s))
+            digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
+            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s), debris=debris)
         survey.note(seen.news)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
@@ -91,7 +100,18 @@ def run_retention(
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
-        result = SweepResult(plan=plan, swept=swept, waiting=waiting, not_planned=left, seconds=_since(started_s))
+        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
+        result = SweepResult(
+            plan=plan,
+            swept=swept,
+            waiting=waiting,
+            not_planned=left
+            + sum(one.objects for one in debris.going)
+            - sum(one.objects for one in chosen_debris.going),
+            debris=debris,
+            debris_swept=DebrisSwept() if wanted else _sweep_debris(archive, config, request, debris, chosen_debris),
+            seconds=_since(started_s),
+        )
         append_report(archive, report_of(result))
         return result
 
@@ -107,6 +127,42 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
     return nullcontext(lambda _: None)
 
 
+def _terms_of_debris(archive: Archive, config: ArchiverConfig, request: SweepRequest) -> DebrisTerms:
+    return debris_terms(archive, config, read_holds(archive), request.now_ms)
+
+
+def _sweep_debris(
+    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
+) -> DebrisSwept:
+    """Delete debris. It is looked for again: the topics may have been swept for hours. What keeps that from being done, is told."""
+    try:
+        return _sweep_debris_now(archive, config, request, planned, chosen)
+    except NotWholeError as error:
+        swept = DebrisSwept()
+        swept.refuse([str(error)])
+        return swept
+
+
+def _sweep_debris_now(
+    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
+) -> DebrisSwept:
+    terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
+    now = survey_debris(archive, terms)
+    waiting = [one.stream for plan in (planned, now) for one in plan.going]
+
+    def changed(group: DebrisGroup) -> str:
+        nonlocal terms, asked_s
+        if group.kind is not DebrisKind.SNAPSHOTS:
+            return ""
+        if since_boot_s() - asked_s > _FRESH_S:
+            terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
+        return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
+
+    swept = sweep_debris(archive, now.only({*chosen.lines()}).going, waiting, changed, terms.store_now_ms)
+    swept.refuse(now.errors)
+    return swept
+
+
 def _since(started_s: float) -> float:
     return round(time.monotonic() - started_s, 3)
 
@@ -115,30 +171,43 @@ def report_of(result: SweepResult) -> SweepReport:
     """Sum up a run for those who look later."""
     swept = {one.topic: one for one in result.swept}
     refused = [line for one in result.swept for line in one.refused]
-    failed = list(failures_of(result.plan))
+    failed = list(failures_of(result))
+    problems = [*failed, *refused, *result.debris_swept.refused]
     return SweepReport(
         begun_ms=result.plan.made_ms,
         topics={one.name: _sum_up(one, swept.get(one.name, Swept(one.name))) for one in result.plan.topics},
         kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
         without_kafka=result.plan.without_kafka,
-        refused=len(refused),
-        problems=[line[:MOST_TEXT] for line in [*failed, *refused][:_MOST_PROBLEMS]],
+        refused=len(refused) + result.debris_swept.refusals,
+        problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
         took_ms=round(1000 * result.seconds),
         waiting=[one.name for one in result.waiting],
         failed=len(failed),
+        control={str(kind): _sum_up_control(kind, result) for kind in DebrisKind},
     )
 
 
-def failures_of(plan: SweepPlan) -> Iterator[str]:
-    """Yield why partitions could not be listed or asked."""
-    for topic in plan.topics:
+def _sum_up_control(kind: DebrisKind, result: SweepResult) -> SweptControl:
+    return SweptControl(
+        groups=result.debris_swept.groups[kind],
+        objects=result.debris_swept.objects[kind],
+        bytes=result.debris_swept.bytes[kind],
+        kept_because={str(why): count for why, count in result.debris.staying.get(kind, {}).items()},
+    )
+
+
+def failures_of(result: SweepResult) -> Iterator[str]:
+    """Yield why partitions and control objects could not be listed or asked, and which objects that cover others are damaged."""
+    for topic in result.plan.topics:
         yield from (f"{one.topic}-{one.partition}: {one.error}" for one in topic.partitions if one.error)
+        yield from (f"{one.topic}-{one.partition}: {line}" for one in topic.partitions for line in one.problems)
+    yield from result.debris.errors
 
 
 def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
     return SweptTopic(
         objects=len(swept.deleted),
-        records=sum(one.told.records for one in swept.deleted),
+        records=swept.records,
         bytes=sum(one.item.size for one in swept.deleted),
         deleted_because={str(why): count for why, count in Counter(one.why for one in swept.deleted).items()},
         kept_because={str(why): count for why, count in topic.kept_because().items()},
@@ -153,14 +222,15 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
 
     def agreed(partition: PartitionSweep) -> PartitionSweep:
         kept = tuple(one for one in partition.going if line_of(one) in lines)
-        return replace(partition, going=kept)
+        shadowed = tuple(one for one in partition.shadowed if line_of(one.going) in lines)
+        return replace(partition, going=kept, shadowed=shadowed)
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]
-    return chosen, plan.objects - sum(len(one.going) for topic in chosen for one in topic.partitions)
+    return chosen, plan.objects - sum(one.objects for topic in chosen for one in topic.partitions)
 
 
 def _without_going(topic: TopicSweep) -> TopicSweep:
-    return replace(topic, partitions=[replace(one, going=()) for one in topic.partitions])
+    return replace(topic, partitions=[replace(one, going=(), shadowed=()) for one in topic.partitions])
 
 
 def _plan(

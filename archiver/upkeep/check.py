@@ -45,7 +45,10 @@ def run_check(task: CheckTask) -> Findings:
     checked = 0
     try:
         store = patient_store_of(task.storage)
-        parts = [ObjectPart(object_key=segment.object_key, from_offset=0) for segment in task.segments]
+        parts = [
+            ObjectPart(object_key=segment.object_key, from_offset=0, next_offset=segment.facts.next)
+            for segment in task.segments
+        ]
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:
                 check_object(*found_or_gone(store, part, found), segment.key, segment.object_key, task.level)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive, open_archive
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -53,6 +54,18 @@ def may_put(archive: Archive, key: str) -> bool:
     return True
 
 
+def put_debris(archive: Archive) -> None:
+    """A finished restore, and two days of snapshots."""
+    target = {"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"}
+    facts = {f"restores/old/t/{name}": target for name in ("plan", "finished")}
+    for day in ("2020-01-01", "2020-01-02"):
+        snapshot = {"format": 1, "time_ms": 1_577_836_800_000, "groups": {}, "missing": []}
+        facts[f"group-positions/{day}"] = snapshot
+    for stream, fact in facts.items():
+        key = archive.layout.fact_key(stream, 0)
+        archive.store.put_if_absent(key, encode_fact(fact), {}, kind=ObjectKind.FACT)
+
+
 def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: ArchiveSite, topic: str) -> None:
     broker = new_broker(KAFKA_41)
     create_topic(broker.bootstrap, topic, configs={"retention.ms": "-1"})  # not yet shorter: the broker may be quick
@@ -62,7 +75,9 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert producer.flush(30) == 0
     tree = site.config(broker.bootstrap, [topic], records=1)
     tree |= {"storage": {**tree["storage"], "url": f"{site.bucket.url}/{PREFIX}"}}
-    config = ArchiverConfig.model_validate(tree | {"retention": {"grace": 0, "min-object-age": 0}})
+    config = ArchiverConfig.model_validate(
+        tree | {"retention": {"grace": 0, "min-object-age": 0, "groups": 0}, "restores": {"keep": 0}}
+    )
     archive = open_archive(config.storage)
 
     def segments() -> list[str]:
@@ -74,6 +89,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         own = open_archive(config.storage)
         assert not any(may_delete(own, key) for key in (segments()[0], f"{PREFIX}/compacted/x", f"{PREFIX}/control/x"))
     set_configs(broker, topic, retention_ms="3600000")
+    put_debris(archive)
     admin, where = AdminClient({"bootstrap.servers": broker.bootstrap}), TopicPartition(topic, 0, 3)
     admin.delete_records([where])[where].result(20)
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
@@ -82,8 +98,14 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert run_retention(config, SweepRequest(agreed=True)).is_complete
         own = open_archive(config.storage)
         assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("topics/x", "control/topics/x", "control/holds/x"))
-        assert not any(may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/restores/x"))
+        assert not any(
+            may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/topics/x", "control/holds/x")
+        )
     assert len(segments()) == 1
+    left = [item.key.removeprefix(f"{PREFIX}/control/") for item in archive.store.list(f"{PREFIX}/control/")]
+    assert [key for key in left if key.startswith(("restores/", "group-positions/"))] == [
+        "group-positions/2020-01-02/000000.json"
+    ]
     with as_role(site.bucket, "restore"):
         done = run_restore_job(
             config.storage,

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType
 
+from archiver.archive.control import encode_fact
 from archiver.archive.handle import open_archive
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
@@ -87,12 +88,14 @@ IN_STORE: Final = {
     Right.DELETE_TOPICS: ("s3:DeleteObject", "topics/"),
     Right.DELETE_COPIES: ("s3:DeleteObject", "compacted/"),
     Right.DELETE_MOMENTS: ("s3:DeleteObject", "control/moments/"),
+    Right.DELETE_CONTROL: ("s3:DeleteObject", "control/"),
     Right.TAG: ("s3:PutObjectTagging", ""),
 }
 
 
 _OLD_MS: Final = 10 * 24 * 3600 * 1000
 _SOON: Final = {"grace": 0, "min-object-age": 0, "fixed": {"ms": "1h", "segment-ms": 0}}
+_SWEPT: Final = {"retention": _SOON, "restores": {"keep": 0}}
 _TICK_S: Final = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
 
 
@@ -177,7 +180,7 @@ class RightsStage:
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
 
     def _archive_old_records(self, case: Case) -> None:
-        """Of four old records the broker has one. A first sweep notes what the topic keeps."""
+        """Of four old records the broker has one. A first sweep notes what the topic keeps. There are notes of a finished restore."""
         topic, bootstrap = topic_of(case), self._broker.bootstrap
         create_topic(bootstrap, topic, configs={"retention.ms": "3600000"})
         producer, old_ms = producer_of(bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000 - _OLD_MS
@@ -192,6 +195,11 @@ class RightsStage:
         self._admin.delete_records([where])[where].result(20)
         time.sleep(_TICK_S)
         assert _run(["retention", "-c", path]).exit_code == 0
+        finished = encode_fact({"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"})
+        for name in ("plan", "finished"):
+            key = f"{prefix_of(case)}/control/restores/old/{topic}/{name}/000000.json"
+            s3_client(self._site.bucket).put_object(Bucket=self._site.bucket.name, Key=key, Body=finished)
+        time.sleep(_TICK_S)
 
     def _put_role_log(self, case: Case) -> None:
         """Of a copy that was read to the end of the log; to be accepted, to an offset that the log does not have."""
@@ -257,7 +265,7 @@ class RightsStage:
 
     def _arguments(self, case: Case) -> list[str]:
         tree = self._config(prefix_of(case), case.command.backup, case.command.storage)
-        config = self._write("archive.yaml", tree | ({"retention": _SOON} if case.command.kind is Kind.SWEEP else {}))
+        config = self._write("archive.yaml", tree | (_SWEPT if case.command.kind is Kind.SWEEP else {}))
         verbose = ["-c", config, "--verbose"]
         if case.command.kind is Kind.TRANSLATION:
             target = self._write("target.yaml", {"kafka": self._kafka})
@@ -392,8 +400,12 @@ class RightsStage:
             assert len(keys_below(self._site.bucket, f"{prefix_of(case)}/control/holds/audit/")) == 1
         elif case.command.kind is Kind.SWEEP:
             left = keys_below(self._site.bucket, f"{prefix_of(case)}/topics/")
-            sweeps = case.missing is None and "--last" not in case.command.typed
+            sweeps = case.missing in {None, Right.DELETE_CONTROL} and "--last" not in case.command.typed
+            notes = keys_below(self._site.bucket, f"{prefix_of(case)}/control/restores/old/")
             assert len(left) == (1 if sweeps else 4)
+            assert bool(notes) == (
+                "--last" in case.command.typed or case.missing not in {None, Right.DELETE_TOPICS, *_ON_TOPICS}
+            )
         else:
             self._assert_copies_told(case, done)
 

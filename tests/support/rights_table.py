@@ -52,6 +52,7 @@ class Right(Enum):
     DELETE_TOPICS = "DeleteObject on `topics/`"
     DELETE_COPIES = "DeleteObject on `compacted/`"
     DELETE_MOMENTS = "DeleteObject on `control/moments/`"
+    DELETE_CONTROL = "DeleteObject on `control/`"
     TAG = "PutObjectTagging"
 
     @property
@@ -61,7 +62,7 @@ class Right(Enum):
 
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.PUT_ACCEPTED,
-    Right.PUT_HOLDS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.TAG,
+    Right.PUT_HOLDS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
 
@@ -251,6 +252,11 @@ COMMANDS: Final = (
             Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
             Right.DELETE_TOPICS: Loss(
                 r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
+            ),
+            Right.DELETE_CONTROL: Loss(
+                r"/control/restores/\S+: DeleteObjects was denied; grant s3:DeleteObject on ",
+                1,
+                "deletes no old notes, and ends with 1",
             ),
         },
         is_brief=True,

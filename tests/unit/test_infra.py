@@ -21,7 +21,13 @@ from tests.support.rights_table import COMMANDS, Right
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # The sweep's right to put below control/ is given for the streams that it writes.
-STREAMS = {Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")]}
+STREAMS = {
+    Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")],
+    Right.DELETE_CONTROL: [
+        ("s3:DeleteObject", f"control/{stream}/")
+        for stream in ("group-positions", "index", "restores", "sweeps", "swept")
+    ],
+}
 ROLES = {
     "backup": ["`backup`", "`backup --until-end`"],
     "compacted": ["`compacted run`"],
@@ -121,10 +127,8 @@ def needed_by(role: str) -> Iterator[tuple[str, str]]:
                     yield IN_STORE[right]
 
 
-# What a command does without, at first: old facts are deleted at last, and locks may be unknown.
-MORE = {
-    "sweep": {("s3:DeleteObject", "control/swept/"), ("s3:GetObjectLegalHold", ""), ("s3:GetObjectRetention", "")},
-}
+# A sweep does without knowing locks.
+MORE = {"sweep": {("s3:GetObjectLegalHold", ""), ("s3:GetObjectRetention", "")}}
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -1,11 +1,16 @@
 """Deletes what topics keep no longer: what goes is planned, shown, and proved before anything is deleted.
 
 - cluster: what the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such
+- covers: objects that cover others: read whole before what they cover goes, and asked again right before that
+- debris: control objects that nobody needs any longer: which of them go, and why others stay. Pure: what storage says comes from the caller
+- debris_survey: lists the control objects that may be debris, and says which go. Deletes nothing
+- debris_sweep: deletes debris, one group of control objects after the other. That a group goes, is written down before
 - kept_plans: plans of sweeps that were shown, kept for an hour: so that what is agreed on is what was shown, and nothing else goes
 - limits: how long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much
 - partition_plan: which objects of a partition go, and why each of the others stays. Pure: what storage and cluster say comes from the caller
 - plan: the plan of a sweep, as a value: what goes of each partition, of which topics nothing goes and why
 - policy: which limits a sweep goes by: a policy that keeps less counts only after a time of grace. Pure
+- shadowed: objects that no reader reads, since another object covers all of their offsets: which of them go. Pure: what storage says comes from the caller
 - survey: surveys one partition for a sweep: lists it, asks those objects that may go, and says which go. Deletes nothing
 - sweep: carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted
 - sweep_metrics: the metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, and nobody can scrape it

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -11,10 +11,13 @@ from pydantic import Field
 from archiver.archive.control import append_first_fact, latest_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
+from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SWEEPS
 from archiver.errors import CorruptSegmentError, UsageError
 
 KEPT_MS: Final = 3_600_000
+_CLEARED_MS: Final = 24 * KEPT_MS
+_PLANS: Final = f"{SWEEPS}/plans"
 MOST_KEPT: Final = 300_000  # objects of a plan that is kept: a fact has at most 64 MiB
 _DIGITS: Final = 32
 _DIGEST: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -67,5 +70,14 @@ def read_plan(archive: Archive, digest: str, now_ms: int) -> frozenset[str]:
     return frozenset(plan.objects)
 
 
+def old_plans(archive: Archive, now_ms: int) -> Iterator[str]:
+    """Return the keys of plans of more than a day ago: nobody can agree on them any more."""
+    for item in archive.store.list(archive.layout.control_prefix(_PLANS)):
+        found = archive.layout.split_fact(item.key)
+        is_plan = found is not None and _DIGEST.fullmatch(found[0].removeprefix(f"{_PLANS}/")) is not None
+        if is_plan and now_ms - epoch_ms(item.last_modified) > _CLEARED_MS:
+            yield item.key
+
+
 def _stream(digest: str) -> str:
-    return f"{SWEEPS}/plans/{digest}"
+    return f"{_PLANS}/{digest}"

@@ -12,8 +12,8 @@ first, as Kafka deletes a log:
 What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ class Going(StrEnum):
 
     TIME = "older than what the topic keeps"
     SIZE = "beyond how much the topic keeps"
+    SHADOWED = "another object has its records, and is read in its place"
 
 
 class Staying(StrEnum):
@@ -130,11 +131,20 @@ class PartitionVerdict:
     going: tuple[GoingItem, ...] = ()
     staying: Mapping[Staying, int] = field(default_factory=dict)
     untimed: int = 0
+    ended_at: Mapping[str, Staying] = field(default_factory=dict)  # keys of objects that ended a walk
+
+    def without(self, keys: Iterable[str]) -> "PartitionVerdict":
+        """Count objects no longer among those that stay, which all stay because of a walk's end: they go for another reason."""
+        staying = dict(self.staying)
+        ended = Staying.BEHIND if self.ended_at else next(iter(staying), Staying.BEHIND)
+        for key in keys:
+            staying[self.ended_at.get(key, ended)] -= 1
+        return replace(self, staying={why: count for why, count in staying.items() if count})
 
 
-def remembering(ask: Ask) -> Ask:
-    """Ask each object once."""
-    told: dict[str, Answer] = {}
+def remembering(ask: Ask, answers: dict[str, Answer] | None = None) -> Ask:
+    """Ask each object once. `answers`: where they are kept, by key."""
+    told: dict[str, Answer] = {} if answers is None else answers
 
     def ask_once(item: ListedItem) -> Answer:
         if item.key not in told:
@@ -156,7 +166,7 @@ def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerm
     walk.through(main_items(lineage))
     for life in lineage:
         walk.beside(_beside(life))
-    return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed)
+    return PartitionVerdict(going=tuple(walk.going), staying=walk.staying, untimed=walk.untimed, ended_at=walk.ended_at)
 
 
 def main_items(lineage: Sequence[LifeItems]) -> list[ListedItem]:
@@ -206,39 +216,42 @@ class _Walk:
         self.going: list[GoingItem] = []
         self.staying: dict[Staying, int] = {}
         self.untimed = 0
+        self.ended_at: dict[str, Staying] = {}
 
     def through(self, items: Sequence[ListedItem]) -> None:
         """Walk the lineage: by age and by size, and only below where the broker's log begins."""
         surplus = self._surplus(items)
         for place, item in enumerate(items):
             if self._terms.log_start is not None and item.base >= self._terms.log_start:
-                self._ends_at(Staying.ON_BROKER, len(items) - place)
+                self._ends_at(Staying.ON_BROKER, item, len(items) - place)
                 return
             told = self._ask(item)
             if isinstance(told, AskedItem) and self._is_on_broker(item, told):
                 stays: Staying | None = Staying.ON_BROKER
             else:
                 stays = self._judge(item, told, is_surplus=place < surplus)
-            if self._ends_at(stays, len(items) - place):
+            if self._ends_at(stays, item, len(items) - place):
                 return
 
     def beside(self, items: Sequence[ListedItem]) -> None:
         """Walk what lies above a branch: no log has it any more, and its age decides alone."""
         for place, item in enumerate(items):
-            if self._ends_at(self._judge(item, self._ask(item), is_surplus=False), len(items) - place):
+            stays = self._judge(item, self._ask(item), is_surplus=False)
+            if self._ends_at(stays, item, len(items) - place):
                 return
 
     def _is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
         """Tell whether the broker's log may have some of it. What it has above a branch is of another log."""
         return self._terms.log_start is not None and min(told.next, self._untils[item.life]) > self._terms.log_start
 
-    def _ends_at(self, stays: Staying | None, left: int) -> bool:
+    def _ends_at(self, stays: Staying | None, item: ListedItem, left: int) -> bool:
         """Count an object that stays, and those behind it if it ends the walk."""
         if stays is None:
             return False
         self._count(stays, 1)
         if stays in _PASSED_OVER:
             return False
+        self.ended_at[item.key] = stays
         self._count(Staying.BEHIND, left - 1)
         return True
 

@@ -34,7 +34,12 @@ class TopicSweep:
     @property
     def is_work(self) -> bool:
         """Whether something is to be deleted, or to be taken back of what counts as swept."""
-        return any(one.going or one.lying for one in self.partitions)
+        return any(one.going or one.shadowed or one.lying for one in self.partitions)
+
+    @property
+    def shadowed(self) -> Iterator[GoingItem]:
+        """What goes besides, and no record with it."""
+        return (one.going for partition in self.partitions for one in partition.shadowed)
 
     @property
     def unforeseen_share(self) -> float:
@@ -47,7 +52,7 @@ class TopicSweep:
         return self.unforeseen_share > LARGE_SHARE
 
     def deleted_because(self) -> Mapping[Going, int]:
-        return Counter(one.why for one in self.going)
+        return Counter(one.why for some in (self.going, self.shadowed) for one in some)
 
     def kept_because(self) -> Mapping[Staying, int]:
         kept: Counter[Staying] = Counter()
@@ -73,8 +78,8 @@ class SweepPlan:
 
     def lines(self) -> list[str]:
         """Spell what goes, a line for each object."""
-        return [line_of(one) for topic in self.topics for one in topic.going]
+        return [line_of(one) for topic in self.topics for some in (topic.going, topic.shadowed) for one in some]
 
     @property
     def objects(self) -> int:
-        return sum(len(partition.going) for topic in self.topics for partition in topic.partitions)
+        return sum(partition.objects for topic in self.topics for partition in topic.partitions)

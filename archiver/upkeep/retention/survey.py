@@ -16,6 +16,7 @@ from archiver.archive.topics import Stretch
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
 from archiver.store.port import ObjectStore
+from archiver.upkeep.retention.covers import prove_covers
 from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import (
     Answer,
@@ -29,6 +30,7 @@ from archiver.upkeep.retention.partition_plan import (
     main_items,
     remembering,
 )
+from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
 
 _ASKS_AT_ONCE: Final = 16
 
@@ -49,7 +51,10 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSweep:
-    """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing."""
+    """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing.
+
+    `shadowed` goes besides, and no record with it. `problems`: objects that cover others, and are not right.
+    """
 
     topic: str
     partition: int
@@ -60,8 +65,14 @@ class PartitionSweep:
     listed_bytes: int = 0
     unforeseen_bytes: int = 0
     asked: int = 0  # objects that were asked for their facts
+    shadowed: tuple[ShadowedItem, ...] = ()
+    problems: tuple[str, ...] = ()
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
+
+    @property
+    def objects(self) -> int:
+        return len(self.going) + len(self.shadowed)
 
 
 def survey_partition(task: SurveyTask) -> PartitionSweep:
@@ -76,13 +87,23 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
     """Survey a partition. Raises what keeps it from being surveyed."""
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
     with _asking(archive.store, _likely(lives, task.terms)) as asking:
-        ask = remembering(asking.ask)
+        told: dict[str, Answer] = {}
+        ask = remembering(asking.ask, told)
         found = judge_partition(lives, ask, task.terms)
         unforeseen: Sequence[GoingItem] = ()
         if found.going and task.swept_by != task.terms.limits:
             before = judge_partition(lives, ask, replace(task.terms, limits=task.swept_by))
             foreseen = {one.item.key for one in before.going}
             unforeseen = [one for one in found.going if one.item.key not in foreseen]
+        gone = [one.item.key for one in found.going]
+        shadowed, problems = prove_covers(
+            archive.store,
+            task.topic,
+            task.partition,
+            judge_shadowed(lives, ask, lambda item: told.get(item.key), task.terms, gone),
+            lambda item: ask_object(archive.store, item),
+        )
+        found = found.without(one.going.item.key for one in shadowed)
         return PartitionSweep(
             topic=task.topic,
             partition=task.partition,
@@ -93,6 +114,8 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             listed_bytes=sum(one.size for life in lives for one in life.items),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             asked=asking.asked,
+            shadowed=tuple(shadowed),
+            problems=tuple(problems),
             lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
         )
 

@@ -2,7 +2,8 @@
 
 1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
 2. Of each batch: everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
-3. At the end: what was written down and still lies there, is taken back: a later loss of it must show.
+3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
+4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
 
 A process that dies between any two of these leaves objects that lie where offsets count as swept: readers read them, and the
 next run takes them back, or deletes them.
@@ -22,11 +23,14 @@ from archiver.archive.swept import (
     clear_old_swept,
     read_swept_place,
     take_back_swept,
+    was_swept,
 )
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.upkeep.retention.partition_plan import Answer, AskedItem, GoingItem, ListedItem
+from archiver.upkeep.retention.covers import still_shadowed
+from archiver.upkeep.retention.partition_plan import Answer, AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
+from archiver.upkeep.retention.shadowed import ShadowedItem
 from archiver.upkeep.retention.survey import ask_object, list_items
 
 log = logging.getLogger(__name__)
@@ -34,6 +38,9 @@ log = logging.getLogger(__name__)
 _BATCH: Final = 1_000  # what S3 deletes by one request
 _FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
 _ATTEMPTS: Final = 3
+_STOOD_STILL: Final = (
+    f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
+)
 
 
 @dataclass(slots=True)
@@ -45,6 +52,11 @@ class Swept:
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
     stopped: str = ""  # what was found before a batch, so that this and the later ones stayed
 
+    @property
+    def records(self) -> int:
+        """How many records are gone with what was deleted: those of shadowed objects are still there."""
+        return sum(one.told.records for one in self.deleted if one.why is not Going.SHADOWED)
+
 
 StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns what has changed, empty: nothing
 
@@ -53,11 +65,14 @@ def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) ->
     """Delete what goes of a topic, as long as what was decided on holds."""
     swept = Swept(topic.name)
     for partition in topic.partitions:
-        for life in sorted({*partition.lying, *(one.item.life for one in partition.going)}):
+        shadowed_in = {one.going.item.life for one in partition.shadowed}
+        for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
             place = SweptPlace(topic.topic, life, partition.partition)
             going = [one for one in partition.going if one.item.life == life]
+            shadowed = [one for one in partition.shadowed if one.going.item.life == life]
             try:
                 _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
+                _sweep_shadowed(archive, place, shadowed, lambda: still_holds(topic), swept)
             except StoreTemporaryError:  # the others would wait for the store as long as this one did
                 raise
             except ArchiverError as error:  # of this partition: the others go on
@@ -98,9 +113,47 @@ def _noted(
         reach("sweep.noted")
         if since_boot_s() - asked_s <= _FRESH_S:
             return still
-    swept.stopped = (
-        f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
-    )
+    swept.stopped = _STOOD_STILL
+    return ()
+
+
+def _sweep_shadowed(
+    archive: Archive, place: SweptPlace, shadowed: Sequence[ShadowedItem], changed: Callable[[], str], swept: Swept
+) -> None:
+    for start in range(0, len(shadowed), _BATCH):
+        if swept.stopped:
+            return
+        batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], changed, swept)
+        if batch:
+            _delete_batch(archive, batch, swept)
+            _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
+
+
+def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem]) -> None:
+    """Write down as swept what has lost its cover to another sweep at the same moment: its offsets went with that."""
+    listed = {one.key for one in _list(archive, place)}
+    bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
+    swept = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
+    gone = [one.going for one in bare if one.cover.base in swept]
+    if gone:
+        add_swept(archive, place, _ranges_of(gone))
+
+
+def _still_shadowed(
+    archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], changed: Callable[[], str], swept: Swept
+) -> Sequence[GoingItem]:
+    """Ask again what could stop a batch, the objects, and what covers them. Returns what may be deleted right now."""
+    for _ in range(_ATTEMPTS):
+        swept.stopped = _reason(changed)
+        if swept.stopped:
+            return ()
+        asked_s = since_boot_s()
+        listed = {one.key: one for one in _list(archive, place)}
+        still = still_shadowed(listed, lambda item: ask_object(archive.store, item), batch)
+        reach("sweep.covers_asked")
+        if since_boot_s() - asked_s <= _FRESH_S:
+            return [one.going for one in still]
+    swept.stopped = _STOOD_STILL
     return ()
 
 
@@ -129,16 +182,22 @@ def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
 
 
 def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
-    """Delete what was written down. Of what the store refuses, the rest goes on."""
+    """Delete what was written down."""
+    try:
+        _delete_batch(archive, batch, swept)
+    finally:
+        add_swept(
+            archive, place, _ranges_of(batch)
+        )  # another sweep may have taken them back while they still lay there
+
+
+def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) -> None:
+    """Delete a batch. Of what the store refuses, the rest goes on."""
     try:
         refused: Mapping[str, ArchiverError] = archive.store.delete_each([one.item.key for one in batch])
     except (StoreError, StoreTemporaryError) as error:
         swept.refused.append(str(error))
         return
-    finally:
-        add_swept(
-            archive, place, _ranges_of(batch)
-        )  # another sweep may have taken them back while they still lay there
     reach("sweep.deleted")
     swept.refused += [str(error) for error in refused.values()]
     swept.deleted += [one for one in batch if one.item.key not in refused]

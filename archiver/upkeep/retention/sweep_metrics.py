@@ -32,9 +32,9 @@ TOPICS: Final = Declared(
 )
 REFUSED: Final = Declared("archiver_sweep_refused_deletes", "gauge", "Deletes that the store refused.", ())
 FAILED: Final = Declared(
-    "archiver_sweep_failed_partitions",
+    "archiver_sweep_failures",
     "gauge",
-    "Partitions that could not be listed or asked: nothing of them went.",
+    "Partitions and kinds of control objects that could not be listed or asked, and objects that cover others and are damaged: nothing of them went.",
     (),
 )
 SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFUSED, FAILED)

@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.applied_limits import Whose
+from archiver.archive.sweeps import SweepReport
 from archiver.cli.retention import add_options, agreement, retention_lines, retention_row
 from archiver.errors import UsageError
 from archiver.spark.retention import SweepResult, report_of
+from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
+from archiver.upkeep.retention.debris_sweep import DebrisSwept
 from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
@@ -78,3 +81,53 @@ def test_a_run_that_asked_no_cluster_says_so(without_kafka: bool) -> None:
     assert report_of(result).without_kafka is without_kafka
     shown = replace(result, digest="d", swept=(), waiting=())
     assert (said in list(retention_lines(shown))) is without_kafka
+
+
+def swept_debris() -> SweepResult:
+    """Of two restores one has gone; of the other an object was denied."""
+    group = DebrisGroup(
+        kind=DebrisKind.RESTORE, stream="restores/r", objects=3, bytes=30, newest_ms=0, content="0" * 32
+    )
+    staying = {DebrisKind.RESTORE: {DebrisStay.UNFINISHED: 1, DebrisStay.YOUNG: 2}}
+    done = DebrisSwept(left=["control/restores/x/: it has changed"])
+    done.groups[DebrisKind.RESTORE], done.objects[DebrisKind.RESTORE], done.bytes[DebrisKind.RESTORE] = 1, 5, 50
+    done.refuse(["k: denied"] * 1_001)
+    return SweepResult(
+        plan=SweepPlan(made_ms=0, now_ms=0, topics=(), kept=()),
+        debris=DebrisPlan(going=[group, group], staying=staying, errors=["days: cannot be listed"]),
+        debris_swept=done,
+    )
+
+
+def test_what_was_swept_of_control_objects_is_told() -> None:
+    result = swept_debris()
+    assert not result.is_complete
+    lines = list(retention_lines(result))
+    assert "notes of finished restores: 1 stays: it is not finished" in lines
+    assert "notes of finished restores: 2 stay: it is too young" in lines
+    assert "control/restores/x/: it has changed" in lines
+    (told,) = (line.split() for line in lines if line.startswith("notes of finished restores  "))
+    assert told[-3:] == ["2", "6", "5"]
+    row = retention_row(result)
+    assert row["control"] == [
+        {
+            "kind": "notes of finished restores",
+            "groups_to_delete": 2,
+            "to_delete": 6,
+            "deleted_groups": 1,
+            "deleted": 5,
+            "deleted_bytes": 50,
+            "kept_because": {"it is not finished": 1, "it is too young": 2},
+        }
+    ]
+    assert row["problems"][:2] == ["days: cannot be listed", "k: denied"]
+    assert row["problems"][-1] == "1 more delete failed"
+    assert len(row["problems"]) == 1_002
+
+
+def test_what_was_swept_of_control_objects_is_reported() -> None:
+    report: SweepReport = report_of(swept_debris())
+    found = report.control["notes of finished restores"]
+    assert (found.groups, found.objects, found.bytes) == (1, 5, 50)
+    assert found.kept_because == {"it is not finished": 1, "it is too young": 2}
+    assert (report.refused, report.problems[0]) == (1_001, "days: cannot be listed")

@@ -42,7 +42,7 @@ def test_the_file_tells_of_the_sweep(tmp_path: Path) -> None:
         "deleted_bytes": {"orders": 300, 'od"d\\': 0},
         "topics": {"swept": 2, "waiting": 1, "stopped": 1, "kept": 1},
         "refused_deletes": {"": 2},
-        "failed_partitions": {"": 1},
+        "failures": {"": 1},
     }
 
 
@@ -64,7 +64,7 @@ def test_who_reads_sees_a_whole_file_of_one_sweep(tmp_path: Path, monkeypatch: p
     assert [one.name for one in tmp_path.iterdir()] == ["sweep.prom"]
     assert path.read_bytes() == before
     write_metrics(path, replace(REPORT, failed=0))
-    assert values_in(path)["archiver_sweep_failed_partitions"] == {"": 0}
+    assert values_in(path)["archiver_sweep_failures"] == {"": 0}
 
 
 def test_a_folder_that_is_missing_is_told_before_the_sweep(tmp_path: Path) -> None:

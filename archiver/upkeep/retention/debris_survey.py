@@ -1,0 +1,205 @@
+"""Lists the control objects that may be debris, and says which go. Deletes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, groupby
+from typing import Final
+
+from archiver.archive.control import RESTORES, Fact, read_fact
+from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold
+from archiver.archive.index_file import MOST_FILE_BYTES
+from archiver.archive.index_generations import check_index_file
+from archiver.archive.restore_pins import RestorePins
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.taken import Taken, read_taken
+from archiver.config.model import ArchiverConfig
+from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
+from archiver.groups.application_notes import is_applied
+from archiver.groups.snapshots import STREAM as SNAPSHOTS
+from archiver.groups.snapshots import can_read_day
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.workers import side_by_side
+from archiver.store.port import ListedObject
+from archiver.upkeep.retention.debris import (
+    FINISHED,
+    PLAN,
+    DebrisGroup,
+    DebrisKind,
+    DebrisPlan,
+    DebrisStay,
+    DebrisTerms,
+    GatheredRestore,
+    NotedStreams,
+    Stays,
+    day_stream,
+    days_in_order,
+    gathered,
+    is_old_day,
+    judge_day,
+    judge_generation,
+    judge_restore,
+)
+
+INDEX: Final = "index"
+_READS_AT_ONCE: Final = 16
+_OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
+
+
+def debris_terms(
+    archive: Archive, config: ArchiverConfig, holds: Mapping[str, Hold], now_ms: int | None
+) -> DebrisTerms:
+    """Ask what decides about debris. `now_ms`: from when ages are counted; None: now."""
+    store_now_ms = epoch_ms(archive.store.now())
+    unfinished = RestorePins(archive).read_objects(store_now_ms - config.restores.pin_ms).restores
+    is_held = any(hold.is_in_force and hold.matches(OFFSETS_TOPIC) for hold in holds.values())
+    stays = DebrisStay.HELD if is_held else DebrisStay.PINNED if unfinished else None
+    return DebrisTerms(
+        now_ms=store_now_ms if now_ms is None else now_ms,
+        store_now_ms=store_now_ms,
+        min_age_ms=config.retention.min_object_age_ms,
+        restores_ms=config.restores.keep_ms,
+        snapshots_ms=config.retention.groups_ms,
+        snapshots_stay=stays,
+    )
+
+
+def survey_debris(archive: Archive, terms: DebrisTerms) -> DebrisPlan:
+    """Say which debris goes. Of a kind that cannot be listed whole, nothing goes."""
+    stays, going, errors = Stays(), list[DebrisGroup](), list[str]()
+    for kind, find in _FINDERS.items():
+        some = Stays()
+        try:
+            found = list(find(archive, terms, some))
+        except ArchiverError as error:
+            errors.append(f"{kind}: {error}")
+            continue
+        going += found
+        stays.join(some)
+    return DebrisPlan(going=going, staying=stays.told(), errors=errors)
+
+
+def list_group(archive: Archive, stream: str) -> Iterator[ListedObject]:
+    """List all objects of a group, in order."""
+    return archive.store.list(archive.layout.control_prefix(stream))
+
+
+# --- restores
+
+
+def _old_restores(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
+    taken = read_taken(archive)
+    for found in _each_restore(archive):
+        why = _why_restore_stays(archive, found, terms, taken)
+        if why is None:
+            yield found.group
+        else:
+            stays.add(DebrisKind.RESTORE, why)
+
+
+def _each_restore(archive: Archive) -> Iterator[GatheredRestore]:
+    """Sum up what each restore has noted, one after the other, in one listing."""
+    prefix = archive.layout.control_prefix(RESTORES)
+    listed = groupby(archive.store.list(prefix), lambda item: item.key.removeprefix(prefix).partition("/")[0])
+    for restore_id, items in listed:
+        yield gather_restore(archive, restore_id, items)
+
+
+def gather_restore(archive: Archive, restore_id: str, items: Iterator[ListedObject]) -> GatheredRestore:
+    found = GatheredRestore(restore_id)
+    for item in items:
+        found.add_note(archive.layout, item)
+    return found
+
+
+def _why_restore_stays(archive: Archive, found: GatheredRestore, terms: DebrisTerms, taken: Taken) -> DebrisStay | None:
+    """Say why the notes of a restore stay. Facts are read only where the listing says that it is finished, and old."""
+    why = judge_restore(found, terms, is_being_taken=found.parent in taken.taking)
+    if why is not None:
+        return why
+    targets = [(f"{found.parent}/{name}", noted) for name, noted in found.targets.items() if noted.plan is not None]
+    try:
+        ends = side_by_side(_READS_AT_ONCE, lambda one: _is_finished(archive, *one), targets, "ends")
+        applied = side_by_side(
+            _READS_AT_ONCE, lambda one: is_applied(read_fact(archive, *one)), found.applications.items(), "notes"
+        )
+        return None if all(chain(ends, applied)) else DebrisStay.UNFINISHED
+    except NotWholeError:
+        return DebrisStay.UNREADABLE
+
+
+def _is_finished(archive: Archive, parent: str, noted: NotedStreams) -> bool:
+    """Tell whether it is the newest plan's target that is finished."""
+    if noted.plan is None or noted.finished is None:
+        return False
+    plan, end = (
+        read_fact(archive, f"{parent}/{PLAN}", noted.plan),
+        read_fact(archive, f"{parent}/{FINISHED}", noted.finished),
+    )
+    return all(_told(end, plan, name) == plan.get(name) for name in _OF_TARGET)
+
+
+def _told(end: Fact, plan: Fact, name: str) -> object:
+    return end.get(name, plan.get(name))  # earlier programs did not note the cluster
+
+
+# --- snapshots
+
+
+def _old_days(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
+    if terms.snapshots_ms is None:
+        return
+    names = archive.store.list_directories(archive.layout.control_prefix(SNAPSHOTS))
+    days = days_in_order(names, terms.store_now_ms)
+    newest = next(
+        (place for place, day in enumerate(days) if can_read_day(archive, day, terms.store_now_ms)), len(days)
+    )
+    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.NEWEST, len(days[: newest + 1]))
+    for day in reversed(days[newest + 1 :]):  # the oldest first
+        if not is_old_day(day, terms):
+            stays.add(DebrisKind.SNAPSHOTS, DebrisStay.YOUNG)
+            continue
+        found = gathered(archive.layout, DebrisKind.SNAPSHOTS, day_stream(day), list_group(archive, day_stream(day)))
+        why = judge_day(found, terms)
+        if why is None:
+            yield found.group
+        else:
+            stays.add(DebrisKind.SNAPSHOTS, why)
+
+
+# --- the index
+
+
+def _old_generations(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
+    names = archive.store.list_directories(archive.layout.index_prefix)
+    generations = sorted(name for name in names if archive.layout.parse_index_generation(name) is not None)
+    newest = int(generations[-1]) if generations else 0
+    begun_ms: int | None = None
+    for name in generations[:-1]:
+        stream = f"{INDEX}/{name}"
+        found = gathered(archive.layout, DebrisKind.INDEX, stream, list_group(archive, stream))
+        why = judge_generation(found, 0, terms)
+        if why is None and begun_ms is None:
+            begun_ms = _begun_ms(archive, newest)
+        why = why or judge_generation(found, begun_ms or 0, terms)
+        if why is None:
+            yield found.group
+        else:
+            stays.add(DebrisKind.INDEX, why)
+
+
+def _begun_ms(archive: Archive, generation: int) -> int:
+    """Return when the newest generation was begun. What began it must be whole. Raises NotWholeError."""
+    key = archive.layout.index_key(generation, 0)
+    info, found = archive.store.head(key), archive.store.get(key, MOST_FILE_BYTES)
+    if info is None or found is None:
+        raise CorruptSegmentError(f"{key}: is not there; earlier generations of the index stay")
+    check_index_file(*found, key)
+    return epoch_ms(info.last_modified)
+
+
+_Find = Callable[[Archive, DebrisTerms, Stays], Iterator[DebrisGroup]]
+_FINDERS: Final[Mapping[DebrisKind, _Find]] = {
+    DebrisKind.RESTORE: _old_restores,
+    DebrisKind.SNAPSHOTS: _old_days,
+    DebrisKind.INDEX: _old_generations,
+}

@@ -1,0 +1,83 @@
+"""Objects that no reader reads, since another object covers all of their offsets: which of them go. Pure: what storage says comes from the caller.
+
+By the read rule (docs/format.md §7) an object is shadowed whose `next` is not above that of one before it. That one, its *cover*,
+begins no later and ends no earlier: it has all offsets, and is what is read in its place. Names tell which objects may be shadowed,
+of a merged one before them; of a plain one only what it told, where it was asked for something else.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from archiver.upkeep.retention.partition_plan import (
+    Answer,
+    Ask,
+    AskedItem,
+    Going,
+    GoingItem,
+    LifeItems,
+    ListedItem,
+    PartitionTerms,
+    newest_of,
+)
+
+Recall = Callable[[ListedItem], Answer | None]  # what an object told before; None: it was not asked
+
+
+class ShadowedItem(NamedTuple):
+    """An object that goes because nobody reads it. Nothing of its cover may go with it."""
+
+    going: GoingItem
+    cover: ListedItem
+
+
+def judge_shadowed(
+    lineage: Sequence[LifeItems], ask: Ask, recall: Recall, terms: PartitionTerms, going: Collection[str]
+) -> list[ShadowedItem]:
+    """Say which shadowed objects go. `going`: keys of what goes in any case, because it is kept no longer."""
+    found = {life.life: list(find_shadowed(life.items, ask, recall)) for life in lineage}
+    if not any(found.values()):
+        return []
+    newest = {life.life: newest_of(life.items) for life in lineage}
+    told = {life: [ask(one) for one in some] for life, some in newest.items()}
+    if not all(isinstance(one, AskedItem) for some in told.values() for one in some):
+        return []  # where a writer goes on cannot be read
+    gone = set(going)
+    return [
+        one
+        for life, some in found.items()
+        for one in some
+        if may_go(one, terms)
+        and one.going.item not in newest[life]
+        and one.going.told.next < max(answer.next for answer in told[life] if isinstance(answer, AskedItem))
+        and gone.isdisjoint({one.going.item.key, one.cover.key})
+    ]
+
+
+def may_go(one: ShadowedItem, terms: PartitionTerms) -> bool:
+    """Tell whether nothing keeps it. Its cover must be as old: a reader that listed before that was put may still want it."""
+    item, told = one.going.item, one.going.told
+    is_young = terms.store_now_ms - max(item.put_ms, one.cover.put_ms) < terms.min_age_ms
+    is_held = any(times.hold(told) for times in terms.holds)
+    return not (is_young or is_held or told.is_locked or item.key in terms.pinned)
+
+
+def find_shadowed(items: Sequence[ListedItem], ask: Ask, recall: Recall) -> Iterator[ShadowedItem]:
+    """Find what one life has of shadowed objects of a partition. `items` are in the order of reading."""
+    reach, cover = 0, None
+    for item, following in zip_longest(items, items[1:]):
+        if cover is not None and item.base < reach:
+            told = ask(item)
+            if isinstance(told, AskedItem) and told.next <= reach:
+                yield ShadowedItem(GoingItem(item=item, told=told, why=Going.SHADOWED), cover)
+                continue
+        end = _end_of(item, following, ask, recall)
+        if end > reach:
+            reach, cover = end, item
+
+
+def _end_of(item: ListedItem, following: ListedItem | None, ask: Ask, recall: Recall) -> int:
+    """Return where an object ends, by its facts; 0 where nobody need know. A name may lie: it only tells who is to be asked."""
+    may_cover = following is not None and item.named_next is not None and following.base < item.named_next
+    told = ask(item) if may_cover else recall(item)
+    return told.next if isinstance(told, AskedItem) else 0

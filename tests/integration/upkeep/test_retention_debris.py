@@ -1,0 +1,112 @@
+"""What a sweep takes besides records, beside a real broker and store: the archive stays whole, and restores what it restored before."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from archiver.archive.handle import Archive, open_archive
+from archiver.archive.layout import SegmentKey
+from archiver.archive.segment import read_segment
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment
+from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
+from archiver.config.model import ArchiverConfig
+from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.debris import DebrisKind
+from archiver.upkeep.verify import Level
+from tests.support.brokers import Broker
+from tests.support.kafka_topics import create_topic, producer_of
+from tests.support.round_trip import ArchiveSite
+from tests.support.segments import NO_LIMIT, content_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+
+DAY_MS = 24 * 3600 * 1000
+RECORDS = 12
+
+
+def config_of(site: ArchiveSite, bootstrap: str, topic: str) -> ArchiverConfig:
+    config = site.config(bootstrap, [topic])
+    config |= {"retention": {"grace": 0, "min-object-age": 0, "groups": 0}, "restores": {"keep": 0}}
+    return ArchiverConfig.model_validate(config)
+
+
+def sweep(site: ArchiveSite, bootstrap: str, topic: str, *, is_dry_run: bool = False, digest: str = "") -> SweepResult:
+    return run_retention(config_of(site, bootstrap, topic), SweepRequest(is_dry_run=is_dry_run, digest=digest))
+
+
+def keys(archive: Archive, below: str) -> list[str]:
+    return [item.key for item in archive.store.list(below)]
+
+
+def merge(archive: Archive, spool: Path, topic: str, count: int) -> str:
+    """Put one object that has the records of the first ones."""
+    made: OpenSegment | None = None
+    facts: SegmentFacts | None = None
+    for key in keys(archive, f"topics/{topic}/")[:count]:
+        found = archive.store.get(key)
+        assert found is not None
+        facts = facts_from_metadata(found[1], key)
+        assert facts is not None
+        source = PartitionSource(topic=topic, partition=0, life=0, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
+        made = made or OpenSegment(source, 0, NO_LIMIT, Spool(spool))
+        for frame in read_segment(found[0], facts, topic=topic, partition=0, key=key):
+            assert made.append(frame, 0) == len(frame)
+        made.cover(facts.next, leader_epoch=facts.leader_epoch, source_bytes=facts.source_bytes)
+    assert made is not None
+    assert facts is not None
+    finished = made.finish()
+    key = archive.layout.segment_key(SegmentKey(topic=topic, partition=0, base=0, next=facts.next))
+    metadata = finished.facts.to_metadata()
+    assert archive.store.put_if_absent(key, content_of(finished), metadata, kind=ObjectKind.SEGMENT)
+    return key
+
+
+def test_a_sweep_of_debris(broker: Broker, topic: str, site: ArchiveSite, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
+    producer = producer_of(broker.bootstrap, **{"linger.ms": 0})
+    for number in range(RECORDS):
+        producer.produce(topic, b"v%d" % number)
+        assert producer.flush(30) == 0
+    site.back_up_with(broker.bootstrap, topic, groups="snapshot", segment={"records": 3})
+    archive = open_archive(config_of(site, broker.bootstrap, topic).storage)
+    first = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.first"], restore_id="first")
+    assert first.failure is None
+    assert keys(archive, "control/restores/first/")
+    merged = merge(archive, tmp_path, topic, 3)
+    assert len(keys(archive, f"topics/{topic}/")) == 5
+    assert site.verify(broker.bootstrap, [topic], Level.RECORDS).is_whole
+    time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
+
+    shown = sweep(site, broker.bootstrap, topic, is_dry_run=True)
+    assert [one.stream for one in shown.debris.going] == ["restores/first"]
+    assert keys(archive, "control/restores/first/")
+    second = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.second"], restore_id="second")
+    assert second.failure is None
+    time.sleep(1.1)
+    noted = sweep(site, broker.bootstrap, topic, digest=shown.digest)
+    assert noted.is_complete
+    assert noted.debris_swept.groups == {DebrisKind.RESTORE: 1}
+    assert keys(archive, "control/restores/first/") == []
+    assert noted.not_planned == len(keys(archive, "control/restores/second/")) > 0  # nobody was shown that it goes
+    assert len(keys(archive, "control/group-positions/")) == 1  # the newest
+    swept = sweep(site, broker.bootstrap, topic)
+    assert swept.is_complete
+    assert [len(one.deleted) for one in swept.swept] == [3]
+    assert keys(archive, f"topics/{topic}/")[0] == merged
+    assert len(keys(archive, f"topics/{topic}/")) == 2
+
+    for _ in range(2):  # also after a backup has counted what is there now
+        found = site.verify(broker.bootstrap, [topic], Level.RECORDS, against_kafka=True)
+        assert found.problems == []
+        assert found.is_whole
+        assert any("have taken the notes of 2 finished restores" in one for one in found.notes)
+        site.back_up_with(broker.bootstrap, topic, groups="snapshot")
+    again = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.again"], restore_id="first")
+    assert (again.failure, [one.records for one in again.topics]) == (None, [RECORDS])
+    assert site.verify(broker.bootstrap, [topic]).is_whole
+    archive.store.delete([keys(archive, "control/restores/first/")[-1]])
+    assert not site.verify(broker.bootstrap, [topic]).is_whole

@@ -1,0 +1,696 @@
+"""Debris: what goes, what stays and why; killed after any effect, a rerun ends in the same state, and `verify` never complains falsely."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from archiver.archive.control import Fact, append_fact, encode_fact
+from archiver.archive.control_census import count_control_objects, lost_control_objects
+from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold
+from archiver.archive.index import Index
+from archiver.archive.index_file import IndexEntry, SeenControl
+from archiver.archive.index_generations import append_to_index, read_index, share_entries
+from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.archive.taken import MOST_NAMED, Taken, Taking, note_taken, note_taking, read_taken
+from archiver.config.model import ArchiverConfig
+from archiver.errors import StoreError
+from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
+from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
+from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
+from archiver.upkeep.retention.debris_sweep import DebrisSwept, settle_taking, sweep_debris
+from tests.support.memory_store import MemoryStore, StoredObject
+from tests.support.segments import facts_of
+from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
+
+LAYOUT = Layout("p")
+DAY_MS = 24 * 3600 * 1000
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST_MS = int(FIRST.timestamp() * 1000)
+NOW_MS = FIRST_MS + 100 * DAY_MS
+TERMS = DebrisTerms(
+    now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=DAY_MS, restores_ms=30 * DAY_MS, snapshots_ms=30 * DAY_MS
+)
+TARGET = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep._BATCH", 3)
+
+
+def put(store: MemoryStore, key: str, body: bytes) -> None:
+    store.put_if_absent(key, body, {}, kind=ObjectKind.FACT)
+
+
+def put_fact(store: MemoryStore, stream: str, fact: Fact, number: int = 0) -> None:
+    put(store, LAYOUT.fact_key(stream, number), encode_fact(fact))
+
+
+def put_restore(store: MemoryStore, restore_id: str, topics: Sequence[str] = ("a", "b")) -> None:
+    for topic in topics:
+        chosen = LAYOUT.chosen_key(restore_id, topic, 0, "a" * 24)
+        put(store, chosen, b"chosen")
+        parent = f"restores/{restore_id}/{topic}"
+        plan = {**TARGET, "source": topic, "partitions": [{"parts": [["an object", 0, None, None, chosen]]}]}
+        put_fact(store, f"{parent}/plan", plan)
+        put_fact(store, f"{parent}/0", TARGET)
+        put_fact(store, f"{parent}/0", TARGET, 1)
+        put(
+            store,
+            LAYOUT.offset_map_key(OffsetMapKey(restore_id=restore_id, topic=topic, partition=0, topic_id="A")),
+            b"m",
+        )
+        put_fact(store, f"{parent}/finished", TARGET)
+
+
+def put_snapshot(store: MemoryStore, day: str, number: int = 0) -> None:
+    time_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000) + number
+    fact = {"format": 1, "time_ms": time_ms, "duration_ms": 1, "groups": {}, "missing": []}
+    put_fact(store, f"group-positions/{day}", fact, number)
+
+
+def put_generation(store: MemoryStore, number: int, files: int = 2) -> None:
+    """As a backup leaves it: each file of it has an entry."""
+    other = MemoryStore()
+    entry = IndexEntry(SegmentKey(topic="t", partition=0, base=0), 1, "e", facts_of(0, 10))
+    append_to_index(Archive(other, LAYOUT), [entry])
+    (content,) = other.objects.values()
+    for file in range(files):
+        key = LAYOUT.index_key(number, file)
+        store.put_if_absent(key, content.body, content.metadata, kind=ObjectKind.FACT)
+
+
+@pytest.fixture
+def world() -> tuple[Archive, MortalStore]:
+    """Two finished restores and one that is not, five days of snapshots, three generations of the index; all of it is counted."""
+    store = MortalStore()
+    archive = Archive(store, LAYOUT)
+    for restore_id in ("r-1", "r-2"):
+        put_restore(store, restore_id)
+    put_restore(store, "open")
+    del store.objects[LAYOUT.fact_key("restores/open/b/finished", 0)]
+    for day in ("2025-12-01", "2025-12-02", "2026-02-01", "2026-04-01"):
+        for number in range(4):
+            put_snapshot(store, day, number)
+    for generation in (0, 1, 7):
+        put_generation(store, generation)
+    count(archive)
+    store.effects = 0
+    return archive, store
+
+
+def count(archive: Archive) -> None:
+    share_entries(archive, [()], SeenControl(counts=count_control_objects(archive)))
+
+
+def verified(archive: Archive) -> list[str]:
+    return lost_control_objects(archive, read_index(archive))[0]
+
+
+def sweep(archive: Archive, terms: DebrisTerms = TERMS) -> DebrisSwept:
+    return sweep_debris(archive, survey_debris(archive, terms).going, (), lambda _: "", NOW_MS)
+
+
+def streams(plan: DebrisPlan) -> list[str]:
+    return [one.stream for one in plan.going]
+
+
+GOING = [
+    "restores/r-1",
+    "restores/r-2",
+    "group-positions/2025-12-01",
+    "group-positions/2025-12-02",
+    "group-positions/2026-02-01",
+    "index/000000",
+    "index/000001",
+]
+
+
+def left(store: MemoryStore) -> set[str]:
+    below = {key.removeprefix("p/control/") for key in store.objects}
+    return {key for key in below if not key.startswith("sweeps/")}
+
+
+def test_what_goes(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+    assert streams(plan) == GOING
+    assert plan.staying == {
+        DebrisKind.RESTORE: {DebrisStay.UNFINISHED: 1},
+        DebrisKind.SNAPSHOTS: {DebrisStay.NEWEST: 1},
+    }
+    done = sweep(archive)
+    assert (done.refused, done.left) == ([], [])
+    assert done.groups == {DebrisKind.RESTORE: 2, DebrisKind.SNAPSHOTS: 3, DebrisKind.INDEX: 2}
+    assert done.objects == {DebrisKind.RESTORE: 24, DebrisKind.SNAPSHOTS: 12, DebrisKind.INDEX: 4}
+    assert {key.split("/")[0] + "/" + key.split("/")[1] for key in left(store)} == {
+        "restores/open",
+        "group-positions/2026-04-01",
+        "index/000007",
+    }
+    assert verified(archive) == []
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+
+
+def test_a_loss_beside_it_shows(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    sweep(archive)
+    store.delete([LAYOUT.fact_key("group-positions/2026-04-01", 3)])
+    (problem,) = verified(archive)
+    assert problem.startswith("p/control/group-positions/: 1 of 16 objects is gone")
+    store.delete([LAYOUT.fact_key("restores/open/a/0", 1)])
+    assert len(verified(archive)) == 2
+
+
+def test_who_counts_after_a_sweep_counts_what_it_took(world: tuple[Archive, MortalStore]) -> None:
+    """Else a later restore of the same id, and later snapshots, could be lost as far as the index remembers more."""
+    archive, store = world
+    sweep(archive)
+    put_restore(store, "r-1", ["a"])
+    put_snapshot(store, "2026-04-02")
+    assert count_control_objects(archive)["restores/r-1"] == 12 + 6
+    assert count_control_objects(archive, "restores/r-1/") == {"restores/r-1": 12 + 6}
+    assert count_control_objects(archive)["group-positions"] == 17
+    count(archive)
+    assert verified(archive) == []
+    store.delete([LAYOUT.fact_key("group-positions/2026-04-02", 0), LAYOUT.fact_key("restores/r-1/a/0", 1)])
+    assert [one.partition(": ")[2].partition(";")[0] for one in verified(archive)] == [
+        "1 of 17 objects is gone",
+        "1 of 18 objects is gone",
+    ]
+
+
+EFFECTS = (
+    2 * 7 + 3 * 4 + 2
+)  # of the sweep of this world: each group is written down, deleted by three objects, and written down
+
+
+def test_the_effects_of_this_sweep(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    sweep(archive)
+    assert store.effects == EFFECTS
+
+
+KILLS = [(effect, is_done) for effect in range(EFFECTS) for is_done in (False, True)]
+
+
+@pytest.mark.parametrize("dies_at", KILLS)
+def test_a_rerun_after_a_kill_ends_in_the_same_state(
+    world: tuple[Archive, MortalStore], dies_at: tuple[int, bool]
+) -> None:
+    archive, store = world
+    store.dies_at = dies_at
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    assert verified(archive) == []
+    count(archive)  # a backup that counts now remembers nothing that was not there
+    assert verified(archive) == []
+    lost = LAYOUT.fact_key("group-positions/2026-04-01", 3)
+    kept = store.objects.pop(lost)
+    assert len(verified(archive)) == 1  # a real loss shows at any moment
+    store.objects[lost] = kept
+    sweep(archive)
+    assert verified(archive) == []
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+    assert streams(survey_debris(archive, TERMS)) == []
+    assert not any(key.startswith(tuple(GOING)) for key in left(store))
+
+
+@pytest.mark.parametrize("dies_at", KILLS)
+def test_a_plan_that_was_not_carried_out_hides_no_later_loss(
+    world: tuple[Archive, MortalStore], dies_at: tuple[int, bool]
+) -> None:
+    """Killed, and then nothing goes any more: what is still there counts as any other, after an hour."""
+    archive, store = world
+    before = set(store.objects)
+    store.dies_at = dies_at
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    sweep_debris(archive, (), (), lambda _: "", NOW_MS + 3_600_001)
+    assert verified(archive) == []
+    whole = [
+        one for one in GOING if not any(key.startswith(f"p/control/{one}/") for key in before - store.objects.keys())
+    ]
+    assert set(read_taken(archive).taking).isdisjoint(whole)
+    for group in whole:
+        if group.startswith("restores/"):
+            store.delete([LAYOUT.fact_key(f"{group}/a/0", 0)])
+            (problem,) = verified(archive)
+            assert problem.startswith(f"p/control/{group}/a/0/000000.json: is gone")
+            return
+
+
+def test_a_restore_that_is_half_gone_and_is_begun_again_counts_as_any_other(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    store.dies_at = (2, True)
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    assert read_taken(archive).taking.keys() == {"restores/r-1"}
+    key = LAYOUT.fact_key("restores/r-1/b/0", 2)
+    store.objects[key] = StoredObject(encode_fact(TARGET), {}, datetime.fromtimestamp(NOW_MS / 1000 + 60, UTC))
+    sweep_debris(archive, (), (), lambda _: "", NOW_MS + 3_600_001)
+    assert read_taken(archive).taking == {}
+    assert verified(archive)  # what is missing of it is missing
+
+
+def test_what_is_just_being_taken_by_another_run_stays_noted(world: tuple[Archive, MortalStore]) -> None:
+    archive, _ = world
+    note_taking(archive, "restores/r-1", 12, NOW_MS)
+    settle_taking(archive, (), NOW_MS + 3_600_000)
+    assert read_taken(archive).taking == {"restores/r-1": Taking(objects=12, since_ms=NOW_MS)}
+    settle_taking(archive, ["restores/r-1"], NOW_MS + DAY_MS)
+    assert read_taken(archive).taking
+    settle_taking(archive, (), NOW_MS + 3_600_001)
+    assert read_taken(archive) == Taken()
+
+
+def test_of_two_sweeps_one_counts_what_went(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+    store.meanwhile = [*[lambda: None] * 2, lambda: sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)]
+    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    assert not done.refused
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+    assert verified(archive) == []
+
+
+def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    denied = [LAYOUT.fact_key("restores/r-1/a/0", 1), LAYOUT.fact_key("group-positions/2025-12-01", 2)]
+    store.denied = frozenset(denied)
+    done = sweep(archive)
+    assert (done.left, done.refused) == ([], [f"{key}: denied" for key in denied])
+    assert done.refusals == 2
+    assert {"restores/r-1", "group-positions/2025-12-01"} == set(read_taken(archive).taking)
+    assert verified(archive) == []
+    finished = {key for key in store.objects if "restores/r-1" in key and ("plan" in key or "finished" in key)}
+    assert len(finished) == 4  # it stays finished: else no later sweep would take it
+    store.denied = frozenset()
+    sweep(archive)
+    assert verified(archive) == []
+    assert not any(key.startswith(tuple(GOING)) for key in left(store))
+
+
+def test_a_locked_object_stays(world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, store = world
+    locked, head = LAYOUT.fact_key("restores/r-2/b/0", 0), store.head
+
+    def head_locked(key: str) -> ObjectInfo | None:
+        found = head(key)
+        return replace(found, is_locked=True) if found is not None and key == locked else found
+
+    monkeypatch.setattr(store, "head", head_locked)
+    assert sweep(archive).refused == [f"{locked}: is locked by the store"]
+    assert locked in store.objects
+
+
+# --- restores
+
+
+def change_id(store: MemoryStore) -> None:
+    """Of the topic that is finished: a later run has begun to fill another one."""
+    key = LAYOUT.fact_key("restores/r-1/b/plan", 0)
+    other = encode_fact({**TARGET, "target_topic_id": "U"})
+    store.objects[key] = replace(store.objects[key], body=other)
+
+
+def cut_end(store: MemoryStore) -> None:
+    key = LAYOUT.fact_key("restores/r-1/b/finished", 0)
+    store.objects[key] = replace(store.objects[key], body=store.objects[key].body[:-3])
+
+
+def change_end(store: MemoryStore) -> None:
+    key = LAYOUT.fact_key("restores/r-1/b/finished", 0)
+    changed = store.objects[key].body.replace(b'"T"', b'"U"')
+    store.objects[key] = replace(store.objects[key], body=changed)
+
+
+def drop_plan(store: MemoryStore) -> None:
+    del store.objects[LAYOUT.fact_key("restores/r-1/b/plan", 0)]
+
+
+def add_stranger(store: MemoryStore) -> None:
+    put_old(store, "p/control/restores/r-1/notes.txt", b"mine")
+
+
+def add_odd_target(store: MemoryStore) -> None:
+    put_old(store, "p/control/restores/r-1/\u00e4 b/0/000000.json", b"{}")
+
+
+def add_open_note(store: MemoryStore) -> None:
+    add_note(store, applied=False)
+
+
+def add_applied_note(store: MemoryStore) -> None:
+    add_note(store, applied=True)
+
+
+def add_target(store: MemoryStore) -> None:
+    put_fact(store, "restores/r-1/new/plan", TARGET)
+
+
+def change_nothing(_: MemoryStore) -> None:
+    """It is finished."""
+
+
+def add_note(store: MemoryStore, *, applied: bool) -> None:
+    move = {
+        "before": None,
+        "wanted": {"offset": 1, "metadata": ""},
+        "as_of_ms": None,
+        "applied": applied,
+    }
+    topics = {"a": {"topic_id": "T", "partitions": {"0": move}}}
+    note = {"format": 1, "target_cluster_id": "c", "group": "g", "source_group": "g", "topics": topics}
+    key = LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", 0)
+    put_old(store, key, encode_fact(note))
+
+
+def put_old(store: MemoryStore, key: str, body: bytes) -> None:
+    store.objects[key] = StoredObject(body, {}, FIRST)
+
+
+def add_hostile_note(store: MemoryStore) -> None:
+    put_old(store, LAYOUT.fact_key("restores/r-1/@groups/x", 0), b'{"format": 1, "topics": 5}')
+
+
+def add_odd_restore(store: MemoryStore) -> None:
+    """They change nothing of the others."""
+    for name in ("\u00e4", "-x", "r-1 ", "a\nb", "..", "@groups", "%2e"):
+        put_old(store, f"p/control/restores/{name}/a/plan/000000.json", encode_fact(TARGET))
+        put_old(store, f"p/control/restores/{name}/a/finished/000000.json", encode_fact(TARGET))
+    put_old(store, "p/control/restores/r-1.json", b"{}")
+    put_old(store, "p/control/restores//000000.json", b"{}")
+
+
+REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
+    (change_id, DebrisStay.UNFINISHED),
+    (cut_end, DebrisStay.UNREADABLE),
+    (change_end, DebrisStay.UNREADABLE),
+    (drop_plan, DebrisStay.UNFINISHED),
+    (add_stranger, DebrisStay.STRANGE),
+    (add_odd_target, DebrisStay.STRANGE),
+    (add_open_note, DebrisStay.UNFINISHED),
+    (add_applied_note, None),
+    (add_hostile_note, DebrisStay.UNREADABLE),
+    (add_target, DebrisStay.UNFINISHED),
+    (add_odd_restore, None),
+    (change_nothing, None),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), REASONS)
+def test_why_a_restore_stays(
+    world: tuple[Archive, MortalStore], change: Callable[[MemoryStore], None], why: DebrisStay | None
+) -> None:
+    archive, store = world
+    change(store)
+    plan = survey_debris(archive, TERMS)
+    assert set(streams(plan)) <= set(GOING)
+    assert ("restores/r-1" in streams(plan)) == (why is None)
+    if why is not None:
+        assert plan.staying[DebrisKind.RESTORE][why] >= 1
+    assert "restores/r-2" in streams(plan)
+
+
+def test_a_restore_is_as_old_as_its_last_note(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    key = LAYOUT.fact_key("restores/r-1/a/0", 1)
+    store.objects[key] = replace(store.objects[key], last_modified=FIRST + timedelta(days=70))
+    at = replace(TERMS, now_ms=FIRST_MS + 100 * DAY_MS)
+    assert "restores/r-1" not in streams(survey_debris(archive, at))
+    assert "restores/r-1" in streams(survey_debris(archive, replace(at, now_ms=at.now_ms + 1)))
+    short = replace(at, restores_ms=0, store_now_ms=FIRST_MS + 71 * DAY_MS - 1)
+    assert "restores/r-1" not in streams(survey_debris(archive, short))  # min-object-age, whatever restores.keep says
+
+
+def test_a_restore_that_goes_on_meanwhile_is_left(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+    put_fact(store, "restores/r-1/a/0", TARGET, 2)
+    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    assert done.left == ["control/restores/r-1/: it has changed since it was planned; the next sweep looks at it again"]
+    assert len([key for key in store.objects if "/r-1/" in key]) == 13
+
+
+def test_a_restore_that_goes_on_while_it_is_deleted_is_left(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+    store.meanwhile = [lambda: None, lambda: put_fact(store, "restores/r-1/b/7", TARGET)]
+    done = sweep_debris(archive, plan.going[:1], (), lambda _: "", NOW_MS)
+    (told,) = done.left
+    assert told.startswith("control/restores/r-1/: somebody has put something there while it was deleted")
+    assert LAYOUT.fact_key("restores/r-1/b/7", 0) in store.objects
+
+
+# --- snapshots
+
+
+def test_snapshots_stay_for_ever_unless_it_is_said_how_long(world: tuple[Archive, MortalStore]) -> None:
+    archive, _ = world
+    plan = survey_debris(archive, replace(TERMS, snapshots_ms=None))
+    assert not any(one.startswith("group-positions") for one in streams(plan))
+
+
+def test_whole_days_that_are_old_go(world: tuple[Archive, MortalStore]) -> None:
+    archive, _ = world
+    old = 30 * DAY_MS + int(datetime(2026, 2, 2, tzinfo=UTC).timestamp() * 1000)  # the end of the third day
+    assert "group-positions/2026-02-01" not in streams(survey_debris(archive, replace(TERMS, now_ms=old)))
+    assert "group-positions/2026-02-01" in streams(survey_debris(archive, replace(TERMS, now_ms=old + 1)))
+
+
+def test_the_newest_day_that_can_be_read_stays_and_so_does_all_behind_it(world: tuple[Archive, MortalStore]) -> None:
+    """Whoever may put objects can put days of the future, or days that nobody can read."""
+    archive, store = world
+    put_old(store, LAYOUT.fact_key("group-positions/2199-01-01", 0), encode_fact({"format": 1, "time_ms": 1}))
+    put_snapshot(store, "2198-01-01")
+    for day in ("2026-04-02", "2026-04-01"):
+        for number in range(4):
+            put_old(store, LAYOUT.fact_key(f"group-positions/{day}", number), b"{}")
+    put_old(store, "p/control/group-positions/2026-4-1/000000.json", b"{}")
+    put_old(store, "p/control/group-positions/today/000000.json", b"{}")
+    plan = survey_debris(archive, replace(TERMS, snapshots_ms=0))
+    days = [one.rpartition("/")[2] for one in streams(plan) if one.startswith("group-positions")]
+    assert days == ["2025-12-01", "2025-12-02"]
+    assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 3}
+
+
+def test_where_no_day_can_be_read_none_goes(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    for key in list(store.objects):
+        if "group-positions" in key:
+            put_old(store, key, b"nothing")
+    assert not any(one.startswith("group-positions") for one in streams(survey_debris(archive, TERMS)))
+
+
+def test_a_day_with_something_else_in_it_stays(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    put_old(store, "p/control/group-positions/2025-12-02/mine.txt", b"")
+    assert "group-positions/2025-12-02" not in streams(survey_debris(archive, TERMS))
+
+
+CONFIG = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket/p"}, "retention": {"groups": "1d"}})
+
+
+def hold_of(topics: str, released_ms: int | None = None) -> dict[str, Hold]:
+    return {"h": Hold(name="h", topics=topics, reason="", by="", added_ms=0, released_ms=released_ms)}
+
+
+def test_holds_and_unfinished_restores_keep_snapshots(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    terms = debris_terms(archive, CONFIG, hold_of(".*"), NOW_MS)
+    assert terms.snapshots_stay is DebrisStay.HELD
+    stays = debris_terms(archive, CONFIG, hold_of(".*", released_ms=1), NOW_MS).snapshots_stay
+    assert stays is DebrisStay.PINNED  # its plans were put a moment ago, by the store's clock
+    del store.objects[LAYOUT.fact_key("restores/open/b/plan", 0)]
+    assert debris_terms(archive, CONFIG, hold_of("a"), NOW_MS).snapshots_stay is None
+    plan = survey_debris(archive, replace(TERMS, snapshots_stay=DebrisStay.HELD))
+    assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 1, DebrisStay.HELD: 3}
+
+
+def test_what_has_changed_right_before_keeps_a_group(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+
+    def changed(group: DebrisGroup) -> str:
+        return "stays: a hold was added" if group.kind is DebrisKind.SNAPSHOTS else ""
+
+    done = sweep_debris(archive, plan.going, (), changed, NOW_MS)
+    assert done.left[0] == "control/group-positions/2025-12-01/: stays: a hold was added"
+    assert len([key for key in store.objects if "group-positions" in key]) == 16
+
+
+# --- the index
+
+
+def test_a_generation_stays_for_a_while_after_the_next_was_begun(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    begun_ms = int(store.objects[LAYOUT.index_key(7, 0)].last_modified.timestamp() * 1000)
+    soon = replace(TERMS, min_age_ms=0, store_now_ms=begun_ms + 3_599_999)
+    assert not any(one.startswith("index") for one in streams(survey_debris(archive, soon)))
+    later = replace(soon, store_now_ms=begun_ms + 3_600_000)
+    assert [one for one in streams(survey_debris(archive, later)) if one.startswith("index")] == GOING[-2:]
+
+
+@pytest.mark.parametrize("body", [None, b"", b"nothing"])
+def test_no_generation_goes_whose_successor_is_not_whole(
+    world: tuple[Archive, MortalStore], body: bytes | None
+) -> None:
+    """Whoever may put objects can begin a generation."""
+    archive, store = world
+    if body is None:
+        put_old(store, LAYOUT.index_key(999_999, 1), b"x")
+    else:
+        put_old(store, LAYOUT.index_key(999_999, 0), body)
+    plan = survey_debris(archive, TERMS)
+    assert not any(one.startswith("index") for one in streams(plan))
+    (error,) = plan.errors
+    assert error.startswith("earlier generations of the index: p/control/index/999999/000000.jsonl.gz: ")
+    assert "restores/r-1" in streams(plan)  # the other kinds go on
+
+
+def test_a_reader_that_has_opened_an_earlier_generation_reads_the_one_that_holds(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, store = world
+    get, moves = store.get, [lambda: None]
+
+    def swept_meanwhile(key: str, most_bytes: int = 1 << 40) -> object:
+        if "000007/000000" in key and moves:
+            moves.clear()
+            put_generation(store, 8, 1)
+            for file in range(3):
+                store.objects.pop(LAYOUT.index_key(7, file), None)
+        return get(key, most_bytes)
+
+    monkeypatch.setattr(store, "get", swept_meanwhile)
+    found = read_index(archive)
+    assert (found.files, found.lost_files, len(found.of(("t", 0)).entries)) == (1, 0, 1)
+
+
+# --- what fails, and how much it takes
+
+
+def test_a_listing_that_fails_half_way_deletes_nothing_of_its_kind(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, store = world
+    listed = store.list
+
+    def fails(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for number, item in enumerate(listed(prefix, start_after)):
+            if prefix == LAYOUT.control_prefix("restores") and number > 30:
+                raise StoreError("the second page is denied")
+            yield item
+
+    monkeypatch.setattr(store, "list", fails)
+    plan = survey_debris(archive, TERMS)
+    assert streams(plan) == GOING[2:]
+    assert plan.errors == ["notes of finished restores: the second page is denied"]
+
+
+def test_a_group_that_fails_stops_no_other(world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, store = world
+    plan = survey_debris(archive, TERMS)
+
+    def fails(archive: Archive, group: str, objects: int, now_ms: int) -> None:
+        if group == "restores/r-1":
+            raise StoreError("denied")
+        note_taking(archive, group, objects, now_ms)
+
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.note_taking", fails)
+    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    assert done.refused == ["denied"]
+    assert LAYOUT.fact_key("restores/r-1/a/plan", 0) in store.objects  # what could not be written down first
+    assert done.groups[DebrisKind.RESTORE] == 1
+
+
+class LongStore(MemoryStore):
+    """Lists so many keys of one restore, which it does not hold."""
+
+    def __init__(self, keys: int) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:  # noqa: ARG002 - lists from the first
+        if not prefix.startswith("p/control/restores"):
+            return
+        for number in range(self._keys):
+            key = LAYOUT.chosen_key("long", "a", 0, f"{number:024x}")
+            yield ListedObject(key=key, size=1, etag="e", last_modified=FIRST)
+        for name in ("finished", "plan"):
+            yield ListedObject(key=LAYOUT.fact_key(f"restores/long/a/{name}", 0), size=1, etag="e", last_modified=FIRST)
+
+
+@pytest.mark.parametrize("keys", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_restore_of_many_objects_takes_no_more_memory(keys: int) -> None:
+    store = LongStore(keys)
+    for name in ("finished", "plan"):
+        put_fact(store, f"restores/long/a/{name}", TARGET)
+    tracemalloc.start()
+    try:
+        (group,) = survey_debris(Archive(store, LAYOUT), TERMS).going
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert group.objects == keys + 2
+    assert peak < 2_000_000
+
+
+# --- the fact
+
+
+def test_a_damaged_fact_of_what_was_taken_is_told_and_deletes_no_restore(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    put_fact(store, "sweeps/taken", {"format": 1, "taken": {"restores/r-1": -5}, "taking": {}})
+    assert any("does not tell what sweeps have taken" in one for one in verified(archive))
+    assert streams(survey_debris(archive, TERMS)) == GOING[2:]
+    assert count_control_objects(archive)["restores/r-1"] == 12
+
+
+def test_no_fact_is_written_that_nobody_would_read(world: tuple[Archive, MortalStore]) -> None:
+    archive, _ = world
+    many = {f"restores/{number}": Taking(objects=1, since_ms=0) for number in range(3)}
+    append_fact(
+        archive,
+        "sweeps/taken",
+        lambda _: {"format": 1, "taken": {}, "taking": {k: {"objects": 1, "since_ms": 0} for k in many}},
+    )
+    assert len(read_taken(archive).taking) == 3
+    assert MOST_NAMED == 100_000
+    note_taken(archive, "restores/0")
+    note_taken(archive, "restores/0")
+    assert read_taken(archive).taken == {"restores/0": 1}
+
+
+def test_what_sweeps_have_noted_for_themselves_goes_when_nobody_reads_it(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    for number in range(1_003):
+        put_old(store, LAYOUT.fact_key("sweeps/reports", number), b"{}")
+    for number in range(103):
+        put_old(store, LAYOUT.fact_key("sweeps/taken", number), encode_fact({"format": 1, "taken": {}, "taking": {}}))
+    put_old(store, LAYOUT.fact_key(f"sweeps/plans/{'0' * 32}", 0), b"{}")
+    put_old(store, "p/control/sweeps/plans/mine/000000.json", b"{}")
+    store.objects[LAYOUT.fact_key(f"sweeps/plans/{'1' * 32}", 0)] = StoredObject(
+        b"{}", {}, datetime.fromtimestamp(NOW_MS / 1000 - 7200, UTC)
+    )
+    sweep_debris(archive, (), (), lambda _: "", NOW_MS)
+    below = sorted(key.removeprefix("p/control/sweeps/") for key in store.objects if "/sweeps/" in key)
+    assert len([key for key in below if key.startswith("reports/")]) == 1_000
+    assert next(key for key in below if key.startswith("taken/")) == "taken/000003.json"
+    assert [key.split("/")[1] for key in below if key.startswith("plans/")] == ["1" * 32, "mine"]
+    assert verified(archive) == []
+
+
+def test_an_index_of_a_program_that_counted_sweeps_tells_nothing_false(world: tuple[Archive, MortalStore]) -> None:
+    archive, _ = world
+    index = Index()
+    index.seen_control = SeenControl(counts={"sweeps": 40})
+    assert lost_control_objects(archive, index)[0] == []
