@@ -105,6 +105,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
                 "unforeseen_share": round(one.unforeseen_share, 4),
                 "waits_for_yes": one.topic in waiting,
                 "untimed": sum(part.untimed for part in one.partitions),
+                "notes": list(_notes(one)),
             }
             for one in result.plan.topics
         ],
@@ -143,11 +144,16 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         yield f"nothing was deleted; `archiver retention --yes {result.digest}` deletes just this, within an hour"
 
 
+def _notes(topic: "TopicSweep") -> Iterator[str]:
+    return (f"{one.topic}-{one.partition}: {note}" for one in topic.partitions for note in one.notes)
+
+
 def _topic_lines(topic: "TopicSweep") -> Iterator[str]:
     for why, count in topic.deleted_because().items():
         yield f"{topic.topic}: {spell_count(count, 'object goes', 'objects go')}: {why}"
     for stays, count in topic.kept_because().items():
         yield f"{topic.topic}: {spell_count(count, 'object stays', 'objects stay')}: {stays}"
+    yield from _notes(topic)
     untimed = sum(one.untimed for one in topic.partitions)
     if untimed:
         yield (

@@ -29,6 +29,11 @@ class RetentionConfig(Section):
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(
         default=1.0, description="so many times as long, and as much, as the topic says is kept"
     )
+    groups_ms: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        validation_alias="groups",
+        description="how long is kept where consumer groups stood as of any time, in __consumer_offsets; absent: for ever",
+    )
     keep: tuple[Pattern, ...] = Field(
         default=(), description="regular expressions (Python) that match the whole name of a topic that is never swept"
     )

@@ -1,6 +1,7 @@
 """Deletes what topics keep no longer: what goes is planned, shown, and proved before anything is deleted.
 
 - cluster: what the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such
+- covering_folds: the folds that stand for what a sweep takes of `__consumer_offsets`: chosen with the plan, made and read back before anything goes
 - kept_plans: plans of sweeps that were shown, kept for an hour: so that what is agreed on is what was shown, and nothing else goes
 - limits: how long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much
 - partition_plan: which objects of a partition go, and why each of the others stays. Pure: what storage and cluster say comes from the caller

@@ -60,6 +60,10 @@ class PartitionSweep:
     asked: int = 0  # objects that were asked for their facts
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
+    fold_next: int = (
+        0  # of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for
+    )
+    notes: tuple[str, ...] = ()  # what else is to be told
 
 
 def survey_partition(task: SurveyTask) -> PartitionSweep:

@@ -16,7 +16,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster
+from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
 from archiver.upkeep.retention.limits import longest
 from archiver.upkeep.retention.topic_terms import Asked, KeptTopic, TopicTerms, judge_topic, policy_news
 
@@ -103,7 +103,7 @@ class SweepSurvey:
             sources = {**sources, **dict.fromkeys(names, f"(which one is not known: {unreadable[0]})")}
         return Asked(
             config=self._config.retention,
-            cluster=self._ask(names),
+            cluster=with_groups_limit(self._ask(names), self._config.retention.groups_ms),
             holds=tuple(read_holds(self._archive).values()),
             pinned=sources,
             store_now_ms=now_ms,

@@ -115,12 +115,12 @@ def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, 
 
 def _limits(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, asked: Asked) -> tuple[Limits, Limits]:
     """Return the limits to go by, and those that the last sweep went by that deleted."""
-    if fact.topic == OFFSETS_TOPIC:
-        raise _KeptError("it is kept for ever: it tells where groups stood as of any time")
     try:
         now = limits_of(live.effective)
     except ValueError as error:
         raise _KeptError(f"what it keeps is not known: {error}") from error
+    if fact.topic == OFFSETS_TOPIC and now.keeps_all:
+        raise _KeptError("it is kept for ever: it tells where groups stood as of any time (retention.groups)")
     if not noted:
         raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
     seen = [*noted, *policy_news(fact, noted, live, asked.store_now_ms)]
