@@ -192,6 +192,18 @@ def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
     yield from read_fold(found[0], fold.facts, fold.key)
 
 
+def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
+    """Name the partitions of which a sweep took objects that no fold stands for any more. Reads nothing but facts."""
+    for number, inventory in topic.partitions.items():
+        end = max((gap.last_offset + 1 for gap in inventory.swept), default=0)
+        fold = folds.newest(reaches_of(topic, number), number, above=end - 1) if end else None
+        if end and (fold is None or folds.archive.store.head(fold.key) is None):
+            yield (
+                f"{topic.topic}-{number}: a retention sweep took offsets up to {end - 1}, and the fold that stands for them is gone;"
+                f" bring control/{fold_stream(topic.life, number)}/ back from the bucket's versions"
+            )
+
+
 def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:
     """Let a fold count, unless another one that covers as much does, and is not damaged. Returns whether it is this one."""
     ours = _FACT.write(FoldFact(fold=facts, object_sha256=sha256))

@@ -28,6 +28,7 @@ from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
 from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.verify import check_listing
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import TOPIC, OffsetsArchive
 from tests.support.records import Rec
@@ -208,6 +209,10 @@ def shown(archive: OffsetsArchive, as_of_ms: int) -> tuple[dict[str, tuple[str, 
     return {one.position.group: (str(one.position.state), one.position.offset) for one in found.positions}, problems
 
 
+def lost(archive: OffsetsArchive) -> list[str]:
+    return [one for one in check_listing(archive.archive).problems if "retention sweep" in one]
+
+
 def test_a_time_before_what_is_kept_is_named_and_nothing_false_is_told_of_it() -> None:
     archive = ten()
     early_ms = FIRST_MS - 17 * DAY_MS + 1
@@ -231,6 +236,11 @@ def test_a_sweep_whose_fold_is_lost_is_told_and_stops_later_sweeps_and_folds() -
     archive = ten()
     Sweeper(archive, KNOWN_MS).run()
     archive.store.delete(folds_of(archive))
+    (problem,) = lost(archive)
+    assert problem == (
+        "__consumer_offsets-0: a retention sweep took offsets up to 11, and the fold that stands for them is gone; bring"
+        " control/group-folds/0/0/ back from the bucket's versions"
+    )
     _, problems = shown(archive, LAST_LONG)
     assert problems[-1].startswith(
         "where groups stood now is known only in part: retention sweeps took records of 1 part"
@@ -242,6 +252,19 @@ def test_a_sweep_whose_fold_is_lost_is_told_and_stops_later_sweeps_and_folds() -
     assert (chosen.going, chosen.fold_next) == ((), 0)
     assert chosen.staying[Staying.UNFOLDED] == 2
     assert "offsets 0-11 are in no object and in no fold" in chosen.notes[0]
+
+
+def test_what_a_hold_kept_makes_no_fold_of_what_was_swept_around_it() -> None:
+    archive = ten()
+    first_ms = FIRST_MS - 20 * DAY_MS
+    Sweeper(archive, KNOWN_MS, [HeldTimes(first_ms, first_ms)]).run()
+    assert left(archive) == [0, 12, 14, 16, 18]
+    assert lost(archive) == []
+    archive.store.delete([key for key in folds_of(archive) if key.endswith(".avro")])
+    assert len(lost(archive)) == 1
+    archive.store.delete(folds_of(archive))
+    with pytest.raises(NotWholeError, match="offsets 2-11 are in no object and in no fold"):
+        archive.fold()
 
 
 def vanish(archive: OffsetsArchive) -> None:
