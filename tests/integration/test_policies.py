@@ -80,7 +80,10 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert run_retention(config, SweepRequest(agreed=True)).is_complete
         own = open_archive(config.storage)
         assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("topics/x", "control/topics/x", "control/holds/x"))
-        assert not any(may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/restores/x"))
+        assert may_put(own, f"{PREFIX}/control/group-folds/x")
+        assert not any(
+            may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/restores/x", "control/group-folds/x")
+        )
     assert len(segments()) == 1
     with as_role(site.bucket, "restore"):
         done = run_restore_job(

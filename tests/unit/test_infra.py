@@ -21,7 +21,8 @@ from tests.support.rights_table import COMMANDS, Right
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # The sweep's right to put below control/ is given for the streams that it writes.
-STREAMS = {Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")]}
+PUT_BY_SWEEPS = ("group-folds", "policies", "swept", "sweeps")
+STREAMS = {Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in PUT_BY_SWEEPS]}
 ROLES = {
     "backup": ["`backup`", "`backup --until-end`"],
     "compacted": ["`compacted run`"],

@@ -53,7 +53,8 @@ class History:
     def _commit(self, number: int) -> None:
         for group in GROUPS:
             commit(self.broker, group, ClientPartition(self.topic, 0, number), ClientPartition(self.topic, 1, number))
-        commit(self.broker, "once", ClientPartition(self.topic, number % 2, 1)) if number in {0, 4} else None
+        if number in {0, 4}:
+            commit(self.broker, "once", ClientPartition(self.topic, number % 2, 1))
         # Its record, a commit of another group, and its marker: an object may end between them.
         commit_in_transaction(
             self.broker.bootstrap, "exact", ClientPartition(self.topic, 0, number), commits=number != 2
@@ -61,11 +62,9 @@ class History:
         if number == 1:
             admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
             admin.delete_consumer_groups(["mail"])["mail"].result(20)
-            gone = ConsumerGroupTopicPartitions("audit", [ClientPartition(self.topic, 1)])
             admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions("audit", [ClientPartition(self.topic, 1, 7)])]
             )
-            assert gone.group_id == "audit"
 
     def sweep(self, **asked: Any) -> SweepResult:  # noqa: ANN401
         """Sweep so that all is kept from the end of a round on."""
@@ -153,16 +152,8 @@ def test_a_restore_sets_groups_as_before_the_sweep(
         commit(broker, stage.elsewhere, ClientPartition(f"{topic}.other", 0, 0))
         site.back_up_with(broker.bootstrap, topic, groups="topic", segment={"records": 1})
     time.sleep(1.1)
-    for _ in range(2):
-        done = sweep(
-            site,
-            broker.bootstrap,
-            topic,
-            {"groups": "1s"},
-            topics="__consumer_offsets",
-            now_ms=at_ms + 1000,
-            agreed=True,
-        )
+    asked = {"topics": "__consumer_offsets", "now_ms": at_ms + 1000, "agreed": True}
+    _, done = (sweep(site, broker.bootstrap, topic, {"groups": "1s"}, **asked) for _ in range(2))
     assert done.is_complete
     assert any(one.deleted for one in done.swept)
     restored = stage.restore()
