@@ -1,5 +1,6 @@
 """Sweeps of `__consumer_offsets` beside a real broker: groups stand where they stood, as of every time that is kept."""
 
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -112,6 +113,14 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
     config["retention"] = {"groups": "1s", "grace": 0, "min-object-age": 0}
     path.write_text(yaml.safe_dump(config))
     arguments = ["--topics", "__consumer_offsets", "--yes", "--now", spell_time(history.times[KEPT_FROM] + 1000)]
+    capsys.readouterr()
+    assert (
+        main(["retention", "--dry-run", "-c", str(path), "--quiet", *[one for one in arguments if one != "--yes"]]) == 0
+    )
+    told = capsys.readouterr().out
+    assert re.search(
+        r"__consumer_offsets-\d+: a fold that is written first, up to offset \d+, stands for \d+ objects? to", told
+    )
     for place in PLACES:
         killed = site.command("retention", *arguments, ARCHIVER_FAILPOINT=place)
         _, told = killed.communicate(timeout=120)
