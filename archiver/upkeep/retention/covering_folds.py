@@ -70,12 +70,11 @@ class CoveringFolds:
             run_fold(self.archive, folds, plan_fold_until(self.topic, folds, number, sweep.fold_next))
             folds = self._folds(number, problems)
         fold = folds.newest(self._reaches(number), number, until_ms=self.known_ms)
-        end = max((one.told.next for one in sweep.going), default=0)
-        if fold is None or fold.facts.next < end:
+        if fold is None or fold.facts.next < sweep.fold_next:
             told = f": {problems[0]}" if problems else ""
             raise NotWholeError(
-                f"{self.topic.topic}-{number}: no fold of before {spell_time(self.known_ms)} reaches up to offset {end},"
-                f" where what goes ends; nothing more of it goes{told}"
+                f"{self.topic.topic}-{number}: no fold of before {spell_time(self.known_ms)} reaches up to offset"
+                f" {sweep.fold_next}, as the one does that is to stand for what goes; nothing more of it goes{told}"
             )
         for _ in fold_frames(self.archive, fold):
             pass
