@@ -106,7 +106,6 @@ def _problems(result: "SweepResult") -> Iterator[str]:
         yield from swept.refused
         if swept.stopped:
             yield f"{swept.topic}: the sweep stopped before its end: {swept.stopped}"
-    yield from result.debris.errors
     yield from result.debris_swept.refused
     more = result.debris_swept.refusals - len(result.debris_swept.refused)
     if more:
@@ -138,6 +137,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
                 "unforeseen_share": round(one.unforeseen_share, 4),
                 "waits_for_yes": one.name in waiting,
                 "untimed": sum(part.untimed for part in one.partitions),
+                "notes": list(_notes(one)),
             }
             for one in result.plan.topics
         ],
@@ -211,11 +211,16 @@ def _control_lines(result: "SweepResult") -> Iterator[str]:
     yield from left_out_lines(len(result.debris_swept.left) - MOST_LISTED, "groups that stay")
 
 
+def _notes(topic: "TopicSweep") -> Iterator[str]:
+    return (f"{one.topic}-{one.partition}: {note}" for one in topic.partitions for note in one.notes)
+
+
 def _topic_lines(topic: "TopicSweep") -> Iterator[str]:
     for why, count in topic.deleted_because().items():
         yield f"{topic.name}: {spell_count(count, 'object goes', 'objects go')}: {why}"
     for stays, count in topic.kept_because().items():
         yield f"{topic.name}: {spell_count(count, 'object stays', 'objects stay')}: {stays}"
+    yield from _notes(topic)
     untimed = sum(one.untimed for one in topic.partitions)
     if untimed:
         yield (

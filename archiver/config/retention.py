@@ -88,10 +88,10 @@ class RetentionConfig(Section):
         default=0, validation_alias="floor", description="records stay this long at least, whatever their topic says"
     )
     factor: _Factor = Field(default=1.0, description="so many times as long, and as much, as the topic says is kept")
-    groups_ms: Duration | None = Field(
+    groups_ms: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
         validation_alias="groups",
-        description="so long it stays known where consumer groups stood; absent: for ever",
+        description="so long it stays known where consumer groups stood as of any time; absent: for ever",
     )
     keep: tuple[Pattern, ...] = Field(
         default=(), description="regular expressions (Python) that match the whole name of a topic that is never swept"

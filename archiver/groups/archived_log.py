@@ -19,9 +19,9 @@ from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.groups.commit_log import CommitRows
 from archiver.groups.doubts import Doubt, Doubts, doubts_above
-from archiver.groups.folds import Folds
+from archiver.groups.folds import Folds, reaches_of
 from archiver.groups.lives import CLOCKS_DIFFER_MS
-from archiver.groups.log_beginning import begin_log
+from archiver.groups.log_beginning import LogBeginning, begin_log
 from archiver.groups.position_rows import Flags, PositionRows
 from archiver.store.port import ObjectStore
 
@@ -42,6 +42,9 @@ class ArchivedLog:
     fold_next: int = 0  # what lies below was read from folds
     # Some of that lacks superseded commits: where a position was removed does not tell what else stood.
     is_filled_in: bool = False
+    # A sweep took records that may be of the time that was asked for, or of before it. As of this time none of them is missing;
+    # LAST_LONG: as of no time. None: it took none of these.
+    kept_from_ms: int | None = None
 
     def missing_from(self, offsets: Longs, until: Longs, has_row: Flags) -> Longs:
         """Return for each position the last offset below `until` at which a record of it may be missing; -1: nowhere.
@@ -72,7 +75,7 @@ def read_log(
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
     log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
-    above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic))
+    above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic), beginning.below)
     doubts = [*beginning.doubts, *above]
     if topic.damaged.get(number):  # an object of which nobody knows what it covers
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
@@ -95,7 +98,19 @@ def read_log(
         last_ms=times.last_ms,
         fold_next=beginning.next,
         is_filled_in=beginning.is_filled_in,
+        kept_from_ms=_kept_from_ms(topic, number, beginning, folds),
     )
+
+
+def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, folds: Folds | None) -> int | None:
+    """Return as of which time the records that a sweep took are in a fold whole, if they are not as of the time that was asked for."""
+    start = 0 if beginning.whole is None else beginning.whole.facts.next
+    swept = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).swept
+    if not swept:
+        return None
+    reaches, until = reaches_of(topic, number), swept[-1].last_offset + 1
+    covering = None if folds is None else folds.smallest(reaches, number, until, beginning.refused)
+    return LAST_LONG if covering is None else covering.facts.last_ms
 
 
 def whole_frames(store: ObjectStore, topic: str, number: int, readings: Sequence[Reading]) -> Iterator[Frame]:

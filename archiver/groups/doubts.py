@@ -35,7 +35,19 @@ class Doubt(NamedTuple):
     needs_later: bool
 
 
-def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None = None) -> list[Doubt]:
+class Below(NamedTuple):
+    """What a fold tells of the log below its end, of which the objects may be gone: the time of its newest record."""
+
+    next: int
+    last_ms: int
+
+
+def doubts_of(
+    inventory: PartitionInventory,
+    delete_retention_ms: int,
+    first_seen_ms: int | None = None,
+    below: Below | None = None,
+) -> list[Doubt]:
     """List what may be missing of a partition, by the names and the facts of its objects.
 
     `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
@@ -43,7 +55,7 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_see
     missing = (*inventory.gaps, *inventory.swept)
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in missing]
     survivors = Survivors.of(inventory)
-    for number, (reading, age) in enumerate(_with_ages(inventory, delete_retention_ms, first_seen_ms)):
+    for number, (reading, age) in enumerate(_with_ages(inventory, delete_retention_ms, first_seen_ms, below)):
         if not number and reading.from_offset > 0:
             found.append(Doubt(0, reading.from_offset - 1, needs_later=False))
         found += _doubts_within(reading, survivors, age)
@@ -51,24 +63,35 @@ def doubts_of(inventory: PartitionInventory, delete_retention_ms: int, first_see
 
 
 def unsettled_above(
-    inventory: PartitionInventory, offset: int, delete_retention_ms: int, first_seen_ms: int | None = None
+    inventory: PartitionInventory,
+    offset: int,
+    delete_retention_ms: int,
+    first_seen_ms: int | None = None,
+    below: Below | None = None,
 ) -> list[Doubt]:
     """List the doubts from an offset on that need no later record only because the archive ends too soon.
 
     The next backup settles them, unless the log has been cut back since: what was above the cut will not be archived.
     """
     survivors, found = Survivors.of(inventory), list[Doubt]()
-    for reading, age in _with_ages(inventory, delete_retention_ms, first_seen_ms):
+    for reading, age in _with_ages(inventory, delete_retention_ms, first_seen_ms, below):
         if reading.next > offset and _life(reading) == survivors.newest_life and not survivors.are_archived(reading):
             found += [one for one in _compacted(reading, age) if one.needs_later]
     return found
 
 
 def doubts_above(
-    inventory: PartitionInventory, offset: int, delete_retention_ms: int, first_seen_ms: int | None = None
+    inventory: PartitionInventory,
+    offset: int,
+    delete_retention_ms: int,
+    first_seen_ms: int | None = None,
+    below: Below | None = None,
 ) -> list[Doubt]:
-    """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be."""
-    found = doubts_of(inventory, delete_retention_ms, first_seen_ms)
+    """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be.
+
+    `below`: tells the same where these objects are gone.
+    """
+    found = doubts_of(inventory, delete_retention_ms, first_seen_ms, below)
     return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
 
 
@@ -120,18 +143,21 @@ class _Age(NamedTuple):
 
 
 def _with_ages(
-    inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None
+    inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None, below: Below | None
 ) -> Iterator[tuple[Reading, _Age]]:
     since_ms: int | None = None
+    position = 0
     first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
     if first_ms is None or first_ms < -CLOCKS_DIFFER_MS:  # it was read before, so the topic was seen before
         first_seen_ms = None
     for reading in inventory.readable:
+        if below is not None and position < below.next <= reading.from_offset:  # the object before it is gone
+            since_ms = None if below.last_ms == NO_TIMESTAMP else below.last_ms
         most_ms, seen_for_ms = _age_ms(reading, since_ms), _age_ms(reading, first_seen_ms)
         is_prompt = most_ms is not None and most_ms <= delete_retention_ms
         is_prompt |= seen_for_ms is not None and seen_for_ms <= delete_retention_ms - CLOCKS_DIFFER_MS
         yield reading, _Age(most_ms, is_prompt)
-        since_ms = _newest_ms(reading)
+        since_ms, position = _newest_ms(reading), reading.next
 
 
 def _newest_ms(reading: Reading) -> int | None:

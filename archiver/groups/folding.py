@@ -14,14 +14,15 @@ import numpy as np
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY_PARTITION, problems_of
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
+from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.segments import Reading, blocks_of
 from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.groups.archived_log import delete_retention_ms, first_seen_ms, whole_frames
 from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import doubts_above, unsettled_above
+from archiver.groups.doubts import Below, doubts_above, unsettled_above
 from archiver.groups.fold_object import (
     FOLD_DIGEST,
     MOST_FOLD_BYTES,
@@ -47,7 +48,7 @@ class FoldPlan:
     partition: int
     life: int
     start: int  # the end of the newest fold; 0: there is none
-    next: int  # the end of what is archived
+    next: int  # up to where: the end of what is archived, or before it
     objects: int  # above the newest fold
     refusal: str  # why it cannot be folded; empty: it can
 
@@ -71,8 +72,9 @@ def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
     for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions}):
         reaches = reaches_of(topic, number)
         earlier = folds.newest(reaches, number)
-        start = 0 if earlier is None else earlier.facts.next
-        readings = _readings_above(topic, number, start)
+        below = None if earlier is None else earlier.below
+        start = 0 if below is None else below.next
+        readings = _above(topic, number, start).readable
         yield FoldPlan(
             topic=topic,
             partition=number,
@@ -80,17 +82,34 @@ def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
             start=start,
             next=topic.partitions.get(number, EMPTY_PARTITION).end,
             objects=len(readings),
-            refusal=_refusal(topic, folds, number, start),
+            refusal=_refusal(topic, folds, number, below),
         )
+
+
+def plan_fold_until(topic: ArchivedTopic, folds: Folds, number: int, until: int) -> FoldPlan:
+    """Look at a partition up to an offset. A fold is only put behind the newest one, which need not end below that offset."""
+    reaches = reaches_of(topic, number)
+    earlier = folds.newest(reaches, number)
+    below = None if earlier is None else earlier.below
+    start = 0 if below is None else below.next
+    return FoldPlan(
+        topic=topic,
+        partition=number,
+        life=reaches[0].life,
+        start=start,
+        next=until,
+        objects=len(_above(topic, number, start, until).readable),
+        refusal=_refusal(topic, folds, number, below, until),
+    )
 
 
 def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
     """Fold one partition. Raises NotWholeError, or FalseFactsError, where something is missing or damaged: nothing counts then."""
     topic, number = plan.topic, plan.partition
     beginning = begin_log(folds, topic, number, fills_in=False)
-    if refusal := _refusal(topic, folds, number, beginning.next):  # an earlier fold may be damaged
+    if refusal := _refusal(topic, folds, number, beginning.below, plan.next):  # an earlier fold may be damaged
         raise NotWholeError(refusal)
-    readings = _readings_above(topic, number, beginning.next)
+    readings = _above(topic, number, beginning.next, plan.next).readable
     totals = _Totals(beginning)
     for frame in whole_frames(archive.store, topic.topic, number, readings):
         totals.add(frame)
@@ -113,31 +132,47 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
     return MadeFold(key=key, facts=facts, read=totals.records, size_bytes=size_bytes)
 
 
-def _readings_above(topic: ArchivedTopic, number: int, start: int) -> Sequence[Reading]:
-    return topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).readable
+def _above(topic: ArchivedTopic, number: int, start: int, until: int = MOST_OFFSET) -> PartitionInventory:
+    """Return what there is from an offset on, up to another one. What is missing behind the end of the archive counts up to the end."""
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    rest = whole.from_offset(start)
+    return rest.below(until) if until < whole.end else rest
 
 
-def _refusal(topic: ArchivedTopic, folds: Folds, number: int, start: int) -> str:
-    """Say why the log above an offset cannot be folded; empty: it can."""
+def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | None, until: int = MOST_OFFSET) -> str:
+    """Say why the log above a fold, or all of it, cannot be folded up to an offset; empty: it can."""
+    start = 0 if below is None else below.next
+    if start >= until:
+        return f"{topic.topic}-{number}: is folded up to offset {start} already, and a fold up to {until} cannot come behind that"
     name = f"{topic.topic}-{number}"
     beyond = folds.beyond(reaches_of(topic, number), number)
     if beyond is not None:
         return f"{name}: the fold {beyond.key} ends at offset {beyond.facts.next}, beyond all that is archived; find out who put it"
-    rest = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start)
+    rest = _above(topic, number, start, until)
     problems = problems_of(topic.topic, number, rest, topic.damaged.get(number, ()))
     if problems:
         return "; ".join(problems)
-    if rest.readable and rest.readable[0].from_offset > start:
-        return f"{name}: offsets {start}-{rest.readable[0].from_offset - 1} are in no object and in no fold; it {_ONLY_WHOLE}"
+    if missing := _missing(rest, start):
+        return f"{name}: offsets {missing} are in no object and in no fold; it {_ONLY_WHOLE}"
     if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
         return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
-    return _refuse_unsettled(topic, number, start)
+    return _refuse_unsettled(topic, number, below, until)
 
 
-def _refuse_unsettled(topic: ArchivedTopic, number: int, start: int) -> str:
+def _missing(rest: PartitionInventory, start: int) -> str:
+    """Name the offsets that nothing has, though that is no loss: a sweep took them, or an archive of v1.0 began behind them."""
+    begin = rest.readable[0].from_offset if rest.readable else start
+    behind = [str(gap) for gap in rest.swept if gap.first_offset >= begin]
+    return ", ".join([f"{start}-{begin - 1}", *behind] if begin > start else behind)
+
+
+def _refuse_unsettled(topic: ArchivedTopic, number: int, below: Below | None, until: int) -> str:
     """Refuse while a survivor of compaction may lie behind the end of the archive: a fold would keep that doubt for good."""
     whole = topic.partitions.get(number, EMPTY_PARTITION)
-    for first, last, _ in unsettled_above(whole, start, delete_retention_ms(topic), first_seen_ms(topic)):
+    start, retention_ms, seen_ms = 0 if below is None else below.next, delete_retention_ms(topic), first_seen_ms(topic)
+    for first, last, _ in unsettled_above(whole, start, retention_ms, seen_ms, below):
+        if first >= until:
+            break
         return (
             f"{topic.topic}-{number}: of offsets {first}-{last} compaction took records, and what took their place may lie"
             f" behind offset {whole.end - 1}, where the archive ends; back up again first"
@@ -164,7 +199,7 @@ def _doubts(
 ) -> tuple[tuple[int, int, bool], ...]:
     """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
     retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
-    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms)
+    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms, beginning.below)
     found = [*beginning.doubts, *above]
     clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
     return merge_doubts(clipped)

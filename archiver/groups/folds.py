@@ -6,14 +6,14 @@ found by halving, and each that is used is checked.
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.control import append_fact, newest_numbers, read_fact
+from archiver.archive.control import append_fact, list_numbers, newest_numbers, read_fact
 from archiver.archive.fact_model import FactModel
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION
@@ -22,6 +22,7 @@ from archiver.archive.topics import Stretch
 from archiver.codec.frame import Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.groups.doubts import Below
 from archiver.groups.fold_object import HOW_TO_MEND, MOST_FOLD_BYTES, FoldFacts, read_fold
 
 ReportProblem = Callable[[str], None]
@@ -44,6 +45,11 @@ class Fold(NamedTuple):
     key: str
     facts: FoldFacts
     sha256: str
+
+    @property
+    def below(self) -> Below:
+        """What it tells of the log below its end."""
+        return Below(self.facts.next, self.facts.last_ms)
 
 
 class Reach(NamedTuple):
@@ -80,6 +86,17 @@ class Folds:
     def of(cls, archive: Archive, report_problem: ReportProblem) -> "Folds":
         """List the folds; nothing is read of them before it is asked for."""
         return cls(archive, newest_numbers(archive, FOLDS), report_problem)
+
+    @classmethod
+    def of_partition(
+        cls, archive: Archive, lives: Iterable[int], partition: int, report_problem: ReportProblem
+    ) -> "Folds":
+        """List the folds of one partition in these lives."""
+        numbers: dict[str, int] = {}
+        for stream in (fold_stream(life, partition) for life in lives):
+            if listed := list_numbers(archive, stream):
+                numbers[stream] = listed[-1]
+        return cls(archive, numbers, report_problem)
 
     @property
     def partitions(self) -> set[int]:
@@ -173,6 +190,18 @@ def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
     if hashlib.sha256(found[0]).hexdigest() != fold.sha256:
         raise CorruptSegmentError(f"{fold.key}: its bytes are not those that were written; {HOW_TO_MEND}")
     yield from read_fold(found[0], fold.facts, fold.key)
+
+
+def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
+    """Name the partitions of which a sweep took objects that no fold stands for any more. Reads nothing but facts."""
+    for number, inventory in topic.partitions.items():
+        end = max((gap.last_offset + 1 for gap in inventory.swept), default=0)
+        fold = folds.newest(reaches_of(topic, number), number, above=end - 1) if end else None
+        if end and (fold is None or folds.archive.store.head(fold.key) is None):
+            yield (
+                f"{topic.topic}-{number}: a retention sweep took offsets up to {end - 1}, and the fold that stands for them is gone;"
+                f" bring control/{fold_stream(topic.life, number)}/ back from the bucket's versions"
+            )
 
 
 def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:

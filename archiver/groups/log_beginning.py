@@ -16,7 +16,7 @@ from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import Doubt
+from archiver.groups.doubts import Below, Doubt
 from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
 
 
@@ -33,6 +33,11 @@ class LogBeginning:
     whole: Fold | None = None  # the fold that says all of its time
     is_filled_in: bool = False  # by a fold that lacks superseded commits
     refused: frozenset[str] = frozenset()  # keys of folds that are damaged
+
+    @property
+    def below(self) -> Below | None:
+        """What the fold that says all of its time tells of the log below its end."""
+        return None if self.whole is None else self.whole.below
 
 
 class _Piece(NamedTuple):

@@ -17,7 +17,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.topics import TopicFact, list_newest_topic_facts, read_newest_topic_facts
-from archiver.codec.selection import NO_TIMESTAMP
+from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
@@ -30,9 +30,11 @@ from archiver.groups.offsets_partition import ArchivedEnds
 from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import Snapshots, read_snapshots
 from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
 
 _READS_AT_ONCE: Final = 2
+_MOST_NAMED: Final = 10  # partitions, in one line
 # Records are put into the archive so long after they came, at most; and clocks of producers and of stores differ.
 _ARCHIVED_WITHIN_MS: Final = 3_600_000
 _ANY: Final = re.compile(".*", re.DOTALL)
@@ -141,7 +143,29 @@ def _read_logs(
         numbers,
         "offsets",
     )
-    return topic, list(read)
+    logs = list(read)
+    if told := _before_kept(logs, as_of_ms):
+        report_problem(told)
+    return topic, logs
+
+
+def _before_kept(logs: Iterable[ArchivedLog], as_of_ms: int) -> str:
+    """Say that a time lies before what sweeps have kept; empty: it does not."""
+    lacking = {log.partition: log.kept_from_ms for log in logs if log.kept_from_ms is not None}
+    if not lacking:
+        return ""
+    then = "now" if as_of_ms == LAST_LONG else f"as of {spell_time(as_of_ms)}"
+    taken = (
+        f"retention sweeps took records of {spell_count(len(lacking), 'partition')} of {OFFSETS_TOPIC}"
+        f" ({', '.join(map(str, sorted(lacking)[:_MOST_NAMED]))}{', ...' if len(lacking) > _MOST_NAMED else ''})"
+    )
+    least_ms = max(lacking.values())
+    known = (
+        "no fold that can be read stands for some of them: bring those under control/group-folds/ back from the bucket's versions"
+        if least_ms == LAST_LONG
+        else f"the earliest time as of which all is known is {spell_time(least_ms)}"
+    )
+    return f"where groups stood {then} is known only in part: {taken}; {known}"
 
 
 def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, TopicFact]:

@@ -1,5 +1,6 @@
 """`retention`: plans a sweep, with Spark listing and asking a partition in each task; shows the plan, or carries it out."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from archiver.archive.applied_limits import AppliedLimits, note_applied
+from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
 from archiver.archive.store_clock import epoch_ms, since_boot_s
@@ -16,13 +18,16 @@ from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, appen
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
+from archiver.groups.folds import Folds
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.retention.covering_folds import CoveringFolds
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
 from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
@@ -33,6 +38,8 @@ from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, sweep_topic
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
+
+log = logging.getLogger(__name__)
 
 _MOST_PROBLEMS: Final = 100  # of a report
 _FRESH_S: Final = 60  # so long what holds and restores keep counts as asked now
@@ -86,6 +93,7 @@ def run_retention(
         notice("asking the cluster what its topics keep" if not request.without_kafka else "reading what there is")
         seen = survey.survey(wanted)
         plan = _plan(start_spark, config, request, seen, notice)
+        plan, covering = _covered(archive, config, plan)
         notice("looking for control objects that nobody needs any longer")
         debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
@@ -96,7 +104,14 @@ def run_retention(
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         swept = [
-            _sweep(archive, survey, seen.facts[one.topic], one, is_by_policy=goes_by_policy(request, planned, one))
+            _sweep(
+                archive,
+                survey,
+                seen.facts[one.topic],
+                one,
+                is_by_policy=goes_by_policy(request, planned, one),
+                covering=covering,
+            )
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
@@ -261,6 +276,27 @@ def _plan(
     )
 
 
+def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple[SweepPlan, CoveringFolds | None]:
+    """Leave to go of the offsets topic what folds stand for. Returns these too, if anything may go."""
+    topics = list(plan.topics)
+    place = next((at for at, one in enumerate(topics) if one.topic == OFFSETS_TOPIC and any(one.going)), None)
+    if place is None:
+        return plan, None
+    topic, covering = topics[place], None
+    try:
+        archived = find_topic(archive, OFFSETS_TOPIC, use=config.storage.index)
+        known_ms = plan.now_ms - max(topic.terms.limits.ms or 0, topic.terms.limits.floor_ms)
+        covering = CoveringFolds(archive=archive, topic=archived, known_ms=known_ms)
+        folds = Folds.of(archive, log.warning)
+        partitions = [covering.choose(one, folds) for one in topic.partitions]
+    except StoreTemporaryError:
+        raise
+    except ArchiverError as error:  # of this topic: the others go on
+        partitions = [replace(one, going=(), error=one.error or str(error)) for one in topic.partitions]
+    topics[place] = replace(topic, partitions=partitions)
+    return replace(plan, topics=topics), covering
+
+
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
     """A task for each partition whose leader told where its log begins, or, where nobody is asked, that the archive has."""
     fact = seen.facts[terms.topic]
@@ -279,7 +315,8 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 now_ms=now_ms,
                 store_now_ms=seen.store_now_ms,
                 min_age_ms=config.retention.min_object_age_ms,
-                log_start=log_start,
+                # Compaction never moves it: there its own limit and folds decide.
+                log_start=None if terms.topic == OFFSETS_TOPIC else log_start,
                 holds=terms.holds,
                 pinned=terms.pinned.get(number, frozenset()),
             ),
@@ -299,14 +336,28 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
     return count > 0 and count >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
-def _sweep(archive: Archive, survey: SweepSurvey, fact: TopicFact, topic: TopicSweep, *, is_by_policy: bool) -> Swept:
+def _sweep(
+    archive: Archive,
+    survey: SweepSurvey,
+    fact: TopicFact,
+    topic: TopicSweep,
+    *,
+    is_by_policy: bool,
+    covering: CoveringFolds | None,
+) -> Swept:
     """Delete what goes of a topic. By what it is swept, is noted first."""
     try:
         if is_by_policy:
             note_applied(archive, _applied(topic.terms))
     except NotWholeError as error:
         return Swept(topic.name, stopped=str(error))
-    return sweep_topic(archive, topic, lambda one: survey.change_of(one.terms, fact))
+
+    def still_holds(one: TopicSweep) -> str:
+        return survey.change_of(one.terms, fact)
+
+    if covering is None or topic.topic != OFFSETS_TOPIC:
+        return sweep_topic(archive, topic, still_holds)
+    return sweep_topic(archive, topic, still_holds, covering.ensure)
 
 
 def _applied(terms: TopicTerms) -> AppliedLimits:

@@ -11,6 +11,7 @@ from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
+from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import read_cluster, read_topic
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
@@ -18,7 +19,7 @@ from archiver.groups.own_group import FORMER_GROUP, count_commits
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint, hint_of
-from archiver.kafka.group_positions import Positions, positions_of
+from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_of
 from archiver.kafka.log_reader import LogRange, LogStartError, read_log
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
@@ -38,6 +39,7 @@ class CompareTask:
     kafka: KafkaSettings
     log: LogRange
     readings: Sequence[Reading]
+    swept: Sequence[tuple[int, int]] = ()  # ranges that a sweep took although Kafka may have them, the end not included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,15 @@ def _plan_partition(
     if start >= end:
         return None
     log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
-    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings)
+    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings, swept=_taken_early(topic, number))
+
+
+def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]:
+    """Return what sweeps took and Kafka still has: of the offsets topic, where compaction leaves some records for ever. Folds have them."""
+    if topic.topic != OFFSETS_TOPIC:
+        return ()
+    swept = topic.partitions.get(number, EMPTY_PARTITION).swept
+    return [(gap.first_offset, gap.last_offset + 1) for gap in swept]
 
 
 def _first_of(readings: Sequence[Reading]) -> int:
@@ -261,13 +271,12 @@ def _first_of(readings: Sequence[Reading]) -> int:
     return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
 
 
-def _readable(log: LogRange, readings: Sequence[Reading]) -> Iterator[LogRange]:
-    """Yield the parts of a range without what the backup could not read, which it has recorded as holes."""
-    position = log.start
-    for first, after in unreadable_within(readings, log.start, log.end):
-        yield replace(log, start=position, end=first)
-        position = after
-    yield replace(log, start=position)
+def _readable(log: LogRange, readings: Sequence[Reading], swept: Sequence[tuple[int, int]]) -> Iterator[LogRange]:
+    """Yield the parts of a range without what the backup could not read, which it has recorded as holes, and what a sweep took."""
+    left_out = OffsetRanges.of([*unreadable_within(readings, log.start, log.end), *swept])
+    for first, after in left_out.outside(log.start, log.end):
+        if first < after:
+            yield replace(log, start=first, end=after)
 
 
 def run_compare(task: CompareTask) -> Findings:
@@ -285,7 +294,7 @@ async def _compare(task: CompareTask) -> Findings:
         for _ in range(_ATTEMPTS):
             comparison = PartitionComparison(store, log.topic, log.partition, task.readings, end=log.end)
             try:
-                for stretch in _readable(log, task.readings):
+                for stretch in _readable(log, task.readings, task.swept):
                     await read_log(client, stretch, comparison.take)
             except LogStartError:  # retention has deleted meanwhile, and what it deleted is not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]

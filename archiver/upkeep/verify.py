@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
 from archiver.archive.control_census import gone_facts, lost_control_objects
@@ -39,6 +40,8 @@ from archiver.codec.tally import Tally
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
 from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
+from archiver.groups.folds import Folds, lost_folds
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
@@ -115,11 +118,14 @@ def check_listing(
     others += _contradictions(archive, segments, facts)
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
+    unfolded = _unfolded(archive, inventory)
     return ListingReport(
         topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions) + copied.partitions,
         segments=segments,
-        problems=list(dict.fromkeys([*unreadable, *problems_in(inventory), *copied.problems, *others, *gone, *lost])),
+        problems=list(
+            dict.fromkeys([*unreadable, *problems_in(inventory), *copied.problems, *others, *gone, *lost, *unfolded])
+        ),
         notes=[
             *_notes(inventory),
             *swept_notes(inventory),
@@ -129,6 +135,16 @@ def check_listing(
             *notes_of_lost,
         ],
     )
+
+
+def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:
+    """Name what a sweep took of the offsets topic and no fold has."""
+    lives = (numbered for (topic, _), numbered in inventory.partitions.items() if topic == OFFSETS_TOPIC)
+    if not any(found.swept for numbered in lives for found in numbered.values()):
+        return ()
+    unreadable: list[str] = []
+    topic = find_topic(archive, OFFSETS_TOPIC)
+    return [*lost_folds(topic, Folds.of(archive, unreadable.append)), *unreadable]
 
 
 class _Copies(NamedTuple):

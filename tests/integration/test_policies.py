@@ -98,8 +98,10 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert run_retention(config, SweepRequest(agreed=True)).is_complete
         own = open_archive(config.storage)
         assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("topics/x", "control/topics/x", "control/holds/x"))
+        assert may_put(own, f"{PREFIX}/control/group-folds/x")
         assert not any(
-            may_delete(own, f"{PREFIX}/{key}") for key in ("compacted/x", "control/topics/x", "control/holds/x")
+            may_delete(own, f"{PREFIX}/{key}")
+            for key in ("compacted/x", "control/topics/x", "control/holds/x", "control/group-folds/x")
         )
     assert len(segments()) == 1
     left = [item.key.removeprefix(f"{PREFIX}/control/") for item in archive.store.list(f"{PREFIX}/control/")]

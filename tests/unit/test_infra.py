@@ -21,12 +21,11 @@ from tests.support.rights_table import COMMANDS, Right
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # The sweep's right to put below control/ is given for the streams that it writes.
+PUT_BY_SWEEPS = ("group-folds", "policies", "swept", "sweeps")
+DELETED_BY_SWEEPS = ("group-positions", "index", "restores", "sweeps", "swept")
 STREAMS = {
-    Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in ("policies", "swept", "sweeps")],
-    Right.DELETE_CONTROL: [
-        ("s3:DeleteObject", f"control/{stream}/")
-        for stream in ("group-positions", "index", "restores", "sweeps", "swept")
-    ],
+    Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in PUT_BY_SWEEPS],
+    Right.DELETE_CONTROL: [("s3:DeleteObject", f"control/{stream}/") for stream in DELETED_BY_SWEEPS],
 }
 ROLES = {
     "backup": ["`backup`", "`backup --until-end`"],

@@ -1,6 +1,7 @@
 """Deletes what topics keep no longer: what goes is planned, shown, and proved before anything is deleted.
 
 - cluster: what the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such
+- covering_folds: the folds that stand for what a sweep takes of `__consumer_offsets`: chosen with the plan, made and read back before anything goes
 - covers: objects that cover others: read whole before what they cover goes, and asked again right before that
 - debris: control objects that nobody needs any longer: which of them go, and why others stay. Pure: what storage says comes from the caller
 - debris_survey: lists the control objects that may be debris, and says which go. Deletes nothing

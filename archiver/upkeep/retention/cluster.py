@@ -1,12 +1,13 @@
 """What the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archiver.kafka.agreed_topics import agreed_topics
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs_each
-from archiver.upkeep.retention.limits import DECIDING
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.upkeep.retention.limits import DECIDING, RETENTION_GROUPS, spell_groups_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,15 @@ class LiveCluster:
     topics: Mapping[str, LiveTopic]
     untold: Mapping[str, str]
     absent: frozenset[str] = frozenset()
+
+
+def with_groups_limit(cluster: LiveCluster, groups_ms: int | None) -> LiveCluster:
+    """Add to what the cluster told what decides of the offsets topic: its own configs keep it for ever."""
+    live = cluster.topics.get(OFFSETS_TOPIC)
+    if live is None:
+        return cluster
+    effective = {**live.effective, RETENTION_GROUPS: spell_groups_limit(groups_ms)}
+    return replace(cluster, topics={**cluster.topics, OFFSETS_TOPIC: replace(live, effective=effective)})
 
 
 async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluster:

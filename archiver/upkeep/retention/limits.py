@@ -11,6 +11,7 @@ from archiver.process.json_values import spelled_number
 
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
+RETENTION_GROUPS: Final = "retention.groups"  # of this program's configuration: of the offsets topic it decides alone
 DECIDING: Final = (POLICY, RETENTION_MS, RETENTION_BYTES)  # the configs of a topic that say what it keeps
 _FOR_EVER: Final = -1
 _DELETES: Final = "delete"
@@ -42,6 +43,8 @@ def limits_of(effective: Mapping[str, str]) -> Limits:
     missing = [name for name in DECIDING if name not in effective]
     if missing:
         raise ValueError(f"{', '.join(missing)} is not known")
+    if RETENTION_GROUPS in effective:
+        return Limits(ms=_limit(effective, RETENTION_GROUPS))
     if not says_delete(effective[POLICY]):
         return FOR_EVER
     return Limits(ms=_limit(effective, RETENTION_MS), bytes=_limit(effective, RETENTION_BYTES))
@@ -50,6 +53,11 @@ def limits_of(effective: Mapping[str, str]) -> Limits:
 def says_delete(policy: str) -> bool:
     """Tell whether a cleanup.policy has a log's old records deleted."""
     return _DELETES in {part.strip() for part in policy.split(",")}
+
+
+def spell_groups_limit(groups_ms: int | None) -> str:
+    """Spell the configuration's own limit as a topic's are spelled; None: for ever."""
+    return str(_FOR_EVER if groups_ms is None else groups_ms)
 
 
 def _limit(effective: Mapping[str, str], name: str) -> int | None:

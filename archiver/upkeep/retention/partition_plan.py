@@ -43,6 +43,7 @@ class Staying(StrEnum):
     YOUNG = "it was put a short time ago"
     WITHIN = "within what the topic keeps"
     BEHIND = "behind an object that stays"
+    UNFOLDED = "no fold of group positions stands for it"
 
 
 _PASSED_OVER: Final = frozenset(

@@ -69,6 +69,10 @@ class PartitionSweep:
     problems: tuple[str, ...] = ()
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
+    fold_next: int = (
+        0  # of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for
+    )
+    notes: tuple[str, ...] = ()  # what else is to be told
 
     @property
     def objects(self) -> int:

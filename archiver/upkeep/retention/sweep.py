@@ -1,7 +1,7 @@
 """Carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted.
 
 1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
-2. Of each batch: everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
+2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
 3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
 4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
 
@@ -12,7 +12,8 @@ next run takes them back, or deletes them.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
@@ -31,7 +32,7 @@ from archiver.upkeep.retention.covers import still_shadowed
 from archiver.upkeep.retention.partition_plan import Answer, AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
-from archiver.upkeep.retention.survey import ask_object, list_items
+from archiver.upkeep.retention.survey import PartitionSweep, ask_object, list_items
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,20 @@ class Swept:
 StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns what has changed, empty: nothing
 
 
-def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) -> Swept:
-    """Delete what goes of a topic, as long as what was decided on holds."""
+def _needs_nothing(_: PartitionSweep) -> None:
+    """Most topics need nothing that stands for what goes."""
+
+
+def sweep_topic(
+    archive: Archive,
+    topic: TopicSweep,
+    still_holds: StillHolds,
+    ensure: Callable[[PartitionSweep], None] = _needs_nothing,
+) -> Swept:
+    """Delete what goes of a topic, as long as what was decided on holds.
+
+    `ensure`: sees, before each batch of a partition, that what stands for what goes is there and whole; its error stops the partition.
+    """
     swept = Swept(topic.name)
     for partition in topic.partitions:
         shadowed_in = {one.going.item.life for one in partition.shadowed}
@@ -71,8 +84,9 @@ def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) ->
             going = [one for one in partition.going if one.item.life == life]
             shadowed = [one for one in partition.shadowed if one.going.item.life == life]
             try:
-                _sweep_place(archive, place, going, lambda: still_holds(topic), swept)
-                _sweep_shadowed(archive, place, shadowed, lambda: still_holds(topic), swept)
+                checks = _Checks(partial(still_holds, topic), partial(ensure, partition))
+                _sweep_place(archive, place, going, checks, swept)
+                _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
             except StoreTemporaryError:  # the others would wait for the store as long as this one did
                 raise
             except ArchiverError as error:  # of this partition: the others go on
@@ -82,13 +96,20 @@ def sweep_topic(archive: Archive, topic: TopicSweep, still_holds: StillHolds) ->
     return swept
 
 
+class _Checks(NamedTuple):
+    """What is asked before each batch."""
+
+    changed: Callable[[], str]
+    ensure: Callable[[], None]
+
+
 def _sweep_place(
-    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], changed: Callable[[], str], swept: Swept
+    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], checks: _Checks, swept: Swept
 ) -> None:
     take_back_lying(archive, place)
     try:
         for start in range(0, len(going), _BATCH):
-            batch = _noted(archive, place, going[start : start + _BATCH], changed, swept)
+            batch = _noted(archive, place, going[start : start + _BATCH], checks, swept)
             if swept.stopped:
                 return
             if batch:
@@ -99,11 +120,12 @@ def _sweep_place(
 
 
 def _noted(
-    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], changed: Callable[[], str], swept: Swept
+    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], checks: _Checks, swept: Swept
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
     for _ in range(_ATTEMPTS):
-        swept.stopped = _reason(changed)
+        checks.ensure()
+        swept.stopped = _reason(checks.changed)
         if swept.stopped:
             return ()
         asked_s = since_boot_s()

@@ -17,7 +17,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster
+from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
 from archiver.upkeep.retention.limits import FOR_EVER, Limits, longest
 from archiver.upkeep.retention.survey import list_partitions
 from archiver.upkeep.retention.topic_terms import Asked, Judged, KeptTopic, TopicTerms, judge_topic, policy_news
@@ -110,9 +110,10 @@ class SweepSurvey:
         now_ms = epoch_ms(self._archive.store.now())
         pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
+        cluster = self._ask(names)
         return Asked(
             config=self._config.retention,
-            cluster=self._ask(names),
+            cluster=None if cluster is None else with_groups_limit(cluster, self._config.retention.groups_ms),
             holds=tuple(read_holds(self._archive).values()),
             pinned=unread,
             store_now_ms=now_ms,

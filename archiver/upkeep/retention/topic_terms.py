@@ -87,8 +87,6 @@ def _check_topic(fact: TopicFact, asked: Asked) -> None:
         raise _KeptError("retention.keep names it")
     if name in asked.pinned:
         raise _KeptError(f"restore {asked.pinned[name]} reads it, and is not finished")
-    if name == OFFSETS_TOPIC:
-        raise _KeptError("it is kept for ever: it tells where groups stood as of any time")
     always = next((one.name for one in _holds(fact, asked) if one.from_ms is None and one.until_ms is None), None)
     if always is not None:
         raise _KeptError(f"it is on hold: {always}")
@@ -129,6 +127,8 @@ def _terms(fact: TopicFact, root: int, noted: Sequence[NotedPolicy], asked: Aske
     config, topic_id = asked.config.of_topic(fact.topic), fact.lives[root].topic_id
     live = None if asked.cluster is None else asked.cluster.topics.get(fact.topic)
     is_live = live is not None and live.topic_id == topic_id and _is_current(fact, root)
+    if fact.topic == OFFSETS_TOPIC and not is_live:
+        raise _KeptError("it goes by retention.groups, and only while the cluster has it")
     if asked.cluster is None:
         whose, limits = Whose.FIXED, _fixed_limits(fact, root, config)
     elif live is not None and is_live:
@@ -165,6 +165,8 @@ def _own_limits(
         now = limits_of(live.effective)
     except ValueError as error:
         raise _KeptError(f"what it keeps is not known: {error}") from error
+    if fact.topic == OFFSETS_TOPIC and now.keeps_all:
+        raise _KeptError("it is kept for ever: it tells where groups stood as of any time (retention.groups)")
     if not noted:
         raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
     try:

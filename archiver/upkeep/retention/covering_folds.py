@@ -1,0 +1,138 @@
+"""The folds that stand for what a sweep takes of `__consumer_offsets`: chosen with the plan, made and read back before anything goes.
+
+1. A fold covers what goes: it ends where an object ends, at or above the end of each that goes. It has no record later than the
+   time from which on positions must stay known, so that a reader of any later time begins with it, or with one behind it.
+2. The sweep's own ends as far up as it can be made. Where the newest fold ends there or above already, none can come before it:
+   then an earlier one decides how much goes.
+3. Right before each batch the fold is read back whole, as a reader of that time would.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.layout import MOST_OFFSET
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import blocks_of
+from archiver.config.quantities import spell_time
+from archiver.errors import NotWholeError
+from archiver.groups.folding import plan_fold_until, run_fold
+from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
+from archiver.process.text import spell_count
+from archiver.upkeep.retention.partition_plan import GoingItem, Staying
+from archiver.upkeep.retention.survey import PartitionSweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveringFolds:
+    """Folds of the offsets topic, as it was listed. As of `known_ms`, and any later time, positions must stay known."""
+
+    archive: Archive
+    topic: ArchivedTopic
+    known_ms: int
+
+    def choose(self, sweep: PartitionSweep, folds: Folds) -> PartitionSweep:
+        """Leave to go of a partition what a fold stands for, or will. Writes nothing."""
+        if not sweep.going:
+            return sweep
+        coverable = self._coverable(sweep)
+        until, refusal = self._own_end(sweep.partition, coverable, folds)
+        standing = None if until else self._standing(sweep.partition, folds)
+        fold_next = until if standing is None else standing.facts.next
+        going = tuple(one for one in coverable if one.told.next <= fold_next)
+        kept = len(sweep.going) - len(going)
+        staying = {**sweep.staying, Staying.UNFOLDED: kept} if kept else sweep.staying
+        notes = [self._covered_note(going, fold_next, is_own=bool(until))] if going else []
+        if kept:
+            why = refusal or "they belong to a history of the log that was cut back"
+            count = spell_count(kept, "object stays", "objects stay")
+            notes.append(f"{count} that may go by age, for no fold can stand for what they have: {why}")
+        return replace(
+            sweep,
+            going=going,
+            staying=staying,
+            unforeseen_bytes=min(sweep.unforeseen_bytes, sum(one.item.size for one in going)),
+            fold_next=fold_next if going else 0,
+            notes=(*sweep.notes, *notes),
+        )
+
+    def ensure(self, sweep: PartitionSweep) -> None:
+        """Make the fold that stands for what goes, unless it is there; read it back. Raises NotWholeError, or FalseFactsError."""
+        number, problems = sweep.partition, list[str]()
+        folds = self._folds(number, problems)
+        newest = folds.newest(self._reaches(number), number)
+        if newest is None or newest.facts.next < sweep.fold_next:
+            run_fold(self.archive, folds, plan_fold_until(self.topic, folds, number, sweep.fold_next))
+            folds = self._folds(number, problems)
+        fold = folds.newest(self._reaches(number), number, until_ms=self.known_ms)
+        if fold is None or fold.facts.next < sweep.fold_next:
+            told = f": {problems[0]}" if problems else ""
+            raise NotWholeError(
+                f"{self.topic.topic}-{number}: no fold of before {spell_time(self.known_ms)} reaches up to offset"
+                f" {sweep.fold_next}, as the one does that is to stand for what goes; nothing more of it goes{told}"
+            )
+        for _ in fold_frames(self.archive, fold):
+            pass
+
+    def _reaches(self, number: int) -> Sequence[Reach]:
+        return reaches_of(self.topic, number)
+
+    def _folds(self, number: int, problems: list[str]) -> Folds:
+        lives = [reach.life for reach in self._reaches(number)]
+        return Folds.of_partition(self.archive, lives, number, problems.append)
+
+    def _coverable(self, sweep: PartitionSweep) -> Sequence[GoingItem]:
+        """Leave out what a life has above where its log was cut back: no fold that is read has that."""
+        ends = {reach.life: reach.until_offset for reach in self._reaches(sweep.partition)}
+        return [one for one in sweep.going if one.told.next <= ends.get(one.item.life, 0)]
+
+    def _own_end(self, number: int, going: Sequence[GoingItem], folds: Folds) -> tuple[int, str]:
+        """Return where the sweep's own fold ends; 0: none can be made. And why none can be made further up."""
+        newest = folds.newest(self._reaches(number), number)
+        start = 0 if newest is None else newest.facts.next
+        ends = sorted({one.told.next for one in going})
+        above = [end for end in ends if end > start]
+        young_from = self._young_from(number, start)
+
+        def refusal(end: int) -> str:
+            if end > young_from:
+                return f"offset {young_from} and those behind it have records that are younger than they may be, or of the future"
+            return plan_fold_until(self.topic, folds, number, end).refusal
+
+        # Whatever refuses a fold refuses one that ends further up.
+        count = bisect_left(above, True, key=lambda end: bool(refusal(end)))
+        if count < len(above):
+            return above[count - 1] if count else 0, refusal(above[count])
+        if not above and newest is not None and newest.facts.last_ms > self.known_ms:
+            return 0, (
+                f"the newest one, up to offset {start}, has records of {spell_time(newest.facts.last_ms)}; when these are old"
+                " enough, it stands for all below it"
+            )
+        return above[-1] if above else 0, ""
+
+    def _young_from(self, number: int, start: int) -> int:
+        """Return from where on there are records from which on positions must stay known."""
+        inventory = self.topic.partitions.get(number, EMPTY_PARTITION).from_offset(start)
+        for reading in inventory.readable:
+            facts = reading.segment.facts
+            if isinstance(facts, SegmentFacts) and facts.max_timestamp > self.known_ms:
+                return reading.from_offset
+        return MOST_OFFSET
+
+    def _standing(self, number: int, folds: Folds) -> Fold | None:
+        """Return the newest fold that a reader of the time begins with, if it ends where objects meet."""
+        fold = folds.newest(self._reaches(number), number, until_ms=self.known_ms)
+        if fold is None:
+            return None
+        blocks = blocks_of(self.topic.partitions.get(number, EMPTY_PARTITION).readable)
+        meets = any(np.isin(fold.facts.next, np.concatenate([one.from_offset, one.next])) for one in blocks)
+        return fold if meets else None
+
+    def _covered_note(self, going: Sequence[GoingItem], fold_next: int, *, is_own: bool) -> str:
+        what = "a fold that is written first" if is_own else "the fold"
+        return f"{what}, up to offset {fold_next}, stands for {spell_count(len(going), 'object')} to delete"
