@@ -230,9 +230,14 @@ def test_a_second_root_of_the_live_topic_is_no_topic_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("cluster", [None, ABSENT, live("T"), live("V")])
-def test_positions_of_groups_are_kept_for_ever(cluster: LiveCluster | None) -> None:
-    fact = fact_of("S", "T", topic="__consumer_offsets")
-    assert list(whys(judge(fact, cluster, GONE | FIXED))) == ["__consumer_offsets"]
+def test_positions_of_groups_go_by_no_other_limit_than_their_own(cluster: LiveCluster | None) -> None:
+    """And only of the topic that the cluster has: what is gone, or asks no cluster, has no fold that a sweep makes."""
+    found = judge(fact_of("S", "T", topic="__consumer_offsets"), cluster, GONE | FIXED)
+    assert not terms_of(found)
+    assert set(whys(found).values()) <= {
+        "it goes by retention.groups, and only while the cluster has it",
+        "the cluster did not name it, which proves nothing",
+    }
 
 
 # --- a run that asks no cluster
