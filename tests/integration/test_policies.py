@@ -76,7 +76,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
     tree = site.config(broker.bootstrap, [topic], records=1)
     tree |= {"storage": {**tree["storage"], "url": f"{site.bucket.url}/{PREFIX}"}}
     config = ArchiverConfig.model_validate(
-        tree | {"retention": {"grace": 0, "min-object-age": 0, "groups": 0}, "restores": {"keep": 0}}
+        tree | {"retention": {"grace": 0, "min-object-age": 0, "groups": "1s"}, "restores": {"keep": 0}}
     )
     archive = open_archive(config.storage)
 
