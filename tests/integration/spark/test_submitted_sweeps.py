@@ -9,12 +9,13 @@ from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic
 from tests.support.real_sweeps import DAY_MS, bases, cut, produce_aged, sweep, until_swept
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.submits import by_project, complaints, result_of
+from tests.support.submits import CLUSTER, by_project, complaints, result_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_a_sweep_by_spark_submit(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+@pytest.mark.parametrize("master", ["local[2]", pytest.param(CLUSTER, marks=pytest.mark.long)])
+def test_a_sweep_by_spark_submit(broker_41: Broker, topic: str, site: ArchiveSite, master: str) -> None:
     """By the digest of a dry run on one machine."""
     bootstrap = broker_41.bootstrap
     create_topic(bootstrap, topic, 3, KEEP_ALL | {"retention.ms": str(DAY_MS)})
@@ -28,7 +29,7 @@ def test_a_sweep_by_spark_submit(broker_41: Broker, topic: str, site: ArchiveSit
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
     (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
     submits, confs = by_project(site)
-
+    confs |= {"spark.master": master}
     shown = sweep(site, bootstrap, topic, is_dry_run=True)
     done = submits.run_by_project("retention", "--yes", shown.digest, "--format", "json", "--quiet", confs=confs)
     assert complaints(done) == []

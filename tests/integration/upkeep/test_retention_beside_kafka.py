@@ -189,7 +189,8 @@ class _Walk:
         recreate_topic(self.broker.bootstrap, self.topic, 2, self.configs | {"retention.ms": str(DAY_MS // 2)})
         self.life, self.ends = self.life + 1, {}
         until_swept(self.site, self.broker, self.topic)  # before a backup has seen the new one
-        self.produce()
+        for number in range(2):  # young ones: of a life without an object a restore takes the one before
+            produce_aged(self.broker.bootstrap, self.topic, days(0.2, 0.1), number)
 
     @property
     def configs(self) -> dict[str, str]:
