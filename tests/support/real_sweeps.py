@@ -11,8 +11,6 @@ from typing import Any
 import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
 from archiver.archive.handle import Archive, open_archive
 from archiver.cli.main import main
@@ -45,13 +43,6 @@ def cut(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
     admin.delete_records([where])[where].result(20)
 
 
-def set_config(broker: Broker, topic: str, name: str, value: object) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(20)
-
-
 def sweep(
     site: ArchiveSite,
     bootstrap: str,
@@ -68,6 +59,7 @@ def start_sweep(
     bootstrap: str,
     topic: str,
     failpoint: str = "",
+    *arguments: str,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[str]:
     """Start a sweep that agrees to everything, in a process of its own: as the command does, but for Spark's engine."""
@@ -75,7 +67,7 @@ def start_sweep(
     path = site.folder / "sweep.yaml"
     path.write_text(yaml.safe_dump(config))
     return start_child(
-        [sys.executable, "-m", "tests.support.real_sweeps", str(path)],
+        [sys.executable, "-m", "tests.support.real_sweeps", "-c", str(path), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -182,4 +174,4 @@ def log_start(broker: Broker, topic: str, partition: int = 0) -> int:
 
 if __name__ == "__main__":
     with without_spark():
-        sys.exit(main(["retention", "-c", sys.argv[1], "--yes", "--quiet"]))
+        sys.exit(main(["retention", "--yes", "--quiet", *sys.argv[1:]]))

@@ -19,11 +19,11 @@ from tests.support.real_sweeps import (
     cut,
     log_start,
     produce_aged,
-    set_config,
     until_swept,
 )
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import eventually
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -48,7 +48,7 @@ def test_mixed_ages_and_a_backfill_of_old_records(
     produce_aged(eager.bootstrap, topic, days(*range(10, 0, -1)))
     produce_aged(eager.bootstrap, topic, days(10, 2, 9, 1, 8), 1)
     site.back_up(eager.bootstrap, topic, records=1)
-    set_config(eager, topic, "retention.ms", int(4.5 * DAY_MS))
+    set_configs(eager, topic, retention_ms=str(int(4.5 * DAY_MS)))
     eventually(lambda: (log_start(eager, topic), log_start(eager, topic, 1)) == (6, 1))
     assert until_swept(site, eager, topic).is_complete
     kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
@@ -59,7 +59,7 @@ def test_mixed_ages_and_a_backfill_of_old_records(
     kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
     assert [row.offset for row in kept[0].records] == list(range(6, 14))
     cut(eager, topic, 13)
-    set_config(eager, topic, "retention.ms", int(2.5 * DAY_MS))
+    set_configs(eager, topic, retention_ms=str(int(2.5 * DAY_MS)))
     until_swept(site, eager, topic)
     kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
     assert [row.offset for row in kept[0].records] == list(range(8, 14))
@@ -76,11 +76,11 @@ def test_a_purge_by_config_takes_nothing_from_the_archive(
     produce_aged(eager.bootstrap, topic, days(*range(19, 9, -1)))
     site.back_up(eager.bootstrap, topic, records=1)
     until_swept(site, eager, topic, site_grace)
-    set_config(eager, topic, "retention.ms", 1000)
+    set_configs(eager, topic, retention_ms="1000")
     eventually(lambda: log_start(eager, topic) == 10)
     until_swept(site, eager, topic, site_grace)
     assert bases(site, topic) == list(range(10))
-    set_config(eager, topic, "retention.ms", 20 * DAY_MS)
+    set_configs(eager, topic, retention_ms=str(20 * DAY_MS))
     produce_aged(eager.bootstrap, topic, days(3, 2, 1))
     site.back_up(eager.bootstrap, topic, records=1)
     until_swept(site, eager, topic, site_grace)
@@ -88,7 +88,7 @@ def test_a_purge_by_config_takes_nothing_from_the_archive(
     assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
     assert_restored(site, eager.bootstrap, topic, java_oracle)
     # Not so without a memory: the same purge, and a sweep that is to forget at once.
-    set_config(eager, topic, "retention.ms", 1000)
+    set_configs(eager, topic, retention_ms="1000")
     eventually(lambda: log_start(eager, topic) == 13)
     until_swept(site, eager, topic, {"grace": 0})
     assert bases(site, topic) == [12]
@@ -103,14 +103,14 @@ def test_a_topic_that_is_compacted_and_deleted(
     produce_aged(eager.bootstrap, topic, days(*range(20, 0, -1)))
     site.back_up(eager.bootstrap, topic, records=1)
     eventually(lambda: len(java_oracle.consume(eager.bootstrap, topic).records[0]) < 10)
-    set_config(eager, topic, "retention.ms", int(4.5 * DAY_MS))
+    set_configs(eager, topic, retention_ms=str(int(4.5 * DAY_MS)))
     cut(eager, topic, 12)
     until_swept(site, eager, topic)
     kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
     assert log_start(eager, topic) >= kept[0].records[0].offset >= 12
     assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
-    set_config(eager, topic, "cleanup.policy", "compact")
-    set_config(eager, topic, "retention.ms", 1000)  # neither limit applies to a topic that is not deleted
+    set_configs(eager, topic, cleanup_policy="compact")
+    set_configs(eager, topic, retention_ms="1000")  # neither limit applies to a topic that is not deleted
     before = keys_in(site.bucket, "topics/")
     result = until_swept(site, eager, topic)
     assert [one.why for one in result.plan.kept if one.topic == topic] == ["it keeps its records for ever"]
@@ -176,13 +176,13 @@ class _Walk:
         cut(self.broker, self.topic, self.chance.randint(*offsets), number)
 
     def shorten(self) -> None:
-        set_config(self.broker, self.topic, "retention.ms", days(self.chance.choice([0.5, 2, 5, 20]))[0])
+        set_configs(self.broker, self.topic, retention_ms=str(days(self.chance.choice([0.5, 2, 5, 20]))[0]))
 
     def purge(self) -> None:
-        set_config(self.broker, self.topic, "retention.ms", 1000)
+        set_configs(self.broker, self.topic, retention_ms="1000")
         until_swept(self.site, self.broker, self.topic)
         self.check()
-        set_config(self.broker, self.topic, "retention.ms", 5 * DAY_MS)
+        set_configs(self.broker, self.topic, retention_ms=str(5 * DAY_MS))
 
     def recreate(self) -> None:
         self.former[self.directory] = keys_in(self.site.bucket, f"topics/{self.directory}/")
