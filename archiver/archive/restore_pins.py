@@ -1,6 +1,6 @@
 """What unfinished restores read, copies and objects: these stay as long as the restores are young enough."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -54,7 +54,7 @@ class RestorePins:
     """Reads what is pinned. A plan never changes, and what it names is read once."""
 
     archive: Archive
-    _objects: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    _objects: dict[tuple[str, int], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
     _named: dict[tuple[str, int], frozenset[CopyKey]] = field(default_factory=dict)
 
     def read(self, since_ms: int) -> PinnedCopies:
@@ -75,7 +75,7 @@ class RestorePins:
 
     def read_objects(self, since_ms: int) -> PinnedObjects:
         """Read the objects under `topics/` that such plans name."""
-        pinned: dict[str, dict[int, set[str]]] = {}
+        pinned: dict[str, dict[int, frozenset[str]]] = {}
         of_unread: dict[str, str] = {}
         unreadable: list[str] = []
         restores: set[str] = set()
@@ -84,11 +84,12 @@ class RestorePins:
                 continue
             source = ""
             try:
-                plan = read_fact(self.archive, stream, number)
-                source = as_text(plan.get("source"))
-                if finished is None or not self._is_of(plan, stream, finished):
-                    restores.add(stream.split("/")[1])
-                    self._add_objects(pinned, stream, number, plan)
+                if finished is not None or (stream, number) not in self._objects:
+                    plan = read_fact(self.archive, stream, number)
+                    source = as_text(plan.get("source"))
+                    if finished is not None and self._is_of(plan, stream, finished):
+                        continue
+                    self._objects[stream, number] = self._by_partition(planned_objects(self.archive, stream, plan))
             except (NotWholeError, *_NO_PLAN) as error:
                 restores.add(stream.split("/")[1])
                 told = f"{stream.split('/')[1]} (control/{stream} does not tell what of it: {error!r:.300})"
@@ -96,18 +97,22 @@ class RestorePins:
                     of_unread[source] = told
                 else:
                     unreadable.append(told)
-        frozen = {topic: {nr: frozenset(keys) for nr, keys in of.items()} for topic, of in pinned.items()}
+                continue
+            restores.add(stream.split("/")[1])
+            for (topic, partition), keys in self._objects[stream, number].items():
+                of_topic = pinned.setdefault(topic, {})
+                of_topic[partition] = of_topic.get(partition, frozenset()) | keys
         return PinnedObjects(
-            restores=frozenset(restores), objects=frozen, of_unread=of_unread, unreadable=tuple(unreadable)
+            restores=frozenset(restores), objects=pinned, of_unread=of_unread, unreadable=tuple(unreadable)
         )
 
-    def _add_objects(self, pinned: dict[str, dict[int, set[str]]], stream: str, number: int, plan: Fact) -> None:
-        """Add what a plan names. What it names of copies is no object of a topic's directory."""
-        if (stream, number) not in self._objects:
-            self._objects[stream, number] = frozenset(planned_objects(self.archive, stream, plan))
-        for key in self._objects[stream, number]:
+    def _by_partition(self, keys: Iterable[str]) -> Mapping[tuple[str, int], frozenset[str]]:
+        """Sort keys by topic and partition. What a plan names of copies is no object of a topic's directory."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for key in keys:
             if (segment := self.archive.layout.parse_segment(key)) is not None:
-                pinned.setdefault(segment.topic, {}).setdefault(segment.partition, set()).add(key)
+                found.setdefault((segment.topic, segment.partition), set()).add(key)
+        return {place: frozenset(some) for place, some in found.items()}
 
     def _is_of(self, plan: Fact, stream: str, finished: _Newest) -> bool:
         """Tell whether it is this plan's target that is finished."""

@@ -68,7 +68,7 @@ def put_debris(archive: Archive) -> None:
 
 def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: ArchiveSite, topic: str) -> None:
     broker = new_broker(KAFKA_41)
-    create_topic(broker.bootstrap, topic, configs={"retention.ms": "-1"})  # not yet shorter: the broker may be quick
+    create_topic(broker.bootstrap, topic, configs={"retention.ms": "-1"})
     producer, old_ms = producer_of(broker.bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000 - OLD_MS
     for number in range(4):
         producer.produce(topic, b"old", timestamp=old_ms + number)
@@ -88,10 +88,10 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert [one.error for one in found.partitions] == [None]
         own = open_archive(config.storage)
         assert not any(may_delete(own, key) for key in (segments()[0], f"{PREFIX}/compacted/x", f"{PREFIX}/control/x"))
-    set_configs(broker, topic, retention_ms="3600000")
     put_debris(archive)
     admin, where = AdminClient({"bootstrap.servers": broker.bootstrap}), TopicPartition(topic, 0, 3)
     admin.delete_records([where])[where].result(20)
+    set_configs(broker, topic, retention_ms="3600000")  # not before: the broker would be first
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
     with as_role(site.bucket, "sweep"):
         assert not run_retention(config, SweepRequest()).swept

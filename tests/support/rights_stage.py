@@ -40,6 +40,7 @@ from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, SecureBroker
 from tests.support.service import Instance, eventually
 from tests.support.target_stage import own_topics
+from tests.support.target_topics import set_configs
 
 ORDERS: Final = "orders"
 RECORDS: Final = {0: (b"one", b"two"), 1: (b"three",)}
@@ -182,7 +183,7 @@ class RightsStage:
     def _archive_old_records(self, case: Case) -> None:
         """Of four old records the broker has one. A first sweep notes what the topic keeps. There are notes of a finished restore."""
         topic, bootstrap = topic_of(case), self._broker.bootstrap
-        create_topic(bootstrap, topic, configs={"retention.ms": "3600000"})
+        create_topic(bootstrap, topic, configs={"retention.ms": "-1"})
         producer, old_ms = producer_of(bootstrap, **{"linger.ms": 0}), time.time_ns() // 1_000_000 - _OLD_MS
         for number in range(4):
             producer.produce(topic, b"old", timestamp=old_ms + number)
@@ -193,6 +194,7 @@ class RightsStage:
         assert _run(["backup", "--until-end", "-c", path]).exit_code == 0
         where = TopicPartition(topic, 0, 3)
         self._admin.delete_records([where])[where].result(20)
+        set_configs(self._broker, topic, retention_ms="3600000")  # not before: the broker would be first
         time.sleep(_TICK_S)
         assert _run(["retention", "-c", path]).exit_code == 0
         finished = encode_fact({"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"})

@@ -10,8 +10,9 @@ from archiver.errors import KafkaTemporaryError
 from archiver.spark.retention import SweepResult
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, recreate_topic
-from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, set_config, sweep
+from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
@@ -25,7 +26,7 @@ def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
     assert bases(site, topic) == list(range(10))
     cut(broker, topic, 6)
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
-    set_config(broker, topic, "retention.ms", 5 * DAY_MS - DAY_MS // 2)
+    set_configs(broker, topic, retention_ms=str(5 * DAY_MS - DAY_MS // 2))
     return topic
 
 
@@ -99,9 +100,11 @@ def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(
     assert why_kept(agreed(site, broker, aged), aged) == [
         "it was created again, and no backup has seen the new one yet; no entry of retention.gone says how long it is kept then"
     ]
+    set_configs(broker, aged, retention_ms=str(20 * DAY_MS))  # else the broker could be first
     produce_aged(broker.bootstrap, aged, [DAY_MS] * 3)
     site.back_up(broker.bootstrap, aged, records=1)
     cut(broker, aged, 2)
+    set_configs(broker, aged, retention_ms="1000")
     time.sleep(1.1)
     agreed(site, broker, aged)
     assert bases(site, aged) == list(range(10))
@@ -111,10 +114,11 @@ def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(
 
 
 def test_one_record_of_the_future_keeps_nothing_in_silence(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker.bootstrap, topic, configs=KEEP_ALL | {"retention.ms": "1000"})
+    create_topic(broker.bootstrap, topic, configs=KEEP_ALL)
     produce_aged(broker.bootstrap, topic, [DAY_MS, -80 * 365 * DAY_MS, DAY_MS, DAY_MS])
     site.back_up(broker.bootstrap, topic, records=1)
     cut(broker, topic, 3)
+    set_configs(broker, topic, retention_ms="1000")  # not before: the broker would be first
     time.sleep(2.5)
     found = agreed(site, broker, topic)
     assert bases(site, topic) == [3]

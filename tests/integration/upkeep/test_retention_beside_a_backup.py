@@ -29,12 +29,12 @@ from tests.support.real_sweeps import (
     cut,
     produce_aged,
     read_kept,
-    set_config,
     start_sweep,
     until_swept,
 )
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import eventually, running, service_config
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -135,7 +135,7 @@ def test_an_object_that_comes_when_its_offsets_were_swept(
         with proxy.failing(Fault.LATE, "PUT", 1, naming=f"{topic}+0-{2:020}"):
             run_backup(ArchiverConfig.model_validate(tree), lambda _: None)
             assert bases(site, topic) == list(range(10))
-            set_config(eager, topic, "retention.ms", int(4.5 * DAY_MS))
+            set_configs(eager, topic, retention_ms=str(int(4.5 * DAY_MS)))
             cut(eager, topic, 9)
             until_swept(site, eager, topic)
             assert bases(site, topic) == [6, 7, 8, 9]
@@ -177,7 +177,7 @@ def test_a_writer_that_stood_still_before_a_put_while_its_offsets_were_swept(
                 produce_aged(eager.bootstrap, topic, [age * DAY_MS] * 3)
                 eventually(lambda before=before: len(bases(site, topic)) > before)  # type: ignore[misc]
             eventually(lambda: read_kept(site.bucket, topic)[0].end == 15)
-            set_config(eager, topic, "retention.ms", DAY_MS)
+            set_configs(eager, topic, retention_ms=str(DAY_MS))
             cut(eager, topic, 15)
             until_swept(site, eager, topic)
             left = bases(site, topic)

@@ -11,9 +11,10 @@ from tests.support.brokers import Broker
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
-from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, set_config, sweep, until_swept
+from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep, until_swept
 from tests.support.records import without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -52,7 +53,7 @@ def test_a_restore_keeps_what_it_is_to_read(
             site.restore(bootstrap, **asked)
     for partition in range(2):
         cut(broker_41, topic, 9, partition)
-    set_config(broker_41, topic, "retention.ms", int(1.5 * DAY_MS))
+    set_configs(broker_41, topic, retention_ms=str(int(1.5 * DAY_MS)))
     until_swept(site, broker_41, topic)
     assert bases(site, topic) == [2, 3, 4, 5, 9, 9]
     assert site.verify(bootstrap, [topic]).is_whole
@@ -66,10 +67,11 @@ def test_a_restore_keeps_what_it_is_to_read(
 def test_an_unreadable_plan_keeps_its_topic(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """A plan whose topic is not known keeps all topics."""
     bootstrap = broker_41.bootstrap
-    create_topic(bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(DAY_MS)})
+    create_topic(bootstrap, topic, 1, KEEP_ALL)
     produce_aged(bootstrap, topic, [age * DAY_MS for age in range(5, 0, -1)])
     site.back_up(bootstrap, topic, records=1)
     cut(broker_41, topic, 4)
+    set_configs(broker_41, topic, retention_ms=str(DAY_MS))  # not before: the broker would be first
     bucket, store = site.bucket, archive_of(site).store
     key = "control/restores/mine/back/plan/000000.json"
     time.sleep(1.1)

@@ -156,6 +156,28 @@ def test_the_objects_of_a_plan_are_pinned_and_no_others(objects: int) -> None:
     assert RestorePins(noted(plan_of([stretch_of(COPY)]))).read_objects(0).objects == {}
 
 
+def test_a_plan_of_objects_is_read_once_until_its_restore_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep asks before each batch."""
+    archive = noted(plan_of_objects(6_000))
+    pins, asked, get = RestorePins(archive), list[str](), archive.store.get
+
+    def count(key: str, most_bytes: int = 2**30) -> object:
+        asked.append(key)
+        return get(key, most_bytes)
+
+    monkeypatch.setattr(archive.store, "get", count)
+    assert [len(pins.read_objects(0).objects["orders"][3]) for _ in range(3)] == [6_000] * 3
+    assert len(asked) == len(set(asked))
+    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
+    assert pins.read_objects(0).objects == {}
+
+
+def test_two_restores_of_a_partition_pin_what_either_reads() -> None:
+    archive = noted(plan_of_objects(3))
+    RestoreNotes(archive, "other", "c").note_plans([plan_of_objects(5)], {"back": "T"}, RestoreRequest().terms)
+    assert RestorePins(archive).read_objects(0).objects == {"orders": {3: frozenset(map(segment_key, range(5)))}}
+
+
 def test_a_finished_or_old_plan_pins_no_object() -> None:
     assert RestorePins(noted(plan_of_objects(), is_finished=True)).read_objects(0).objects == {}
     assert RestorePins(noted(plan_of_objects())).read_objects(2**50).objects == {}
