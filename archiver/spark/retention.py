@@ -368,7 +368,10 @@ class _Noting:
     def __call__(self) -> str:
         with self._lock:
             if not self._is_noted:
-                note_applied(self._archive, self._applied)
+                try:
+                    note_applied(self._archive, self._applied)
+                except NotWholeError as error:  # of this topic: the others go on
+                    return str(error)
                 self._is_noted = True
         return ""
 

@@ -76,7 +76,7 @@ class TopicWork(NamedTuple):
     """What goes of a topic, and what is asked before it does.
 
     `ensure`: sees, before each batch of a partition, that what stands for what goes is there and whole; its error stops the partition.
-    `begin`: is called before each partition, and says what keeps the topic from being swept; empty: nothing.
+    `begin`: is called before each partition, and says what keeps the topic from being swept; empty: nothing. Its error ends the sweep.
     """
 
     topic: TopicSweep
@@ -124,7 +124,7 @@ def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
 def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep) -> Swept:
     """Delete what goes of a partition, in each of its lives, as long as what was decided on holds."""
     topic = work.topic
-    swept = Swept(topic.name, stopped=_reason(work.begin))
+    swept = Swept(topic.name, stopped=work.begin())
     shadowed_in = {one.going.item.life for one in partition.shadowed}
     for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
