@@ -19,7 +19,7 @@ from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, appen
 from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError, UsageError
 from archiver.groups.folds import Folds
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -187,9 +187,7 @@ def _sweep_debris(
     """Delete debris. It is looked for again: the topics may have been swept for hours. What keeps that from being done, is told."""
     try:
         return _sweep_debris_now(archive, config, request, planned, chosen)
-    except StoreTemporaryError:
-        raise
-    except ArchiverError as error:
+    except (NotWholeError, StoreError) as error:
         swept = DebrisSwept()
         swept.refuse([str(error)])
         return swept

@@ -13,11 +13,14 @@ from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.sweeps import read_last_report
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
+from archiver.errors import StoreError
 from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.debris_survey import debris_terms
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -105,6 +108,30 @@ def test_a_topic_that_cannot_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatc
     result = site.run(agreed=True)
     assert not result.is_complete
     assert [line.partition(": ")[0] for line in failures_of(result)] == ["t"]
+
+
+def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topics were swept by then, for hours perhaps."""
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+    answers = iter([debris_terms])
+
+    def once(*asked: Any) -> Any:  # noqa: ANN401
+        ask = next(answers, None)
+        if ask is None:
+            raise StoreError("listing is denied")
+        return ask(*asked)
+
+    monkeypatch.setattr("archiver.spark.retention.debris_terms", once)
+    result = site.run(agreed=True)
+    assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
+    report = read_last_report(site.archive)
+    assert report is not None
+    assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
 
 
 def test_a_merged_object_that_stays_counts_as_there_also_where_its_front_did_not_go(
