@@ -51,21 +51,24 @@ class PinnedObjects:
 
 @dataclass(slots=True)
 class RestorePins:
-    """Reads what is pinned. A plan never changes, and what it names is read once."""
+    """Reads what is pinned. A plan never changes, and what it names is read once.
+
+    Of a restore whose notes a sweep took, a later one may have the id: its plan has the same number, and was put later.
+    """
 
     archive: Archive
-    _objects: dict[tuple[str, int], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
-    _named: dict[tuple[str, int], frozenset[CopyKey]] = field(default_factory=dict)
+    _objects: dict[tuple[str, _Newest], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
+    _named: dict[tuple[str, _Newest], frozenset[CopyKey]] = field(default_factory=dict)
 
     def read(self, since_ms: int) -> PinnedCopies:
         """Read the copies that are named by plans of restores that are not finished, and whose plan was put at a moment or later."""
         pins: dict[CopyKey, tuple[str, ...]] = {}
         unreadable: list[str] = []
-        for stream, (number, put_at), finished in self._plans():
-            if epoch_ms(put_at) < since_ms:
+        for stream, newest, finished in self._plans():
+            if epoch_ms(newest[1]) < since_ms:
                 continue
             try:
-                copies = self._copies_of(stream, number, finished)
+                copies = self._copies_of(stream, newest, finished)
             except NotWholeError as error:
                 unreadable.append(str(error))
                 continue
@@ -79,17 +82,17 @@ class RestorePins:
         of_unread: dict[str, str] = {}
         unreadable: list[str] = []
         restores: set[str] = set()
-        for stream, (number, put_at), finished in self._plans():
-            if epoch_ms(put_at) < since_ms:
+        for stream, newest, finished in self._plans():
+            if epoch_ms(newest[1]) < since_ms:
                 continue
             source = ""
             try:
-                if finished is not None or (stream, number) not in self._objects:
-                    plan = read_fact(self.archive, stream, number)
+                if finished is not None or (stream, newest) not in self._objects:
+                    plan = read_fact(self.archive, stream, newest[0])
                     source = as_text(plan.get("source"))
                     if finished is not None and self._is_of(plan, stream, finished):
                         continue
-                    self._objects[stream, number] = self._by_partition(planned_objects(self.archive, stream, plan))
+                    self._objects[stream, newest] = self._by_partition(planned_objects(self.archive, stream, plan))
             except (NotWholeError, *_NO_PLAN) as error:
                 restores.add(stream.split("/")[1])
                 told = f"{stream.split('/')[1]} (control/{stream} does not tell what of it: {error!r:.300})"
@@ -99,7 +102,7 @@ class RestorePins:
                     unreadable.append(told)
                 continue
             restores.add(stream.split("/")[1])
-            for (topic, partition), keys in self._objects[stream, number].items():
+            for (topic, partition), keys in self._objects[stream, newest].items():
                 of_topic = pinned.setdefault(topic, {})
                 of_topic[partition] = of_topic.get(partition, frozenset()) | keys
         return PinnedObjects(
@@ -135,15 +138,15 @@ class RestorePins:
         numbers = ((self.archive.layout.parse_fact(stream, item.key), item.last_modified) for item in found)
         return max(((number, put_at) for number, put_at in numbers if number is not None), default=None)
 
-    def _copies_of(self, stream: str, number: int, finished: _Newest | None) -> frozenset[CopyKey]:
+    def _copies_of(self, stream: str, newest: _Newest, finished: _Newest | None) -> frozenset[CopyKey]:
         plan = None
-        if (stream, number) not in self._named:
-            plan = read_fact(self.archive, stream, number)
-            self._named[stream, number] = _named_copies(stream, plan)
-        named = self._named[stream, number]
+        if (stream, newest) not in self._named:
+            plan = read_fact(self.archive, stream, newest[0])
+            self._named[stream, newest] = _named_copies(stream, plan)
+        named = self._named[stream, newest]
         if not named or finished is None:
             return named
-        plan = plan or read_fact(self.archive, stream, number)
+        plan = plan or read_fact(self.archive, stream, newest[0])
         return frozenset() if self._is_of(plan, stream, finished) else named
 
 

@@ -24,6 +24,7 @@ def run_last(options: argparse.Namespace) -> int:
         "--yes": options.yes is not None,
         "--topics": options.topics is not None,
         "--now": options.now is not None,
+        "--without-kafka": options.without_kafka,
         "--metrics-file": options.metrics_file is not None,
     }
     others = [name for name, is_given in given.items() if is_given]
@@ -44,6 +45,7 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
         "begun": moment(report.begun_ms),
         "seconds": report.took_ms / 1000,
         "complete": report.is_complete,
+        "without_kafka": report.without_kafka,
         "topics": [
             {
                 "topic": name,
@@ -58,6 +60,16 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
             for name, one in sorted(report.topics.items())
         ],
         "kept": [{"topic": name, "why": why} for name, why in sorted(report.kept.items())],
+        "control": [
+            {
+                "kind": kind,
+                "deleted_groups": one.groups,
+                "deleted": one.objects,
+                "deleted_bytes": one.bytes,
+                "kept_because": dict(one.kept_because),
+            }
+            for kind, one in sorted(report.control.items())
+        ],
         "refused": report.refused,
         "failures": report.failed,
         "problems": list(report.problems),
@@ -68,6 +80,8 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
     if report is None:
         yield "no sweep has left a report yet"
         return
+    if report.without_kafka:
+        yield "it asked no cluster: it went by retention.fixed"
     for name, why in sorted(report.kept.items())[:MOST_LISTED]:
         yield f"{name}: nothing went: {why}"
     yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics of which nothing went")
@@ -77,6 +91,11 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
     ]
     if rows:
         yield from table_lines(("topic", "objects deleted", "records", "bytes", "remark"), rows)
+    control = [
+        (kind, one.groups, one.objects, one.bytes) for kind, one in sorted(report.control.items()) if one.objects
+    ]
+    if control:
+        yield from table_lines(("control objects", "groups deleted", "objects", "bytes"), control)
     yield from report.problems
     told = [
         f"the last sweep began {moment(report.begun_ms)}, and took {report.took_ms / 1000:.0f} s",

@@ -16,16 +16,17 @@ from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
-from archiver.archive.swept import OffsetRanges
+from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError, UsageError
 from archiver.groups.folds import Folds
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
+from archiver.process.workers import side_by_side
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.retention.covering_folds import CoveringFolds
@@ -36,13 +37,14 @@ from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics, take_back_lying
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
 log = logging.getLogger(__name__)
 
 _MOST_PROBLEMS: Final = 100  # of a report
+_TAKEN_BACK_AT_ONCE: Final = 16
 _FRESH_S: Final = 60  # so long what holds and restores keep counts as asked now
 
 
@@ -71,6 +73,7 @@ class SweepResult:
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
+    not_taken_back: Sequence[str] = ()  # why it is not known whether something lies there that counts as swept
     debris: DebrisPlan = field(default_factory=DebrisPlan)
     debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
 
@@ -101,6 +104,7 @@ def run_retention(
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
             return SweepResult(plan=plan, digest=digest, seconds=_since(started_s), debris=debris)
         survey.note(seen.news)
+        not_taken_back = _take_back_elsewhere(archive, seen, plan)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
@@ -125,6 +129,7 @@ def run_retention(
             not_planned=left
             + sum(one.objects for one in debris.going)
             - sum(one.objects for one in chosen_debris.going),
+            not_taken_back=not_taken_back,
             debris=debris,
             debris_swept=DebrisSwept() if wanted else _sweep_debris(archive, config, request, debris, chosen_debris),
             seconds=_since(started_s),
@@ -144,6 +149,34 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
     return nullcontext(lambda _: None)
 
 
+def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan) -> list[str]:
+    """Take back what lies there and counts as swept, of all that this run does not sweep. Returns what could not be asked.
+
+    A sweep may have died that planned it, and the topic be kept since: a loss must show there, too.
+    """
+    failed = {(one.topic, one.root, one.partition) for topic in plan.topics for one in topic.partitions if one.error}
+    asked = {
+        SweptPlace(terms.topic, stretch.life, number)
+        for terms in seen.terms
+        for number in terms.log_starts
+        if (terms.topic, terms.root, number) not in failed
+        for stretch in seen.facts[terms.topic].lineage(terms.newest, number)
+    }
+    others = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
+
+    def take_back(place: SweptPlace) -> str:
+        try:
+            take_back_lying(archive, place)
+        except StoreTemporaryError:
+            raise
+        except ArchiverError as error:
+            return f"{place.topic}-{place.partition}: {error}"
+        return ""
+
+    left = [place for place in others if place not in asked]
+    return [why for why in side_by_side(_TAKEN_BACK_AT_ONCE, take_back, left, "take back") if why]
+
+
 def _terms_of_debris(archive: Archive, config: ArchiverConfig, request: SweepRequest) -> DebrisTerms:
     return debris_terms(archive, config, read_holds(archive), request.now_ms)
 
@@ -154,7 +187,7 @@ def _sweep_debris(
     """Delete debris. It is looked for again: the topics may have been swept for hours. What keeps that from being done, is told."""
     try:
         return _sweep_debris_now(archive, config, request, planned, chosen)
-    except NotWholeError as error:
+    except (NotWholeError, StoreError) as error:
         swept = DebrisSwept()
         swept.refuse([str(error)])
         return swept
@@ -214,10 +247,12 @@ def _sum_up_control(kind: DebrisKind, result: SweepResult) -> SweptControl:
 
 
 def failures_of(result: SweepResult) -> Iterator[str]:
-    """Yield why partitions and control objects could not be listed or asked, and which objects that cover others are damaged."""
+    """Yield why topics, partitions and control objects could not be read, listed or asked, and which objects that cover others are damaged."""
+    yield from (f"{one.topic}: {one.why}" for one in result.plan.kept if one.is_damage)
     for topic in result.plan.topics:
         yield from (f"{one.topic}-{one.partition}: {one.error}" for one in topic.partitions if one.error)
         yield from (f"{one.topic}-{one.partition}: {line}" for one in topic.partitions for line in one.problems)
+    yield from result.not_taken_back
     yield from result.debris.errors
 
 
@@ -294,7 +329,9 @@ def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple
     except StoreTemporaryError:
         raise
     except ArchiverError as error:  # of this topic: the others go on
-        partitions = [replace(one, going=(), error=one.error or str(error)) for one in topic.partitions]
+        partitions = [
+            replace(one, going=(), unforeseen_bytes=0, error=one.error or str(error)) for one in topic.partitions
+        ]
     topics[place] = replace(topic, partitions=partitions)
     return replace(plan, topics=topics), covering
 

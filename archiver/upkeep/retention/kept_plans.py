@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.archive.control import append_first_fact, latest_fact
+from archiver.archive.control import append_first_fact, encode_fact, latest_fact, most_fact_bytes
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms
@@ -46,7 +46,10 @@ def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
     if not 0 < len(objects) <= MOST_KEPT:
         return ""
     plan = KeptPlan(made_ms=made_ms, objects=tuple(objects))
-    append_first_fact(archive, _stream(plan.digest), _FACT.write(plan))
+    stream, fact = _stream(plan.digest), _FACT.write(plan)
+    if len(encode_fact(fact)) > most_fact_bytes(stream):
+        return ""
+    append_first_fact(archive, stream, fact)
     return plan.digest
 
 

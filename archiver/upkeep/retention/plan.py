@@ -45,7 +45,7 @@ class TopicSweep:
     def unforeseen_share(self) -> float:
         """How much of what lies under `topics/` goes that the last sweep's limits would have kept, in bytes."""
         listed = sum(one.listed_bytes for one in self.partitions)
-        return sum(one.unforeseen_bytes for one in self.partitions) / listed if listed else 0.0
+        return min(1.0, sum(one.unforeseen_bytes for one in self.partitions) / listed) if listed else 0.0
 
     @property
     def needs_agreement(self) -> bool:

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Final
 
 from archiver.archive.handle import Archive, patient_archive_of
+from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.listing import ListedSegment, list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.store_clock import epoch_ms
@@ -53,6 +55,7 @@ class SurveyTask:
 class PartitionSweep:
     """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing.
 
+    `listed_bytes`: of all that lies there; what another object has as well counts once.
     `shadowed` goes besides, and no record with it. `problems`: objects that cover others, and are not right.
     """
 
@@ -113,6 +116,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             lambda item: ask_object(archive.store, item),
         )
         found = found.without(one.going.item.key for one in shadowed)
+        twice = {one.key for life in lives for one in _lying_twice(life.items)}
         return PartitionSweep(
             topic=task.topic,
             partition=task.partition,
@@ -120,7 +124,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             going=found.going,
             staying=found.staying,
             untimed=found.untimed,
-            listed_bytes=sum(one.size for life in lives for one in life.items),
+            listed_bytes=sum(one.size for life in lives for one in life.items if one.key not in twice),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             asked=asking.asked,
             shadowed=tuple(shadowed),
@@ -129,9 +133,27 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
         )
 
 
+def _lying_twice(items: Sequence[ListedItem]) -> Iterator[ListedItem]:
+    """Yield what a merged object before it has as well, by names alone. Of a plain one the name of the next tells where it ends at most.
+
+    A name may lie. So this makes a share of what goes larger, and never smaller: somebody is asked once too often.
+    """
+    reach = 0
+    for item, following in zip_longest(items, items[1:]):
+        end = item.named_next or (MOST_OFFSET if following is None else following.base)
+        if end <= reach:
+            yield item
+        reach = max(reach, item.named_next or 0)
+
+
 def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
     ranges = swept.get(life.life)
-    return ranges is not None and any(one for item in life.items for one in ranges.within(item.base, item.base + 1))
+    return ranges is not None and any(lies_in(item, ranges) for item in life.items)
+
+
+def lies_in(item: ListedItem, ranges: OffsetRanges) -> bool:
+    """Tell whether offsets of an object are among others, as far as its name tells: a merged one's may be so behind its first."""
+    return any(ranges.within(item.base, item.named_next or item.base + 1))
 
 
 def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:

@@ -33,7 +33,7 @@ from archiver.upkeep.retention.covers import still_shadowed
 from archiver.upkeep.retention.partition_plan import Answer, AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
-from archiver.upkeep.retention.survey import PartitionSweep, ask_object, list_items
+from archiver.upkeep.retention.survey import PartitionSweep, ask_object, lies_in, list_items
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ def take_back_lying(archive: Archive, place: SweptPlace) -> None:
     swept = read_swept_place(archive, place)
     if not swept:
         return
-    lying = [one for one in _list(archive, place) if any(swept.within(one.base, one.base + 1))]
+    lying = [one for one in _list(archive, place) if lies_in(one, swept)]
     covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
     if not covered:
         return

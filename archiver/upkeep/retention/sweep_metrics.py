@@ -34,7 +34,7 @@ REFUSED: Final = Declared("archiver_sweep_refused_deletes", "gauge", "Deletes th
 FAILED: Final = Declared(
     "archiver_sweep_failures",
     "gauge",
-    "Partitions and kinds of control objects that could not be listed or asked, and objects that cover others and are damaged: nothing of them went.",
+    "Topics, partitions and kinds of control objects that could not be read, listed or asked, and objects that cover others and are damaged: nothing of them went.",
     (),
 )
 SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFUSED, FAILED)

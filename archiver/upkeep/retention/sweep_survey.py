@@ -35,7 +35,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # what is to be noted of topics
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept of topics that may be swept
+    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept of each topic
 
 
 class SweepSurvey:
@@ -51,7 +51,7 @@ class SweepSurvey:
         """Say of the wanted topics by which terms they are swept. Raises NotWholeError where a hold cannot be read."""
         read = read_newest_topic_facts(self._archive, wanted)
         facts = {name: fact for name, fact in sorted(read.items()) if isinstance(fact, TopicFact)}
-        kept = [KeptTopic(topic=name, why=str(one)) for name, one in read.items() if isinstance(one, NotWholeError)]
+        kept = [_damaged(name, one) for name, one in read.items() if isinstance(one, NotWholeError)]
         asked = self._asked(sorted(facts))
         terms: list[TopicTerms] = []
         news: list[NotedPolicy] = []
@@ -61,10 +61,9 @@ class SweepSurvey:
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
                 judged = [self._completed(fact, one) for one in judge_topic(fact, noted, asked)]
-                is_swept = any(isinstance(one, TopicTerms) for one in judged)
-                swept[name] = read_swept(self._archive, name) if is_swept else {}
+                swept[name] = read_swept(self._archive, name)
             except NotWholeError as error:
-                kept.append(KeptTopic(topic=name, why=str(error)))
+                kept.append(_damaged(name, error))
                 continue
             terms += [one for one in judged if isinstance(one, TopicTerms)]
             kept += [one for one in judged if isinstance(one, KeptTopic)]
@@ -141,6 +140,10 @@ def _change(before: TopicTerms, now: TopicTerms) -> str:
 def _limits_of(applied: AppliedLimits | None) -> Limits:
     """Return what was applied; where nothing is known, no sweep took anything."""
     return FOR_EVER if applied is None else Limits(ms=applied.ms, bytes=applied.bytes, floor_ms=applied.floor_ms)
+
+
+def _damaged(topic: str, error: NotWholeError) -> KeptTopic:
+    return KeptTopic(topic=topic, why=str(error), is_damage=True)
 
 
 def _untold_partitions(fact: TopicFact, terms: TopicTerms) -> Iterator[KeptTopic]:

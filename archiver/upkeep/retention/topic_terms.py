@@ -40,10 +40,11 @@ class TopicTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why."""
+    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why. `is_damage`: its notes cannot be read."""
 
     topic: str
     why: str
+    is_damage: bool = False
 
 
 Judged = TopicTerms | KeptTopic

@@ -7,7 +7,7 @@ import pytest
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.sweeps import SweepReport, SweptTopic, append_report, read_last_report
+from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report, read_last_report
 from archiver.cli.retention import add_options, run
 from archiver.cli.retention_last import last_lines, last_row
 from archiver.errors import UsageError
@@ -60,13 +60,34 @@ def test_the_report_as_json() -> None:
     assert last_row(replace(REPORT, refused=0, topics={"orders": TOPIC}))["complete"]
 
 
+def test_what_went_of_control_objects_is_told_and_that_no_cluster_was_asked() -> None:
+    some = SweptControl(groups=2, objects=9, bytes=90, kept_because={"it is too young": 1})
+    report = replace(REPORT, without_kafka=True, control={"notes": some, "other": replace(some, objects=0)})
+    lines = list(last_lines(report))
+    assert lines[0] == "it asked no cluster: it went by retention.fixed"
+    assert [line for line in lines if line.startswith(("control", "notes", "other"))] == [
+        "control objects  groups deleted  objects  bytes",
+        "notes            2               9        90",
+    ]
+    row = last_row(report)
+    assert row["without_kafka"]
+    assert row["control"][0] == {
+        "kind": "notes",
+        "deleted_groups": 2,
+        "deleted": 9,
+        "deleted_bytes": 90,
+        "kept_because": {"it is too young": 1},
+    }
+
+
 def test_an_archive_without_a_sweep() -> None:
     assert list(last_lines(None)) == ["no sweep has left a report yet"]
     assert last_row(None) == {"begun": None}
 
 
 @pytest.mark.parametrize(
-    "words", [["--dry-run"], ["--yes"], ["--topics", "t"], ["--metrics-file", "f"], ["--now", "1"]]
+    "words",
+    [["--dry-run"], ["--yes"], ["--topics", "t"], ["--metrics-file", "f"], ["--now", "1"], ["--without-kafka"]],
 )
 def test_it_sweeps_nothing_beside(words: list[str]) -> None:
     parser = argparse.ArgumentParser()

@@ -159,6 +159,17 @@ def test_a_restore_that_has_begun_since_stops_a_sweep() -> None:
     assert site.survey.change_of(terms, seen.facts["t"]) == "a restore of it has begun"
 
 
+def test_a_restore_that_begins_under_an_id_that_was_used_before_stops_a_sweep() -> None:
+    """Somebody deleted the notes of the first one; the plan of the second has the same number."""
+    site = Site()
+    site.plan_restore("mine")
+    seen = site.survey.survey()
+    store = site.archive.store
+    store.delete([item.key for item in store.list(LAYOUT.control_prefix("restores/mine"))])
+    site.plan_restore("mine", base=7)
+    assert site.survey.change_of(seen.terms[0], seen.facts["t"]) == "a restore of it has begun"
+
+
 def test_a_restore_whose_plan_cannot_be_read_keeps_the_topic() -> None:
     site = Site()
     site.plan_restore("mine", base="seven")

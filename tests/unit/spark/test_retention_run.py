@@ -1,0 +1,151 @@
+"""Whole runs of a sweep over a store in memory, with what Spark would do done in place: where its parts meet."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import archiver.spark.retention as runs
+from archiver.archive.control import FACT_FORMAT, append_fact
+from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold, add_hold
+from archiver.archive.inventory import read_inventory
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.sweeps import read_last_report
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.topics import record_topic
+from archiver.config.model import ArchiverConfig
+from archiver.errors import StoreError
+from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
+from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.debris_survey import debris_terms
+from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
+
+LAYOUT = Layout()
+PLACE = SweptPlace("t", 0, 0)
+DELETE = {"cleanup.policy": "delete"}
+
+
+class Site:
+    """An archive in memory, swept by fixed limits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **retention: Any) -> None:  # noqa: ANN401
+        self.store = MemoryStore()
+        self.archive = Archive(self.store, LAYOUT)
+        section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
+        self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
+
+        @contextmanager
+        def no_spark(*_: object) -> Iterator[Callable[[], None]]:
+            yield lambda: None
+
+        def survey_here(_: object, tasks: list[SurveyTask], __: object) -> list[PartitionSweep]:
+            return [survey(self.archive, task) for task in tasks]
+
+        monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
+        monkeypatch.setattr(runs, "spark_in_background", no_spark)
+        monkeypatch.setattr("archiver.spark.retention_tasks.survey_on_spark", survey_here)
+
+    def record(self, topic: str = "t", topic_id: str = "t") -> None:
+        record_topic(
+            self.archive, topic=topic, topic_id=topic_id, cluster_id="c", partitions=1, configs={}, effective=DELETE
+        )
+
+    def put(
+        self, base: int, end: int, *, topic: str = "t", is_merged: bool = False, is_old: bool = True, size: int = 10
+    ) -> str:
+        key = LAYOUT.segment_key(
+            SegmentKey(topic=topic, life=0, partition=0, base=base, next=end if is_merged else None)
+        )
+        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15)
+        self.store.put_if_absent(key, b"x" * size, facts.to_metadata(), kind=ObjectKind.SEGMENT)
+        return key
+
+    def run(self, **asked: Any) -> SweepResult:  # noqa: ANN401
+        return run_retention(self.config, SweepRequest(without_kafka=True, **asked))
+
+    def gaps(self, topic: str = "t") -> list[str]:
+        return [str(gap) for gap in read_inventory(self.archive).partitions[topic, 0][0].gaps]
+
+
+def test_a_plan_that_was_not_carried_out_hides_no_loss_of_a_topic_that_is_kept_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sweep died after it wrote down what it takes; then somebody held the topic."""
+    site = Site(monkeypatch)
+    site.record()
+    keys = [site.put(base, base + 10) for base in range(0, 50, 10)]
+    add_swept(site.archive, PLACE, OffsetRanges(((0, 30),)))
+    add_hold(site.archive, Hold(name="h", topics="t", reason="r", by="b", added_ms=0))
+    result = site.run(agreed=True)
+    assert [one.why for one in result.plan.kept] == ["it is on hold: h"]
+    site.store.delete([keys[1]])
+    assert site.gaps() == ["10-19"]
+
+
+def test_what_nobody_reads_makes_no_smaller_share_of_what_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten objects three are old. Six of the others lie there a second time, in one that is as large, and is read."""
+    site = Site(monkeypatch, fixed={"ms": "1d", "segment-ms": "0s"})
+    site.record()
+    for base in range(0, 100, 10):
+        site.put(base, base + 10, is_old=base < 30)
+    site.put(30, 90, is_merged=True, size=60, is_old=False)
+    (topic,) = site.run().waiting
+    assert topic.unforeseen_share == pytest.approx(0.3)
+
+
+def test_a_topic_that_cannot_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch)
+    site.record()
+    site.put(0, 10)
+    site.put(10, 20)
+    key = next(key for key in site.store.objects if "control/topics/t/" in key)
+    site.store.objects[key] = replace(site.store.objects[key], body=b"{")
+    result = site.run(agreed=True)
+    assert not result.is_complete
+    assert [line.partition(": ")[0] for line in failures_of(result)] == ["t"]
+
+
+def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topics were swept by then, for hours perhaps."""
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+    answers = iter([debris_terms])
+
+    def once(*asked: Any) -> Any:  # noqa: ANN401
+        ask = next(answers, None)
+        if ask is None:
+            raise StoreError("listing is denied")
+        return ask(*asked)
+
+    monkeypatch.setattr("archiver.spark.retention.debris_terms", once)
+    result = site.run(agreed=True)
+    assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
+    report = read_last_report(site.archive)
+    assert report is not None
+    assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
+
+
+def test_a_merged_object_that_stays_counts_as_there_also_where_its_front_did_not_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restore reads it; of what it covers one plain object goes by age."""
+    site = Site(monkeypatch)
+    site.record()
+    merged = site.put(0, 50, is_merged=True)
+    site.put(20, 30)
+    site.put(50, 60)
+    parts = [[merged, 0, None, None, None]]
+    plan = {"format": FACT_FORMAT, "source": "t", "partitions": [{"partition": 0, "parts": parts}]}
+    append_fact(site.archive, "restores/r/back/plan", lambda _: plan)
+    assert [one.item.base for one in site.run(agreed=True).swept[0].deleted] == [20]
+    site.store.delete([merged])
+    assert site.gaps() == ["0-49"]
