@@ -37,6 +37,12 @@ class ConfigKey:
     item_keys: "tuple[ConfigKey, ...]" = ()
 
 
+def _list_of(key: ConfigKey | None) -> str:
+    """Say how a list of mappings is written; empty: it is none."""
+    names = ", ".join(one.dotted for one in key.item_keys) if key is not None else ""
+    return f"is a list: each entry begins with '- ', and takes {names}" if names else ""
+
+
 @dataclass(slots=True)
 class KeyFile:
     """The leaves of a file under their dotted keys, with the line of each. Fill it with `read`."""
@@ -123,6 +129,8 @@ class KeyFile:
             self._refuse_unknown(line, dotted)
         elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
+        elif key.item_keys and isinstance(node, yaml.ScalarNode) and not _is_empty(node):
+            self._problem(line, f"{dotted} {_list_of(key)}")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
             if isinstance(node, yaml.SequenceNode):
                 numbered = enumerate(node.value)
@@ -131,7 +139,7 @@ class KeyFile:
 
     def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):
-            self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
+            self._problem(line, f"{dotted} {_list_of(key) or f'takes a value, not keys; {_QUOTES}'}")
         elif self._takes_keys(dotted, key):
             self._add_all(node, f"{dotted}.")
         else:

@@ -67,6 +67,7 @@ class SweepResult:
     plan: SweepPlan
     digest: str = ""
     swept: Sequence[Swept] = ()
+    is_dry_run: bool = False
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
@@ -98,7 +99,10 @@ def run_retention(
         debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
-            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s), debris=debris)
+            waiting = [one for one in plan.topics if one.needs_agreement]
+            return SweepResult(
+                plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
+            )
         survey.note(seen.news)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]

@@ -168,7 +168,9 @@ def _own_limits(
     if fact.topic == OFFSETS_TOPIC and now.keeps_all:
         raise _KeptError("it is kept for ever: it tells where groups stood as of any time (retention.groups)")
     if not noted:
-        raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
+        raise _KeptError(
+            "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
+        )
     try:
         in_force = policy_in_force([*noted, *policy_news(fact, noted, live, now_ms)], now_ms, config.grace_ms)
     except ValueError as error:  # it was seen while its configs did not tell

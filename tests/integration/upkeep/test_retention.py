@@ -33,7 +33,7 @@ def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
 def test_a_sweep(broker: Broker, aged: str, site: ArchiveSite) -> None:
     first = sweep(site, broker.bootstrap, aged)
     assert [kept.why for kept in first.plan.kept if kept.topic == aged] == [
-        "what it keeps was never noted before; this run notes it, and the next one goes by it"
+        "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
     ]
     second = sweep(site, broker.bootstrap, aged)
     assert [one.topic for one in second.waiting] == [aged]
