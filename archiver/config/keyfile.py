@@ -129,13 +129,17 @@ class KeyFile:
             self._refuse_unknown(line, dotted)
         elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
-        elif key.item_keys and isinstance(node, yaml.ScalarNode) and not _is_empty(node):
-            self._problem(line, f"{dotted} {_list_of(key)}")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
-            if isinstance(node, yaml.SequenceNode):
-                numbered = enumerate(node.value)
-                self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
-            self._leaves[dotted] = (self._value_of(dotted, node, line, key.item_keys), line)
+            self._add_leaf(dotted, node, line, key)
+
+    def _add_leaf(self, dotted: str, node: yaml.Node, line: int, key: ConfigKey) -> None:
+        if key.item_keys and isinstance(node, yaml.ScalarNode) and not _is_empty(node):
+            self._problem(line, f"{dotted} {_list_of(key)}")
+            return
+        if isinstance(node, yaml.SequenceNode):
+            numbered = enumerate(node.value)
+            self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
+        self._leaves[dotted] = (self._value_of(dotted, node, line, key.item_keys), line)
 
     def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):

@@ -15,7 +15,7 @@ from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
-from archiver.archive.swept import OffsetRanges
+from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
@@ -35,7 +35,7 @@ from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_each
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
@@ -107,6 +107,7 @@ def run_retention(
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
+        failed = take_back_each(archive, _places_beside(seen))
         swept = [
             _sweep(
                 archive,
@@ -122,7 +123,7 @@ def run_retention(
         chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
         result = SweepResult(
             plan=plan,
-            swept=swept,
+            swept=[*failed, *swept],
             waiting=waiting,
             not_planned=left
             + sum(one.objects for one in debris.going)
@@ -246,6 +247,17 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]
     return chosen, plan.objects - sum(one.objects for topic in chosen for one in topic.partitions)
+
+
+def _places_beside(seen: SurveyedTopics) -> Iterator[SweptPlace]:
+    """Yield where something counts as swept and no task looks: on hold, kept for ever, or nobody told where its log begins."""
+    looked_at = {
+        SweptPlace(terms.topic, stretch.life, number)
+        for terms in seen.terms
+        for number in terms.log_starts
+        for stretch in seen.facts[terms.topic].lineage(terms.newest, number)
+    }
+    return (place for places in seen.swept.values() for place in places if place not in looked_at)
 
 
 def _without_going(topic: TopicSweep) -> TopicSweep:

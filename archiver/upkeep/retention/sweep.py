@@ -1,6 +1,6 @@
 """Carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted.
 
-1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
+1. Once for each partition and life, also of those of which nothing goes: what a former run has written down, and what still lies there, is taken back.
 2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
 3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
 4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
@@ -10,7 +10,7 @@ next run takes them back, or deletes them.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -246,6 +246,19 @@ def take_back_lying(archive: Archive, place: SweptPlace) -> None:
     )
     if gone:
         add_swept(archive, place, gone)
+
+
+def take_back_each(archive: Archive, places: Iterable[SweptPlace]) -> list[Swept]:
+    """Take back what lies at places of which nothing goes now. Returns what failed."""
+    failed: list[Swept] = []
+    for place in places:
+        try:
+            take_back_lying(archive, place)
+        except StoreTemporaryError:
+            raise
+        except ArchiverError as error:  # of this place: the others go on
+            failed.append(Swept(place.topic, refused=[str(error)]))
+    return failed
 
 
 def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:

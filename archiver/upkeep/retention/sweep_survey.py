@@ -34,7 +34,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # what is to be noted of topics
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept of topics that may be swept
+    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept, also of topics of which nothing goes
 
 
 class SweepSurvey:
@@ -60,8 +60,7 @@ class SweepSurvey:
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
                 judged = [self._completed(fact, one) for one in judge_topic(fact, noted, asked)]
-                is_swept = any(isinstance(one, TopicTerms) for one in judged)
-                swept[name] = read_swept(self._archive, name) if is_swept else {}
+                swept[name] = read_swept(self._archive, name)
             except NotWholeError as error:
                 kept.append(KeptTopic(topic=name, why=str(error)))
                 continue

@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,10 @@ def test_a_dry_run_tells_which_records_would_go_and_what_waits_for_yes() -> None
         ({"now_ms": 1}, f"`archiver retention --yes {DIGEST}` deletes what of this may go by then, within an hour"),
     ],
 )
-def test_the_command_that_a_dry_run_prints_deletes_what_it_says(asked: dict[str, int], command: str) -> None:
+def test_the_command_that_a_dry_run_prints_deletes_what_it_says(
+    asked: dict[str, Any],  # what is shown
+    command: str,
+) -> None:
     assert shown(**asked)[-1].startswith(f"nothing was deleted; {command}")
 
 

@@ -7,11 +7,12 @@ from itertools import count
 import pytest
 
 from archiver.archive.applied_limits import Whose
+from archiver.archive.control import append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import PartitionInventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, TemporaryError
@@ -20,7 +21,7 @@ from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
+from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_each, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -221,6 +222,16 @@ def test_ranges_that_a_dead_run_wrote_down_are_taken_back_first() -> None:
     add_swept(archive, PLACE, OffsetRanges.of([(0, 100)]))
     sweep(archive)
     assert swept_of(archive).ranges == ((0, 60),)
+
+
+def test_what_cannot_be_taken_back_is_told_and_stops_no_other() -> None:
+    archive, _ = ten_objects()
+    damaged = SweptPlace(PLACE.topic, PLACE.life, 7)
+    append_fact(archive, damaged.stream, lambda _: {"format": 1})
+    add_swept(archive, PLACE, OffsetRanges.of([(0, 100)]))
+    (failed,) = take_back_each(archive, [damaged, PLACE])
+    assert (failed.topic, len(failed.refused)) == (PLACE.topic, 1)
+    assert not read_swept_place(archive, PLACE)
 
 
 @pytest.mark.parametrize("effect", range(EFFECTS))
