@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from archiver.archive.applied_limits import AppliedLimits, note_applied
@@ -116,6 +117,7 @@ def run_retention(
                 one,
                 is_by_policy=goes_by_policy(request, planned, one),
                 covering=covering,
+                notice=notice,
             )
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
@@ -348,8 +350,8 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
     """
     if request.now_ms is not None:
         return False
-    count = len(list(going.going))
-    return count > 0 and count >= (1 - LARGE_SHARE) * len(list(planned.going))
+    objects = len(list(going.going))
+    return objects > 0 and objects >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
 def _sweep(
@@ -360,8 +362,10 @@ def _sweep(
     *,
     is_by_policy: bool,
     covering: CoveringFolds | None,
+    notice: Callable[[str], None],
 ) -> Swept:
     """Delete what goes of a topic. By what it is swept, is noted first."""
+    numbers = count(1)
     try:
         if is_by_policy:
             note_applied(archive, _applied(topic.terms))
@@ -369,6 +373,7 @@ def _sweep(
         return Swept(topic.name, stopped=str(error))
 
     def still_holds(one: TopicSweep) -> str:
+        notice(f"deleting of {one.name}: batch {next(numbers)}")
         return survey.change_of(one.terms, fact)
 
     if covering is None or topic.topic != OFFSETS_TOPIC:
