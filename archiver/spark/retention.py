@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from threading import Lock
 from typing import Any, Final
 
 from archiver.archive.applied_limits import AppliedLimits, note_applied
@@ -36,7 +36,7 @@ from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_each
+from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics, take_back_each
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
@@ -109,19 +109,19 @@ def run_retention(
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         failed = take_back_each(archive, _places_beside(seen))
-        swept = [
-            _sweep(
+        work = [
+            _work(
                 archive,
                 survey,
                 seen.facts[one.topic],
                 one,
                 is_by_policy=goes_by_policy(request, planned, one),
                 covering=covering,
-                notice=notice,
             )
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
+        swept = sweep_topics(archive, work, make_reporter("deleting what goes", notice, "partition")) if work else []
         chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
         result = SweepResult(
             plan=plan,
@@ -354,7 +354,7 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
     return objects > 0 and objects >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
-def _sweep(
+def _work(
     archive: Archive,
     survey: SweepSurvey,
     fact: TopicFact,
@@ -362,23 +362,34 @@ def _sweep(
     *,
     is_by_policy: bool,
     covering: CoveringFolds | None,
-    notice: Callable[[str], None],
-) -> Swept:
-    """Delete what goes of a topic. By what it is swept, is noted first."""
-    numbers = count(1)
-    try:
-        if is_by_policy:
-            note_applied(archive, _applied(topic.terms))
-    except NotWholeError as error:
-        return Swept(topic.name, stopped=str(error))
+) -> TopicWork:
+    """Say what is asked before something of a topic goes. By what it is swept, is noted first, once."""
+    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact))
+    if is_by_policy:
+        work = work._replace(begin=_Noting(archive, _applied(topic.terms)))
+    if covering is not None and topic.topic == OFFSETS_TOPIC:
+        work = work._replace(ensure=covering.ensure)
+    return work
 
-    def still_holds(one: TopicSweep) -> str:
-        notice(f"deleting of {one.name}: batch {next(numbers)}")
-        return survey.change_of(one.terms, fact)
 
-    if covering is None or topic.topic != OFFSETS_TOPIC:
-        return sweep_topic(archive, topic, still_holds)
-    return sweep_topic(archive, topic, still_holds, covering.ensure)
+class _Noting:
+    """Notes by what a topic is swept, when the first of its partitions is."""
+
+    def __init__(self, archive: Archive, applied: AppliedLimits) -> None:
+        self._archive = archive
+        self._applied = applied
+        self._lock = Lock()
+        self._is_noted = False
+
+    def __call__(self) -> str:
+        with self._lock:
+            if not self._is_noted:
+                try:
+                    note_applied(self._archive, self._applied)
+                except NotWholeError as error:  # of this topic: the others go on
+                    return str(error)
+                self._is_noted = True
+        return ""
 
 
 def _applied(terms: TopicTerms) -> AppliedLimits:

@@ -138,6 +138,18 @@ ARCHIVING: Final = {
     ),
     **WRITING,
 }
+SWEEPING: Final = {
+    **READING,
+    Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
+    Right.DELETE_TOPICS: Loss(
+        r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
+    ),
+    Right.DELETE_CONTROL: Loss(
+        r"/control/restores/\S+: DeleteObjects was denied; grant s3:DeleteObject on ",
+        1,
+        "deletes no old notes, and ends with 1",
+    ),
+}
 NO_GROUPS: Final = goes_on(
     r"whether there are others is not known; grant this user Describe on the groups",
     "its snapshots have only the groups that may be described",
@@ -248,16 +260,7 @@ COMMANDS: Final = (
             Right.TOPIC_CONFIGS: goes_on(
                 r"grant this user DescribeConfigs on topic {topic}", "deletes nothing of these topics"
             ),
-            **READING,
-            Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
-            Right.DELETE_TOPICS: Loss(
-                r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
-            ),
-            Right.DELETE_CONTROL: Loss(
-                r"/control/restores/\S+: DeleteObjects was denied; grant s3:DeleteObject on ",
-                1,
-                "deletes no old notes, and ends with 1",
-            ),
+            **SWEEPING,
         },
         is_brief=True,
     ),
@@ -265,13 +268,7 @@ COMMANDS: Final = (
         name="… `--without-kafka`",
         typed=("retention", "--yes", "--without-kafka"),
         kind=Kind.SWEEP,
-        needs={
-            **READING,
-            Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
-            Right.DELETE_TOPICS: Loss(
-                r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
-            ),
-        },
+        needs=SWEEPING,
         is_brief=True,
     ),
     Command(name="`retention --last`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),

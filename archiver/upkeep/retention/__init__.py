@@ -13,7 +13,7 @@
 - policy: which limits a sweep goes by: a policy that keeps less counts only after a time of grace. Pure
 - shadowed: objects that no reader reads, since another object covers all of their offsets: which of them go. Pure: what storage says comes from the caller
 - survey: surveys one partition for a sweep: lists it, asks those objects that may go, and says which go. Deletes nothing
-- sweep: carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted
+- sweep: carries out the plan of a sweep, of each partition one life after the other. What goes is written down before it is deleted
 - sweep_metrics: the metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, and nobody can scrape it
 - sweep_survey: reads what a sweep is decided on, but for the objects: topics, policies, holds, restores that run, and what the cluster tells
 - topic_terms: by which terms a topic is swept, or why it is not. Pure: what storage and cluster say comes from the caller

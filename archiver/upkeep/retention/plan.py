@@ -34,7 +34,7 @@ class TopicSweep:
     @property
     def is_work(self) -> bool:
         """Whether something is to be deleted, or to be taken back of what counts as swept."""
-        return any(one.going or one.shadowed or one.lying for one in self.partitions)
+        return any(one.is_work for one in self.partitions)
 
     @property
     def shadowed(self) -> Iterator[GoingItem]:

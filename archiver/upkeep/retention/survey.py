@@ -75,6 +75,11 @@ class PartitionSweep:
     notes: tuple[str, ...] = ()  # what else is to be told
 
     @property
+    def is_work(self) -> bool:
+        """Whether something is to be deleted, or to be taken back of what counts as swept."""
+        return bool(self.going or self.shadowed or self.lying)
+
+    @property
     def objects(self) -> int:
         return len(self.going) + len(self.shadowed)
 

@@ -1,4 +1,4 @@
-"""Carries out the plan of a sweep, one partition and life at a time. What goes is written down before it is deleted.
+"""Carries out the plan of a sweep, of each partition one life after the other. What goes is written down before it is deleted.
 
 1. Once for each partition and life, also of those of which nothing goes: what a former run has written down, and what still lies there, is taken back.
 2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
@@ -11,6 +11,7 @@ next run takes them back, or deletes them.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 _BATCH: Final = 1_000  # what S3 deletes by one request
 _FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
 _ATTEMPTS: Final = 3
+_PARTITIONS_AT_ONCE: Final = 8
 _STOOD_STILL: Final = (
     f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
 )
@@ -66,33 +68,78 @@ def _needs_nothing(_: PartitionSweep) -> None:
     """Most topics need nothing that stands for what goes."""
 
 
-def sweep_topic(
-    archive: Archive,
-    topic: TopicSweep,
-    still_holds: StillHolds,
-    ensure: Callable[[PartitionSweep], None] = _needs_nothing,
-) -> Swept:
-    """Delete what goes of a topic, as long as what was decided on holds.
+def _begins_at_once() -> str:
+    return ""
+
+
+class TopicWork(NamedTuple):
+    """What goes of a topic, and what is asked before it does.
 
     `ensure`: sees, before each batch of a partition, that what stands for what goes is there and whole; its error stops the partition.
+    `begin`: is called before each partition, and says what keeps the topic from being swept; empty: nothing. Its error ends the sweep.
     """
-    swept = Swept(topic.name)
-    for partition in topic.partitions:
-        shadowed_in = {one.going.item.life for one in partition.shadowed}
-        for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
-            place = SweptPlace(topic.topic, life, partition.partition)
-            going = [one for one in partition.going if one.item.life == life]
-            shadowed = [one for one in partition.shadowed if one.going.item.life == life]
-            try:
-                checks = _Checks(partial(still_holds, topic), partial(ensure, partition))
-                _sweep_place(archive, place, going, checks, swept)
-                _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
-            except StoreTemporaryError:  # the others would wait for the store as long as this one did
-                raise
-            except ArchiverError as error:  # of this partition: the others go on
-                swept.refused.append(str(error))
-            if swept.stopped:
-                return swept
+
+    topic: TopicSweep
+    still_holds: StillHolds
+    ensure: Callable[[PartitionSweep], None] = _needs_nothing
+    begin: Callable[[], str] = _begins_at_once
+
+
+def sweep_topics(
+    archive: Archive,
+    work: Sequence[TopicWork],
+    report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    at_once: int = _PARTITIONS_AT_ONCE,
+) -> list[Swept]:
+    """Delete what goes, of several partitions at once: nearly all of the time is waiting for the store and the cluster."""
+    with ThreadPoolExecutor(at_once, "sweep") as pool:
+        of_topics = [
+            [
+                pool.submit(_sweep_partition, archive, one, partition)
+                for partition in one.topic.partitions
+                if partition.is_work
+            ]
+            for one in work
+        ]
+        total = sum(map(len, of_topics))
+        try:
+            for done, future in enumerate(as_completed(future for some in of_topics for future in some), 1):
+                future.result()
+                report_progress(done, total)
+        except BaseException:  # those that have begun end by themselves, and the others need not begin
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [_joined(one.topic, [future.result() for future in some]) for one, some in zip(work, of_topics, strict=True)]
+
+
+def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
+    return Swept(
+        topic.name,
+        deleted=[one for part in parts for one in part.deleted],
+        refused=[line for part in parts for line in part.refused],
+        stopped=next((part.stopped for part in parts if part.stopped), ""),
+    )
+
+
+def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep) -> Swept:
+    """Delete what goes of a partition, in each of its lives, as long as what was decided on holds."""
+    topic = work.topic
+    swept = Swept(topic.name, stopped=work.begin())
+    shadowed_in = {one.going.item.life for one in partition.shadowed}
+    for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
+        if swept.stopped:
+            break
+        place = SweptPlace(topic.topic, life, partition.partition)
+        going = [one for one in partition.going if one.item.life == life]
+        shadowed = [one for one in partition.shadowed if one.going.item.life == life]
+        try:
+            checks = _Checks(partial(work.still_holds, topic), partial(work.ensure, partition))
+            _sweep_place(archive, place, going, checks, swept)
+            _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
+        except StoreTemporaryError:  # the others would wait for the store as long as this one did
+            raise
+        except ArchiverError as error:  # of this partition: the others go on
+            swept.refused.append(str(error))
     return swept
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from archiver.archive.applied_limits import AppliedLimits, Whose, read_applied
 from archiver.archive.handle import Archive
@@ -155,11 +156,17 @@ def is_of(fact: TopicFact, topic_id: str, cluster: LiveCluster) -> bool:
 
 @contextmanager
 def asking_cluster(settings: KafkaSettings) -> Iterator[Callable[[Sequence[str]], LiveCluster]]:
-    """Connect to the cluster, and ask it from a thread without a loop."""
+    """Connect to the cluster, and ask it from threads without a loop, one after the other."""
+    turn = Lock()
     with asyncio.Runner() as runner:
         client = KafkaClient(settings)
+
+        def ask(names: Sequence[str]) -> LiveCluster:
+            with turn:
+                return runner.run(ask_cluster(client, names))
+
         runner.run(client.__aenter__())
         try:
-            yield lambda names: runner.run(ask_cluster(client, names))
+            yield ask
         finally:
             runner.run(client.__aexit__(None, None, None))

@@ -27,12 +27,13 @@ from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import HeldTimes, PartitionTerms, Staying
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic
+from archiver.upkeep.retention.sweep import Swept
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from archiver.upkeep.verify import check_listing
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import TOPIC, OffsetsArchive
 from tests.support.records import Rec
+from tests.support.sweeping import sweep_topic
 from tests.unit.groups.test_folding import FIRST_MS, LIVED_ONCE, ROOTS, Log, logs, positions, put_all
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
 

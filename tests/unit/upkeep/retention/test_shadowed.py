@@ -36,12 +36,13 @@ from archiver.upkeep.retention.partition_plan import (
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import judge_shadowed
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_lying
+from archiver.upkeep.retention.sweep import Swept, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.retention_worlds import draw_world
 from tests.support.segments import SOURCE, written
+from tests.support.sweeping import sweep_topic
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
 
 LAYOUT = Layout()

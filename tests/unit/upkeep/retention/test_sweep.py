@@ -1,8 +1,9 @@
 """Carrying out a sweep: killed after any effect, a rerun ends in the same state, and no reader ever takes it for a loss."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
+from threading import Barrier
 
 import pytest
 
@@ -15,16 +16,17 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, StoreError, TemporaryError
-from archiver.store.port import Body, ObjectKind
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
+from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
-from archiver.upkeep.retention.sweep import Swept, sweep_topic, take_back_each, take_back_lying
+from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics, take_back_each, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
+from tests.support.sweeping import sweep_topic
 
 LAYOUT = Layout()
 PLACE = SweptPlace("t", 0, 0)
@@ -93,12 +95,17 @@ def put_object(store: MemoryStore, base: int) -> None:
 
 def ten_objects() -> tuple[Archive, MortalStore]:
     store = MortalStore()
+    return archive_in(store), store
+
+
+def archive_in(store: MortalStore) -> Archive:
+    """Ten objects of one partition."""
     archive = Archive(store, LAYOUT)
     record_topic(archive, topic="t", topic_id="t", cluster_id="c", partitions=1, configs={})
     for base in range(0, 100, 10):
         put_object(store, base)
     store.effects = 0
-    return archive, store
+    return archive
 
 
 def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
@@ -330,3 +337,79 @@ def test_nothing_goes_of_a_partition_without_an_object() -> None:
     store.delete(map(key_of, range(0, 100, 10)))
     (found,) = planned(archive).partitions
     assert (found.going, found.staying, found.asked, found.error) == ((), {}, 0, "")
+
+
+class ManyStore(MortalStore):
+    """Deletes of several partitions wait for each other."""
+
+    def __init__(self, at_once: int) -> None:
+        super().__init__()
+        self.barrier = Barrier(at_once, timeout=20)
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        self.barrier.wait()
+        return super().delete_each(keys)
+
+
+def planned_of(archive: Archive, partitions: int) -> TopicSweep:
+    """The same plan for as many partitions."""
+    for partition in range(1, partitions):
+        for base in range(0, 100, 10):
+            facts = replace(facts_of(base, base + 10), max_timestamp=0)
+            key = LAYOUT.segment_key(SegmentKey(topic="t", life=0, partition=partition, base=base))
+            archive.store.put_if_absent(key, b"x", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+    (first,) = planned(archive).partitions
+    return TopicSweep(
+        terms=TERMS,
+        partitions=[
+            replace(
+                first,
+                partition=number,
+                going=tuple(replace(one, item=by_key[one.item.base]) for one in first.going),
+            )
+            for number in range(partitions)
+            for by_key in [{item.base: item for item in list_items(archive, "t", 0, number)}]
+        ],
+    )
+
+
+def test_several_partitions_are_swept_at_once_and_told_as_one_topic() -> None:
+    store = ManyStore(4)
+    archive = archive_in(store)
+    reported: list[tuple[int, int]] = []
+    work = TopicWork(planned_of(archive, 8), lambda _: "")
+    (done,) = sweep_topics(archive, [work], lambda *one: reported.append(one), at_once=4)
+    assert len(done.deleted) == 8 * 6
+    assert reported == [(number, 8) for number in range(1, 9)]
+
+
+class SilentStore(MortalStore):
+    """Answers until something is to be deleted, and never again."""
+
+    deletes = 0
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        self.deletes += 1
+        raise StoreTemporaryError(f"{next(iter(keys))}: does not answer")
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        if self.deletes:
+            raise StoreTemporaryError(f"{prefix}: does not answer")
+        return super().list(prefix, start_after)
+
+
+def test_a_store_that_does_not_answer_ends_the_sweep_of_all() -> None:
+    store = SilentStore()
+    archive = archive_in(store)
+    plan = planned_of(archive, 8)
+    with pytest.raises(StoreTemporaryError):
+        sweep_topics(archive, [TopicWork(plan, lambda _: "")], at_once=1)
+    assert store.deletes == 1  # the others were not begun
+
+
+def test_what_keeps_a_topic_from_being_begun_stops_it() -> None:
+    archive, _ = ten_objects()
+    why = "by what it was swept, cannot be read"
+    (done,) = sweep_topics(archive, [TopicWork(planned(archive), lambda _: "", begin=lambda: why)])
+    assert (done.stopped, done.deleted) == (why, [])
+    assert len(bases(archive)) == 10

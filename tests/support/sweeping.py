@@ -1,0 +1,18 @@
+"""Carries out what is planned of one topic, its partitions one after the other: tests count on the order of effects."""
+
+from collections.abc import Callable
+
+from archiver.archive.handle import Archive
+from archiver.upkeep.retention.plan import TopicSweep
+from archiver.upkeep.retention.survey import PartitionSweep
+from archiver.upkeep.retention.sweep import StillHolds, Swept, TopicWork, sweep_topics
+
+
+def sweep_topic(
+    archive: Archive,
+    topic: TopicSweep,
+    still_holds: StillHolds,
+    ensure: Callable[[PartitionSweep], None] = lambda _: None,
+) -> Swept:
+    (done,) = sweep_topics(archive, [TopicWork(topic, still_holds, ensure)], at_once=1)
+    return done
