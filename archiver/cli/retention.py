@@ -10,12 +10,13 @@ from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.retention_last import run_last
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
-from archiver.process.text import spell_count
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.spark.retention import SweepResult
     from archiver.upkeep.retention.plan import TopicSweep
 
+_MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
 _ANY_PLAN: Final = True  # no text: an empty digest, as a script may give it, is none
 
 
@@ -68,12 +69,15 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
     from archiver.config.quantities import parse_moment_ms
+    from archiver.errors import UsageError
     from archiver.process.failpoints import arm
     from archiver.process.progress import Progress
     from archiver.spark.retention import SweepRequest, report_of, run_retention
     from archiver.upkeep.retention.sweep_metrics import check_metrics_file, write_metrics
 
     agreed, digest = agreement(options.yes)
+    if options.dry_run and options.yes is not None:
+        raise UsageError("--dry-run deletes nothing; --yes cannot go with it")
     if options.metrics_file is not None:
         check_metrics_file(options.metrics_file)
     arm(failpoint())
@@ -129,6 +133,9 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
                 "limits": {"ms": one.terms.limits.ms, "bytes": one.terms.limits.bytes},
                 "floor_ms": one.terms.limits.floor_ms,
                 "to_delete": sum(part.objects for part in one.partitions),
+                "records_to_delete": one.records,
+                "bytes_to_delete": one.bytes,
+                "partitions": _partition_rows(one),
                 "deleted": len(swept[one.name].deleted) if one.name in swept else 0,
                 "deleted_records": swept[one.name].records if one.name in swept else 0,
                 "deleted_bytes": sum(gone.item.size for gone in swept[one.name].deleted) if one.name in swept else 0,
@@ -157,27 +164,39 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
     yield from left_out_lines(len(result.plan.kept) - MOST_LISTED, "topics of which nothing goes")
     for one in result.plan.topics:
         yield from _topic_lines(one)
+    if result.is_dry_run:
+        ranges = [line for one in result.plan.topics for line in _range_lines(one)]
+        yield from ranges[:MOST_LISTED]
+        yield from left_out_lines(len(ranges) - MOST_LISTED, "partitions of which something goes")
     rows = [
         (
             one.name,
             str(one.terms.limits),
             sum(part.objects for part in one.partitions),
+            one.records,
+            spell_size(one.bytes),
             len(swept[one.name].deleted) if one.name in swept else 0,
         )
         for one in result.plan.topics
     ]
     if rows:
-        yield from table_lines(("topic", "keeps", "objects to delete", "deleted"), rows)
+        yield from table_lines(("topic", "keeps", "objects to delete", "records", "stored", "deleted"), rows)
+    elif not result.plan.kept:
+        yield "the archive has no topic to sweep"
     yield from _control_lines(result)
+    end = (
+        "a sweep leaves it as it is without --yes"
+        if result.is_dry_run
+        else "nothing of it was deleted. If that is meant, add --yes"
+    )
     for one in result.waiting:
-        yield (
-            f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; nothing of it was"
-            " deleted. If that is meant, add --yes"
-        )
+        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; {end}"
     if result.not_planned:
         yield f"{spell_count(result.not_planned, 'object')} may go by now that the plan does not have; the next sweep takes them"
     if result.digest:
-        yield f"nothing was deleted; `archiver retention --yes {result.digest}` deletes just this, within an hour"
+        option = "--without-kafka " if result.plan.without_kafka else ""
+        what = "what of this may go by then" if result.plan.now_ms > result.plan.made_ms else "just this"
+        yield f"nothing was deleted; `archiver retention {option}--yes {result.digest}` deletes {what}, within an hour"
 
 
 def _control_rows(result: "SweepResult") -> list[dict[str, Any]]:
@@ -209,6 +228,27 @@ def _control_lines(result: "SweepResult") -> Iterator[str]:
         yield from table_lines(("control objects", "groups to delete", "objects to delete", "deleted"), told)
     yield from result.debris_swept.left[:MOST_LISTED]
     yield from left_out_lines(len(result.debris_swept.left) - MOST_LISTED, "groups that stay")
+
+
+def _partition_rows(topic: "TopicSweep") -> list[dict[str, Any]]:
+    """One row for each partition of which records go: which offsets."""
+    return [
+        {
+            "partition": one.partition,
+            "to_delete": len(one.going),
+            "offsets": [list(span) for span in one.offsets.ranges],
+        }
+        for one in topic.partitions
+        if one.going
+    ]
+
+
+def _range_lines(topic: "TopicSweep") -> Iterator[str]:
+    for one in topic.partitions:
+        if one.going:
+            spelled = ", ".join(f"{start}-{stop - 1}" for start, stop in one.offsets.ranges[:_MOST_RANGES])
+            more = "" if len(one.offsets.ranges) <= _MOST_RANGES else ", and more above"
+            yield f"{topic.name}-{one.partition}: offsets {spelled}{more} go"
 
 
 def _notes(topic: "TopicSweep") -> Iterator[str]:

@@ -9,7 +9,7 @@ from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lin
 from archiver.process.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.archive.sweeps import SweepReport
+    from archiver.archive.sweeps import SweepReport, SweptTopic
 
 
 def run_last(options: argparse.Namespace) -> int:
@@ -23,8 +23,8 @@ def run_last(options: argparse.Namespace) -> int:
         "--dry-run": options.dry_run,
         "--yes": options.yes is not None,
         "--topics": options.topics is not None,
-        "--now": options.now is not None,
         "--without-kafka": options.without_kafka,
+        "--now": options.now is not None,
         "--metrics-file": options.metrics_file is not None,
     }
     others = [name for name, is_given in given.items() if is_given]
@@ -68,7 +68,7 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
                 "deleted_bytes": one.bytes,
                 "kept_because": dict(one.kept_because),
             }
-            for kind, one in sorted(report.control.items())
+            for kind, one in report.control.items()
         ],
         "refused": report.refused,
         "failures": report.failed,
@@ -81,30 +81,38 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
         yield "no sweep has left a report yet"
         return
     if report.without_kafka:
-        yield "it asked no cluster: it went by retention.fixed"
+        yield "the last sweep asked no cluster: it went by retention.fixed"
     for name, why in sorted(report.kept.items())[:MOST_LISTED]:
         yield f"{name}: nothing went: {why}"
     yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics of which nothing went")
+    reasons = [line for name, one in sorted(report.topics.items()) for line in _reason_lines(name, one)]
+    yield from reasons[:MOST_LISTED]
+    yield from left_out_lines(len(reasons) - MOST_LISTED, "reasons")
     rows = [
         (name, one.objects, one.records, one.bytes, _remark(report, name))
         for name, one in sorted(report.topics.items())
     ]
     if rows:
         yield from table_lines(("topic", "objects deleted", "records", "bytes", "remark"), rows)
-    control = [
-        (kind, one.groups, one.objects, one.bytes) for kind, one in sorted(report.control.items()) if one.objects
-    ]
-    if control:
-        yield from table_lines(("control objects", "groups deleted", "objects", "bytes"), control)
+    told = [(kind, one.groups, one.objects, one.bytes) for kind, one in report.control.items() if one.objects]
+    if told:
+        yield from table_lines(("control objects", "groups deleted", "objects deleted", "bytes"), told)
     yield from report.problems
-    told = [
+    end = [
         f"the last sweep began {moment(report.begun_ms)}, and took {report.took_ms / 1000:.0f} s",
         f"the store refused {spell_count(report.refused, 'delete')}" if report.refused else "",
         f"{spell_count(report.failed, 'part')} of the archive could not be listed, asked or read whole"
         if report.failed
         else "",
     ]
-    yield "; ".join(filter(None, told))
+    yield "; ".join(filter(None, end))
+
+
+def _reason_lines(name: str, topic: "SweptTopic") -> Iterator[str]:
+    for why, count in topic.deleted_because.items():
+        yield f"{name}: {spell_count(count, 'object went', 'objects went')}: {why}"
+    for why, count in topic.kept_because.items():
+        yield f"{name}: {spell_count(count, 'object stayed', 'objects stayed')}: {why}"
 
 
 def _remark(report: "SweepReport", name: str) -> str:

@@ -37,6 +37,12 @@ class ConfigKey:
     item_keys: "tuple[ConfigKey, ...]" = ()
 
 
+def _list_of(key: ConfigKey | None) -> str:
+    """Say how a list of mappings is written; empty: it is none."""
+    names = ", ".join(one.dotted for one in key.item_keys) if key is not None else ""
+    return f"is a list: each entry begins with '- ', and takes {names}" if names else ""
+
+
 @dataclass(slots=True)
 class KeyFile:
     """The leaves of a file under their dotted keys, with the line of each. Fill it with `read`."""
@@ -124,14 +130,20 @@ class KeyFile:
         elif key.is_known_of_mapping and _is_empty(node):
             self._problem(line, f"{dotted} has no value")
         elif not (key.is_section or (key.is_mapping and _is_empty(node))):
-            if isinstance(node, yaml.SequenceNode):
-                numbered = enumerate(node.value)
-                self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
-            self._leaves[dotted] = (self._value_of(dotted, node, line, key.item_keys), line)
+            self._add_leaf(dotted, node, line, key)
+
+    def _add_leaf(self, dotted: str, node: yaml.Node, line: int, key: ConfigKey) -> None:
+        if key.item_keys and isinstance(node, yaml.ScalarNode) and not _is_empty(node):
+            self._problem(line, f"{dotted} {_list_of(key)}")
+            return
+        if isinstance(node, yaml.SequenceNode):
+            numbered = enumerate(node.value)
+            self._item_lines |= {f"{dotted}[{number}]": item.start_mark.line + 1 for number, item in numbered}
+        self._leaves[dotted] = (self._value_of(dotted, node, line, key.item_keys), line)
 
     def _add_below(self, dotted: str, node: yaml.MappingNode, key: ConfigKey | None, line: int) -> None:
         if self._takes_value(key):
-            self._problem(line, f"{dotted} takes a value, not keys; {_QUOTES}")
+            self._problem(line, f"{dotted} {_list_of(key) or f'takes a value, not keys; {_QUOTES}'}")
         elif self._takes_keys(dotted, key):
             self._add_all(node, f"{dotted}.")
         else:

@@ -70,6 +70,7 @@ class SweepResult:
     plan: SweepPlan
     digest: str = ""
     swept: Sequence[Swept] = ()
+    is_dry_run: bool = False
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
@@ -102,7 +103,10 @@ def run_retention(
         debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
-            return SweepResult(plan=plan, digest=digest, seconds=_since(started_s), debris=debris)
+            waiting = [one for one in plan.topics if one.needs_agreement]
+            return SweepResult(
+                plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
+            )
         survey.note(seen.news)
         not_taken_back = _take_back_elsewhere(archive, seen, plan)
         chosen, left = _only_agreed(plan, agreed_on)
@@ -371,8 +375,8 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
     """
     if request.now_ms is not None:
         return False
-    count = len(list(going.going))
-    return count > 0 and count >= (1 - LARGE_SHARE) * len(list(planned.going))
+    objects = len(list(going.going))
+    return objects > 0 and objects >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
 def _work(

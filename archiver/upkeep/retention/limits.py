@@ -1,12 +1,13 @@
 """How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
 from archiver.archive.topics import POLICY
+from archiver.config.quantities import spell_exact_duration, spell_exact_size
 from archiver.process.json_values import spelled_number
 
 RETENTION_MS: Final = "retention.ms"
@@ -30,12 +31,21 @@ class Limits:
         return self.ms is None and self.bytes is None
 
     def __str__(self) -> str:
-        limits = {RETENTION_MS: self.ms, RETENTION_BYTES: self.bytes, "retention.floor": self.floor_ms or None}
-        told = [f"{name} {value}" for name, value in limits.items() if value is not None and not self.keeps_all]
-        return ", ".join(told) or "for ever"
+        if self.keeps_all:
+            return "for ever"
+        told = [] if self.ms is None else [f"{RETENTION_MS} {_with_unit(self.ms, spell_exact_duration)}"]
+        told += [] if self.bytes is None else [f"{RETENTION_BYTES} {_with_unit(self.bytes, spell_exact_size)}"]
+        told += [f"retention.floor {_with_unit(self.floor_ms, spell_exact_duration)}"] if self.floor_ms else []
+        return ", ".join(told)
 
 
 FOR_EVER: Final = Limits()
+
+
+def _with_unit(value: int, spell: Callable[[int], str]) -> str:
+    """Spell a number as Kafka does, and, where that is shorter, as the configuration may."""
+    spelled = spell(value)
+    return str(value) if len(spelled) >= len(str(value)) else f"{value} ({spelled})"
 
 
 def limits_of(effective: Mapping[str, str]) -> Limits:

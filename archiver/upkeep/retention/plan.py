@@ -42,6 +42,16 @@ class TopicSweep:
         return (one.going for partition in self.partitions for one in partition.shadowed)
 
     @property
+    def records(self) -> int:
+        """How many records go: those of shadowed objects are still there."""
+        return sum(one.told.records for one in self.going)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that go, as they are stored."""
+        return sum(one.item.size for some in (self.going, self.shadowed) for one in some)
+
+    @property
     def unforeseen_share(self) -> float:
         """How much of what lies under `topics/` goes that the last sweep's limits would have kept, in bytes."""
         listed = sum(one.listed_bytes for one in self.partitions)

@@ -86,6 +86,11 @@ class PartitionSweep:
     def objects(self) -> int:
         return len(self.going) + len(self.shadowed)
 
+    @property
+    def offsets(self) -> OffsetRanges:
+        """Whose records go."""
+        return OffsetRanges.of((one.item.base, one.told.next) for one in self.going)
+
 
 def survey_partition(task: SurveyTask) -> PartitionSweep:
     """Survey a partition. An error is returned, so that the others go on: of this one nothing goes then."""

@@ -1,6 +1,6 @@
 """Carries out the plan of a sweep, of each partition one life after the other. What goes is written down before it is deleted.
 
-1. Once for each partition and life: what a former run has written down, and what still lies there, is taken back.
+1. Once for each partition and life, also of those of which nothing goes: what a former run has written down, and what still lies there, is taken back.
 2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
 3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
 4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.

@@ -35,7 +35,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # what is to be noted of topics
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept of each topic
+    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept, also of topics of which nothing goes
 
 
 class SweepSurvey:

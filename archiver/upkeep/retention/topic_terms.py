@@ -169,7 +169,9 @@ def _own_limits(
     if fact.topic == OFFSETS_TOPIC and now.keeps_all:
         raise _KeptError("it is kept for ever: it tells where groups stood as of any time (retention.groups)")
     if not noted:
-        raise _KeptError("what it keeps was never noted before; this run notes it, and the next one goes by it")
+        raise _KeptError(
+            "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
+        )
     try:
         in_force = policy_in_force([*noted, *policy_news(fact, noted, live, now_ms)], now_ms, config.grace_ms)
     except ValueError as error:  # it was seen while its configs did not tell
@@ -196,6 +198,11 @@ def _limits_of_gone(fact: TopicFact, root: int, config: RetentionConfig, live: L
         raise _KeptError("its topic id does not prove that the cluster no longer has it")
     if live is not None and not live.is_agreed:
         raise _KeptError("not every broker told which topic has its name now")
+    policy = cleanup_policy(fact)
+    if policy is None:
+        raise _KeptError(f"{what}, and the archive does not know its cleanup.policy")
+    if not says_delete(policy):  # the age of a key's only value says nothing
+        raise _KeptError(f"{what}, and as the last backup saw its cleanup.policy, it keeps its records for ever")
     return Limits(ms=ms)
 
 

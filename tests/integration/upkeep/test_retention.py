@@ -6,6 +6,7 @@ import time
 import pytest
 
 from archiver.archive.holds import Hold, add_hold, release_hold
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.errors import KafkaTemporaryError
 from archiver.spark.retention import SweepResult
 from tests.support.brokers import Broker
@@ -33,7 +34,7 @@ def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
 def test_a_sweep(broker: Broker, aged: str, site: ArchiveSite) -> None:
     first = sweep(site, broker.bootstrap, aged)
     assert [kept.why for kept in first.plan.kept if kept.topic == aged] == [
-        "what it keeps was never noted before; this run notes it, and the next one goes by it"
+        "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
     ]
     second = sweep(site, broker.bootstrap, aged)
     assert [one.topic for one in second.waiting] == [aged]
@@ -89,6 +90,24 @@ def test_a_hold_keeps_what_it_names_and_lets_the_others_go(broker: Broker, aged:
     release_hold(archive, "audit", by="b", now_ms=0)
     agreed(site, broker, aged)
     assert bases(site, aged) == list(range(6, 10))
+
+
+def test_what_a_sweep_that_died_wrote_down_is_taken_back_though_nothing_goes_any_more(
+    broker_41: Broker, topic: str, site: ArchiveSite
+) -> None:
+    """Somebody holds the topic because of it: what is lost from then on must show."""
+    create_topic(broker_41.bootstrap, topic, configs=KEEP_ALL)
+    produce_aged(broker_41.bootstrap, topic, [DAY_MS] * 3)
+    site.back_up(broker_41.bootstrap, topic, records=1)
+    archive, place = archive_of(site), SweptPlace(topic, 0, 0)
+    add_swept(archive, place, OffsetRanges.of([(0, 2)]))
+    add_hold(archive, Hold(name="all", topics=topic, reason="r", by="b", added_ms=0))
+    assert why_kept(sweep(site, broker_41.bootstrap, topic, is_dry_run=True), topic) == ["it is on hold: all"]
+    assert read_swept_place(archive, place).ranges == ((0, 2),)
+    sweep(site, broker_41.bootstrap, topic)
+    assert not read_swept_place(archive, place)
+    archive.store.delete([next(iter(archive.store.list(f"topics/{topic}/"))).key])
+    assert not site.verify(broker_41.bootstrap, [topic]).is_whole
 
 
 def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(

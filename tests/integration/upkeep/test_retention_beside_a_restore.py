@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from archiver.codec.selection import TopicSelection
+from archiver.config.model import ArchiverConfig
+from archiver.spark.retention import SweepRequest, run_retention
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic
+from tests.support.kafka_topics import create_topic, delete_topic
 from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep, until_swept
 from tests.support.records import without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
@@ -62,6 +64,38 @@ def test_a_restore_keeps_what_it_is_to_read(
     assert without_offsets(restored[0]) == without_offsets(written[0][2:6])
     until_swept(site, broker_41, topic)
     assert bases(site, topic) == [9, 9]
+
+
+def test_a_restore_that_was_planned_too_long_ago_says_what_went_and_why(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It no longer keeps what it is to read (`restores.pin`). Begun anew it brings back what is left."""
+    bootstrap = broker_41.bootstrap
+    create_topic(bootstrap, topic, 1, KEEP_ALL)
+    produce_aged(bootstrap, topic, [age * DAY_MS for age in range(5, 0, -1)])
+    site.back_up(bootstrap, topic, records=1)
+    asked: dict[str, Any] = {"topics": topic, "rename": [f"{topic}={topic}.back"]}
+    with monkeypatch.context() as patch:
+        patch.setattr("archiver.restore.notes.reach", die_at("plan.noted"))
+        with pytest.raises(DiedError):
+            site.restore(bootstrap, restore_id="old", **asked)
+    cut(broker_41, topic, 4)
+    set_configs(broker_41, topic, retention_ms=str(DAY_MS))  # not before: the broker would be first
+    time.sleep(1.1)
+    config = site.config(bootstrap, [topic]) | {
+        "retention": {"grace": 0, "min-object-age": 0},
+        "restores": {"pin": "1ms"},
+    }
+    for _ in range(2):
+        run_retention(ArchiverConfig.model_validate(config), SweepRequest(agreed=True))
+    assert bases(site, topic) == [4]
+    failed = site.restore(bootstrap, restore_id="old", **asked)
+    (error,) = [str(one.error) for topic_report in failed.topics for one in topic_report.errors]
+    gone = f"topics/{topic}/partition=0/{topic}+0-{0:020d}.data"
+    assert f"{gone}: a retention sweep took this object after its reading was planned" in error
+    assert "its topic does not keep it any longer" in error
+    delete_topic(bootstrap, f"{topic}.back")
+    assert site.restore(bootstrap, restore_id="new", **asked).failure is None
 
 
 def test_an_unreadable_plan_keeps_its_topic(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

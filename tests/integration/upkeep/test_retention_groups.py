@@ -98,7 +98,7 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
 
     first = history.sweep(agreed=True)
     assert [kept.why for kept in first.plan.kept if kept.topic == "__consumer_offsets"] == [
-        "what it keeps was never noted before; this run notes it, and the next one goes by it"
+        "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
     ]
     shown_plan = history.sweep(is_dry_run=True)
     (planned,) = shown_plan.plan.topics

@@ -2,12 +2,13 @@
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from archiver.archive.applied_limits import Whose
 from archiver.archive.sweeps import SweepReport
-from archiver.cli.retention import add_options, agreement, retention_lines, retention_row
+from archiver.cli.retention import add_options, agreement, retention_lines, retention_row, run
 from archiver.errors import UsageError
 from archiver.spark.retention import SweepResult, report_of
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
@@ -42,12 +43,22 @@ def test_an_empty_digest_agrees_to_nothing(words: tuple[str, ...]) -> None:
         parse(*words)
 
 
+@pytest.mark.parametrize("yes", [["--yes"], ["--yes", DIGEST]])
+def test_a_dry_run_agrees_to_nothing(yes: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    with pytest.raises(UsageError, match=r"^--dry-run deletes nothing; --yes cannot go with it$"):
+        run(parser.parse_args(["--dry-run", *yes]))
+
+
 def sweep_of(name: str, root: int, count: int) -> TopicSweep:
     terms = TopicTerms(
         topic="t", name=name, topic_id="T", root=root, newest=root, whose=Whose.GONE, limits=Limits(ms=1, floor_ms=2)
     )
     told = AskedItem(next=1, min_timestamp=0, max_timestamp=0, source_bytes=1, records=3)
-    going = (GoingItem(item=ListedItem(life=root, key="k", base=0, put_ms=0), told=told, why=Going.TIME),) * count
+    going = (
+        GoingItem(item=ListedItem(life=root, key="k", base=0, size=10, put_ms=0), told=told, why=Going.TIME),
+    ) * count
     return TopicSweep(terms=terms, partitions=[PartitionSweep(topic="t", partition=0, root=root, going=going)])
 
 
@@ -79,8 +90,48 @@ def test_a_run_that_asked_no_cluster_says_so(without_kafka: bool) -> None:
     assert (said in list(retention_lines(result))) is without_kafka
     assert retention_row(result)["without_kafka"] is without_kafka
     assert report_of(result).without_kafka is without_kafka
-    shown = replace(result, digest="d", swept=(), waiting=())
-    assert (said in list(retention_lines(shown))) is without_kafka
+    dry = replace(result, digest="d", swept=(), waiting=())
+    assert (said in list(retention_lines(dry))) is without_kafka
+
+
+def shown(*, without_kafka: bool = False, now_ms: int = 0) -> list[str]:
+    """What a dry run prints."""
+    topic = sweep_of("t", 1, 5)
+    plan = SweepPlan(made_ms=0, now_ms=now_ms, topics=[topic], kept=(), without_kafka=without_kafka)
+    return list(retention_lines(SweepResult(plan=plan, digest=DIGEST, is_dry_run=True, waiting=[topic])))
+
+
+def test_a_dry_run_tells_which_records_would_go_and_what_waits_for_yes() -> None:
+    lines = shown()
+    assert "t-0: offsets 0-0 go" in lines
+    assert lines[-3].split() == ["t", "retention.ms", "1,", "retention.floor", "2", "5", "15", "50", "B", "0"]
+    assert lines[-2] == (
+        "t: 0% of it would go that the last sweep's limits would have kept; a sweep leaves it as it is without --yes"
+    )
+    row = retention_row(SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=[sweep_of("t", 1, 5)], kept=())))
+    (told,) = row["topics"]
+    assert (told["records_to_delete"], told["bytes_to_delete"]) == (15, 50)
+    assert told["partitions"] == [{"partition": 0, "to_delete": 5, "offsets": [[0, 1]]}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ({}, f"`archiver retention --yes {DIGEST}` deletes just this, within an hour"),
+        ({"without_kafka": True}, f"`archiver retention --without-kafka --yes {DIGEST}` deletes just this, within an"),
+        ({"now_ms": 1}, f"`archiver retention --yes {DIGEST}` deletes what of this may go by then, within an hour"),
+    ],
+)
+def test_the_command_that_a_dry_run_prints_deletes_what_it_says(
+    asked: dict[str, Any],  # what is shown
+    command: str,
+) -> None:
+    assert shown(**asked)[-1].startswith(f"nothing was deleted; {command}")
+
+
+def test_a_name_that_no_topic_has_is_told() -> None:
+    result = SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=(), kept=()))
+    assert list(retention_lines(result)) == ["the archive has no topic to sweep"]
 
 
 def swept_debris() -> SweepResult:

@@ -20,7 +20,7 @@ from tests.support.memory_store import MemoryStore
 
 DAY_MS = 24 * 3600 * 1000
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "604800000", "retention.bytes": "-1"}
-TO_NOTE = "what it keeps was never noted before; this run notes it, and the next one goes by it"
+TO_NOTE = "what it keeps was never noted before; a sweep that is no dry run notes it, and the next one goes by it"
 
 
 @dataclass

@@ -223,6 +223,20 @@ def test_a_life_without_a_topic_id_is_kept(cluster: LiveCluster) -> None:
     assert "t" not in terms_of(judge(fact_of("S", ""), cluster, GONE))
 
 
+@pytest.mark.parametrize(
+    ("effective", "why"),
+    [
+        (None, "the cluster no longer has it, and the archive does not know its cleanup.policy"),
+        (
+            {"cleanup.policy": "compact"},
+            "the cluster no longer has it, and as the last backup saw its cleanup.policy, it keeps its records for ever",
+        ),
+    ],
+)
+def test_a_topic_that_is_gone_and_did_not_delete_is_kept(effective: dict[str, str] | None, why: str) -> None:
+    assert whys(judge(fact_of("T", effective=effective), ABSENT, GONE)) == {"t": why}
+
+
 def test_a_second_root_of_the_live_topic_is_no_topic_that_is_gone() -> None:
     """No program writes such a fact."""
     found = judge(fact_of("T", "T"), live("T"), GONE)
@@ -313,10 +327,10 @@ def whose_may_go(fact: TopicFact, cluster: LiveCluster | None, config: Retention
     """By life: whose limits let something of it go. What is in none stays."""
     roots = [life for life in fact.lives if life.parent is None]
     ids = [life.topic_id for life in roots]
+    deletes = (fact.effective or {}).get("cleanup.policy") == "delete"
     if cluster is None:
-        knows = (fact.effective or {}).get("cleanup.policy") == "delete"
-        return {roots[-1].life: Whose.FIXED} if knows and config.fixed.ms is not None else {}
-    gone = [life.life for life in roots if config.gone and is_proved_gone(life.topic_id, ids, cluster)]
+        return {roots[-1].life: Whose.FIXED} if deletes and config.fixed.ms is not None else {}
+    gone = [life.life for life in roots if deletes and config.gone and is_proved_gone(life.topic_id, ids, cluster)]
     found = dict.fromkeys(gone, Whose.GONE)
     if "t" in cluster.topics and cluster.topics["t"].topic_id == ids[-1] != "" and cluster.cluster_id == "c":
         found[roots[-1].life] = Whose.TOPIC
