@@ -42,6 +42,7 @@ class DebrisStay(StrEnum):
     UNFINISHED = "it is not finished"
     NEWEST = "the newest that can be read, or newer"
     HELD = "positions are on hold"
+    KEPT = "retention.keep names __consumer_offsets"
     PINNED = "an unfinished restore may read it"
     STRANGE = "something lies there that is not the archive's"
     UNREADABLE = "what tells whether it may go cannot be read"

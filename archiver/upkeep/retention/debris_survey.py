@@ -51,15 +51,18 @@ def debris_terms(
     """Ask what decides about debris. `now_ms`: from when ages are counted; None: now."""
     store_now_ms = epoch_ms(archive.store.now())
     unfinished = RestorePins(archive).read_objects(store_now_ms - config.restores.pin_ms).restores
-    is_held = any(hold.is_in_force and hold.matches(OFFSETS_TOPIC) for hold in holds.values())
-    stays = DebrisStay.HELD if is_held else DebrisStay.PINNED if unfinished else None
+    reasons = {
+        DebrisStay.KEPT: config.retention.keeps(OFFSETS_TOPIC),
+        DebrisStay.HELD: any(hold.is_in_force and hold.matches(OFFSETS_TOPIC) for hold in holds.values()),
+        DebrisStay.PINNED: bool(unfinished),
+    }
     return DebrisTerms(
         now_ms=store_now_ms if now_ms is None else now_ms,
         store_now_ms=store_now_ms,
         min_age_ms=config.retention.min_object_age_ms,
         restores_ms=config.restores.keep_ms,
         snapshots_ms=config.retention.groups_ms,
-        snapshots_stay=stays,
+        snapshots_stay=next((why for why, is_so in reasons.items() if is_so), None),
     )
 
 

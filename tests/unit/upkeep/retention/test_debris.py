@@ -511,6 +511,8 @@ def test_holds_and_unfinished_restores_keep_snapshots(world: tuple[Archive, Mort
     assert stays is DebrisStay.PINNED  # its plans were put a moment ago, by the store's clock
     del store.objects[LAYOUT.fact_key("restores/open/b/plan", 0)]
     assert debris_terms(archive, CONFIG, hold_of("a"), NOW_MS).snapshots_stay is None
+    kept = CONFIG.model_copy(update={"retention": CONFIG.retention.model_copy(update={"keep": ("__consumer.*",)})})
+    assert debris_terms(archive, kept, {}, NOW_MS).snapshots_stay is DebrisStay.KEPT
     plan = survey_debris(archive, replace(TERMS, snapshots_stay=DebrisStay.HELD))
     assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 1, DebrisStay.HELD: 3}
 
