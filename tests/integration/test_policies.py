@@ -54,6 +54,9 @@ def may_put(archive: Archive, key: str) -> bool:
     return True
 
 
+OF_OTHERS = [f"control/{stream}/x" for stream in ("holds", "policies", "restores", "sweeps", "swept")]
+
+
 def put_debris(archive: Archive) -> None:
     """A finished restore, and two days of snapshots."""
     target = {"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"}
@@ -76,7 +79,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
     tree = site.config(broker.bootstrap, [topic], records=1)
     tree |= {"storage": {**tree["storage"], "url": f"{site.bucket.url}/{PREFIX}"}}
     config = ArchiverConfig.model_validate(
-        tree | {"retention": {"grace": 0, "min-object-age": 0, "groups": "1s"}, "restores": {"keep": 0}}
+        tree | {"retention": {"grace": 0, "min-object-age": 0, "groups": "1ms"}, "restores": {"keep": 0}}
     )
     archive = open_archive(config.storage)
 
@@ -88,6 +91,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert [one.error for one in found.partitions] == [None]
         own = open_archive(config.storage)
         assert not any(may_delete(own, key) for key in (segments()[0], f"{PREFIX}/compacted/x", f"{PREFIX}/control/x"))
+        assert not any(may_put(own, f"{PREFIX}/{key}") for key in ("compacted/x", *OF_OTHERS))
     put_debris(archive)
     admin, where = AdminClient({"bootstrap.servers": broker.bootstrap}), TopicPartition(topic, 0, 3)
     admin.delete_records([where])[where].result(20)
@@ -123,4 +127,6 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
     with as_role(site.bucket, "compacted"):
         own = open_archive(config.storage)
         assert may_delete(own, f"{PREFIX}/compacted/x")
+        assert may_put(own, f"{PREFIX}/control/moments/x")
+        assert not any(may_put(own, f"{PREFIX}/{key}") for key in OF_OTHERS)
         assert not may_delete(own, segments()[0])

@@ -109,6 +109,7 @@ def allowed_by(role: str) -> set[tuple[str, str]]:
     return {
         (action, resource.removeprefix(below).removesuffix("*") if resource.startswith(below) else "the bucket")
         for statement in policy["Statement"]
+        if statement["Effect"] == "Allow"
         for action in statement["Action"]
         for resource in statement["Resource"]
     }

@@ -30,7 +30,7 @@ RECORDS = 12
 
 def config_of(site: ArchiveSite, bootstrap: str, topic: str) -> ArchiverConfig:
     config = site.config(bootstrap, [topic])
-    config |= {"retention": {"grace": 0, "min-object-age": 0, "groups": "1s"}, "restores": {"keep": 0}}
+    config |= {"retention": {"grace": 0, "min-object-age": 0, "groups": "1ms"}, "restores": {"keep": 0}}
     return ArchiverConfig.model_validate(config)
 
 
