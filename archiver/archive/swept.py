@@ -90,12 +90,16 @@ NOTHING_SWEPT: Final = OffsetRanges()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Swept:
-    """What of a partition, in one life, a sweep has taken or is about to take. The newest fact says all."""
+    """What of a partition, in one life, a sweep has taken or is about to take. The newest fact says all.
+
+    `noted_ms`: when a sweep last noted what it was about to delete, by the store's clock; 0: not known.
+    """
 
     topic: BoundedText
     life: Number
     partition: Number
     ranges: Annotated[tuple[Item[tuple[_Offset, _Offset]], ...], Field(max_length=MOST_RANGES)]
+    noted_ms: Number = 0
 
     def __post_init__(self) -> None:
         position = -1
@@ -118,8 +122,13 @@ def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges
 
 def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:
     """Read what was swept of one partition in one life. Raises NotWholeError."""
-    latest = latest_fact(archive, place.stream)
-    return NOTHING_SWEPT if latest is None else _of_fact(archive, place.stream, latest)
+    return read_swept_note(archive, place)[0]
+
+
+def read_swept_note(archive: Archive, place: SweptPlace) -> tuple[OffsetRanges, int]:
+    """Read the same, and when a sweep last noted what it was about to delete (0: not known). Raises NotWholeError."""
+    found = _checked(archive, place.stream, latest_fact(archive, place.stream))
+    return (NOTHING_SWEPT, 0) if found is None else (OffsetRanges(found.ranges), found.noted_ms)
 
 
 def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
@@ -128,8 +137,13 @@ def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
     return any(one for ranges in facts for one in ranges.within(offset, offset + 1))
 
 
+def note_going(archive: Archive, place: SweptPlace, ranges: OffsetRanges, now_ms: int) -> None:
+    """Write down that ranges are about to go, also if they count as swept: from now on others leave them alone for a while."""
+    _write(archive, place, lambda before: before.plus(ranges), now_ms)
+
+
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
-    """Write down that ranges go, beside all that went before. Returns what holds then."""
+    """Write down that ranges have gone, beside all that went before. Returns what holds then."""
     return _write(archive, place, lambda before: before.plus(ranges))
 
 
@@ -145,21 +159,35 @@ def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
         archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
 
 
-def _write(archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges], OffsetRanges]) -> OffsetRanges:
+def _write(
+    archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges], OffsetRanges], noted_ms: int | None = None
+) -> OffsetRanges:
+    """Append what a change makes of what holds, if it changes anything; in any case where something is noted."""
+
     def decide(latest: Fact | None) -> Fact | None:
-        before = NOTHING_SWEPT if latest is None else _of_fact(archive, place.stream, latest)
+        found = _checked(archive, place.stream, latest)
+        before = NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
         after = change(before)
-        if after == before:
+        if after == before and noted_ms is None:
             return None
         if len(after.ranges) > MOST_RANGES:  # nobody would read it, and all of them would count as lost
             raise ArchiverError(
                 f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
                 f" {MOST_RANGES:,}; release the holds between them"
             )
-        return _FACT.write(_Swept(topic=place.topic, life=place.life, partition=place.partition, ranges=after.ranges))
+        known_ms = 0 if found is None else found.noted_ms
+        return _FACT.write(
+            _Swept(
+                topic=place.topic,
+                life=place.life,
+                partition=place.partition,
+                ranges=after.ranges,
+                noted_ms=known_ms if noted_ms is None else noted_ms,
+            )
+        )
 
-    held = append_fact(archive, place.stream, decide)
-    return NOTHING_SWEPT if held is None else _of_fact(archive, place.stream, held)
+    held = _checked(archive, place.stream, append_fact(archive, place.stream, decide))
+    return NOTHING_SWEPT if held is None else OffsetRanges(held.ranges)
 
 
 def _place_of(stream: str) -> SweptPlace | None:
@@ -173,16 +201,23 @@ def _place_of(stream: str) -> SweptPlace | None:
 
 
 def _of_fact(archive: Archive, stream: str, fact: Fact) -> OffsetRanges:
+    found = _checked(archive, stream, fact)
+    return NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
+
+
+def _checked(archive: Archive, stream: str, fact: Fact | None) -> _Swept | None:
     def refusal(why: str) -> CorruptSegmentError:
         return CorruptSegmentError(
             f"{archive.layout.control_prefix(stream)}: its newest fact does not tell what was swept: {why}; bring its older"
             " version back"
         )
 
+    if fact is None:
+        return None
     found = _FACT.read(fact, refusal)
     if SweptPlace(found.topic, found.life, found.partition).stream != stream:
         raise refusal("it speaks of another partition than its key")
-    return OffsetRanges(found.ranges)
+    return found
 
 
 def spell_ranges(ranges: Sequence[Range]) -> str:

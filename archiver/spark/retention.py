@@ -37,7 +37,7 @@ from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics, take_back_lying
+from archiver.upkeep.retention.sweep import LEFT_ALONE_MS, Swept, TopicWork, sweep_topics, take_back_lying
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
@@ -108,7 +108,8 @@ def run_retention(
                 plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
             )
         survey.note(seen.news)
-        not_taken_back = _take_back_elsewhere(archive, seen, plan)
+        left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
+        not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
         chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
@@ -124,7 +125,10 @@ def run_retention(
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
-        swept = sweep_topics(archive, work, make_reporter("deleting what goes", notice, "partition")) if work else []
+        swept = []
+        if work:
+            progress = make_reporter("deleting what goes", notice, "partition")
+            swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
         chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
         result = SweepResult(
             plan=plan,
@@ -153,7 +157,7 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
     return nullcontext(lambda _: None)
 
 
-def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan) -> list[str]:
+def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
     """Take back what lies there and counts as swept, of all that this run does not sweep. Returns what could not be asked.
 
     A sweep may have died that planned it, and the topic be kept since: a loss must show there, too.
@@ -170,7 +174,7 @@ def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan
 
     def take_back(place: SweptPlace) -> str:
         try:
-            take_back_lying(archive, place)
+            take_back_lying(archive, place, left_alone_ms)
         except StoreTemporaryError:
             raise
         except ArchiverError as error:

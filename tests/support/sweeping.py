@@ -13,6 +13,8 @@ def sweep_topic(
     topic: TopicSweep,
     still_holds: StillHolds,
     ensure: Callable[[PartitionSweep], None] = lambda _: None,
+    left_alone_ms: int = 0,
 ) -> Swept:
-    (done,) = sweep_topics(archive, [TopicWork(topic, still_holds, ensure)], at_once=1)
+    """No time of others is waited for, unless it is said."""
+    (done,) = sweep_topics(archive, [TopicWork(topic, still_holds, ensure)], left_alone_ms=left_alone_ms, at_once=1)
     return done

@@ -23,6 +23,8 @@ from archiver.archive.swept import (
     SweptPlace,
     add_swept,
     clear_old_swept,
+    note_going,
+    read_swept_note,
     read_swept_place,
     take_back_swept,
     was_swept,
@@ -41,6 +43,7 @@ _BATCH: Final = 1_000  # what S3 deletes by one request
 _FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
 _ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
+LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
 _STOOD_STILL: Final = (
     f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
 )
@@ -89,13 +92,18 @@ def sweep_topics(
     archive: Archive,
     work: Sequence[TopicWork],
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    *,
+    left_alone_ms: int,
     at_once: int = _PARTITIONS_AT_ONCE,
 ) -> list[Swept]:
-    """Delete what goes, of several partitions at once: nearly all of the time is waiting for the store and the cluster."""
+    """Delete what goes, of several partitions at once: nearly all of the time is waiting for the store and the cluster.
+
+    `left_alone_ms`: so long what another sweep has noted is not taken back.
+    """
     with ThreadPoolExecutor(at_once, "sweep") as pool:
         of_topics = [
             [
-                pool.submit(_sweep_partition, archive, one, partition)
+                pool.submit(_sweep_partition, archive, one, partition, left_alone_ms)
                 for partition in one.topic.partitions
                 if partition.is_work
             ]
@@ -121,7 +129,7 @@ def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
     )
 
 
-def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep) -> Swept:
+def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep, left_alone_ms: int) -> Swept:
     """Delete what goes of a partition, in each of its lives, as long as what was decided on holds."""
     topic = work.topic
     swept = Swept(topic.name, stopped=work.begin())
@@ -134,6 +142,7 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
         shadowed = [one for one in partition.shadowed if one.going.item.life == life]
         try:
             checks = _Checks(partial(work.still_holds, topic), partial(work.ensure, partition))
+            take_back_lying(archive, place, left_alone_ms)
             _sweep_place(archive, place, going, checks, swept)
             _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
         except StoreTemporaryError:  # the others would wait for the store as long as this one did
@@ -153,21 +162,26 @@ class _Checks(NamedTuple):
 def _sweep_place(
     archive: Archive, place: SweptPlace, going: Sequence[GoingItem], checks: _Checks, swept: Swept
 ) -> None:
-    take_back_lying(archive, place)
+    noted: list[OffsetRanges] = []
     try:
         for start in range(0, len(going), _BATCH):
-            batch = _noted(archive, place, going[start : start + _BATCH], checks, swept)
+            batch = _noted(archive, place, going[start : start + _BATCH], checks, swept, noted)
             if swept.stopped:
                 return
             if batch:
                 _delete(archive, place, batch, swept)
     finally:
-        take_back_lying(archive, place)
+        _take_back_own(archive, place, OffsetRanges.of(one for some in noted for one in some.ranges))
     clear_old_swept(archive, place)
 
 
 def _noted(
-    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], checks: _Checks, swept: Swept
+    archive: Archive,
+    place: SweptPlace,
+    batch: Sequence[GoingItem],
+    checks: _Checks,
+    swept: Swept,
+    noted: list[OffsetRanges],
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
     for _ in range(_ATTEMPTS):
@@ -178,7 +192,8 @@ def _noted(
         asked_s = since_boot_s()
         still = _as_they_were(archive, batch)
         reach("sweep.decided")
-        add_swept(archive, place, _ranges_of(still))
+        noted.append(_ranges_of(still))
+        note_going(archive, place, noted[-1], epoch_ms(archive.store.now()))
         reach("sweep.noted")
         if since_boot_s() - asked_s <= _FRESH_S:
             return still
@@ -272,14 +287,30 @@ def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) ->
     swept.deleted += [one for one in batch if one.item.key not in refused]
 
 
-def take_back_lying(archive: Archive, place: SweptPlace) -> None:
-    """Take out of what counts as swept what still lies there: held, denied, revived, or planned by a run that died.
+def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
+    """Take out of what counts as swept what still lies there: held, revived, or planned by a run that died.
+
+    Not if a sweep has noted something a short time ago: it may be about to delete it, and die before it can write that down.
+    """
+    swept, noted_ms = read_swept_note(archive, place)
+    if swept and abs(epoch_ms(archive.store.now()) - noted_ms) >= left_alone_ms:
+        _take_back(archive, place, swept)
+
+
+def _take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges) -> None:
+    """Take out of what this run has noted what still lies there, for instance because it was denied."""
+    if noted:
+        swept = read_swept_place(archive, place)
+        _take_back(
+            archive, place, OffsetRanges.of(one for start, stop in noted.ranges for one in swept.within(start, stop))
+        )
+
+
+def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None:
+    """Take out of what counts as swept what still lies in some ranges.
 
     Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
     """
-    swept = read_swept_place(archive, place)
-    if not swept:
-        return
     lying = [one for one in _list(archive, place) if lies_in(one, swept)]
     covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
     if not covered:

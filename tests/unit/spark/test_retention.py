@@ -48,7 +48,8 @@ def test_each_topic_of_a_name_is_walked_through_its_own_lives() -> None:
         Life(life=2, topic_id="T"),
         Life(life=3, topic_id="T", parent=2, branches={1: Branch(offset=7)}),
     )
-    fact = TopicFact(topic="t", cluster_id="c", partitions=2, configs={}, lives=lives)
+    configs = {"cleanup.policy": "delete"}
+    fact = TopicFact(topic="t", cluster_id="c", partitions=2, configs=configs, lives=lives)
     known = LiveTopic(
         topic_id="T",
         effective={"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"},

@@ -163,7 +163,7 @@ def test_a_cover_that_another_sweep_takes_at_the_same_moment_makes_no_loss(
     def take_the_cover() -> None:
         add_swept(archive, PLACE, OffsetRanges.of([(0, 48)]))
         store.delete([MERGED])
-        take_back_lying(archive, PLACE)  # the shadowed ones still lie there: the other sweep takes them for readable
+        take_back_lying(archive, PLACE, 0)  # the shadowed ones still lie there: the other sweep takes them for readable
 
     store.meanwhile = [take_the_cover]
     sweep(archive, found)

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from threading import Barrier
+from unittest.mock import patch
 
 import pytest
 
@@ -12,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import PartitionInventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, note_going, read_swept
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
@@ -21,7 +23,7 @@ from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
-from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics, take_back_lying
+from archiver.upkeep.retention.sweep import LEFT_ALONE_MS, Swept, TopicWork, sweep_topics, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -234,18 +236,53 @@ def test_ranges_that_a_dead_run_wrote_down_are_taken_back_first() -> None:
 def test_another_sweep_that_takes_back_makes_no_loss_of_what_goes(effect: int) -> None:
     """It lists what is about to go, before each effect of this one."""
     archive, store = ten_objects()
-    store.meanwhile = [*[lambda: None] * effect, lambda: take_back_lying(archive, PLACE)]
+    store.meanwhile = [*[lambda: None] * effect, lambda: take_back_lying(archive, PLACE, 0)]
     sweep(archive)
     assert bases(archive) == [60, 70, 80, 90]
     assert swept_of(archive).ranges == ((0, 60),)
     assert read(archive).gaps == ()
 
 
+@pytest.mark.parametrize(("left_alone_ms", "gaps"), [(LEFT_ALONE_MS, []), (0, ["0-29"])])
+def test_a_sweep_that_dies_beside_another_leaves_no_loss(left_alone_ms: int, gaps: list[str]) -> None:
+    """It has noted a batch; another one begins; it deletes the batch, and dies before it can write that down again."""
+    archive, store = ten_objects()
+    store.meanwhile = [lambda: None, lambda: take_back_lying(archive, PLACE, left_alone_ms)]
+    plan = planned(archive)
+
+    def die() -> str:
+        raise KilledError
+
+    answers = iter([lambda: "", die])
+    with pytest.raises(KilledError), patch("archiver.upkeep.retention.sweep.add_swept", side_effect=KilledError):
+        sweep_topic(archive, plan, lambda _: next(answers)(), left_alone_ms=left_alone_ms)
+    assert bases(archive)[0] == 30
+    assert [str(gap) for gap in read(archive).gaps] == gaps
+
+
+def test_what_was_noted_a_while_ago_or_in_the_future_is_taken_back() -> None:
+    for noted_ms, is_left in ((-LEFT_ALONE_MS, False), (1 - LEFT_ALONE_MS, True), (LEFT_ALONE_MS, False)):
+        archive, store = ten_objects()
+        now_ms = epoch_ms(store.now())
+        note_going(archive, PLACE, OffsetRanges.of([(0, 30)]), now_ms + noted_ms)
+        with patch.object(store, "now", return_value=datetime.fromtimestamp(now_ms / 1000, UTC)):
+            take_back_lying(archive, PLACE, LEFT_ALONE_MS)
+        assert bool(swept_of(archive)) is is_left
+
+
+def test_what_this_run_has_noted_is_taken_back_at_its_end() -> None:
+    archive, store = ten_objects()
+    note_going(archive, PLACE, OffsetRanges.of([(70, 80)]), epoch_ms(store.now()))  # another one, a moment ago
+    store.denied = frozenset({key_of(10), key_of(40)})
+    sweep_topic(archive, planned(archive), lambda _: "", left_alone_ms=LEFT_ALONE_MS)
+    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60), (70, 80))
+
+
 def test_what_another_sweep_deletes_while_it_is_taken_back_counts_as_swept() -> None:
     archive, store = ten_objects()
     add_swept(archive, PLACE, OffsetRanges.of([(0, 30)]))
     store.meanwhile = [lambda: store.delete([key_of(0), key_of(20)])]
-    take_back_lying(archive, PLACE)
+    take_back_lying(archive, PLACE, 0)
     assert swept_of(archive).ranges == ((0, 10), (20, 30))
     assert read(archive).gaps == ()
 
@@ -367,7 +404,7 @@ def test_several_partitions_are_swept_at_once_and_told_as_one_topic() -> None:
     archive = archive_in(store)
     reported: list[tuple[int, int]] = []
     work = TopicWork(planned_of(archive, 8), lambda _: "")
-    (done,) = sweep_topics(archive, [work], lambda *one: reported.append(one), at_once=4)
+    (done,) = sweep_topics(archive, [work], lambda *one: reported.append(one), left_alone_ms=0, at_once=4)
     assert len(done.deleted) == 8 * 6
     assert reported == [(number, 8) for number in range(1, 9)]
 
@@ -392,13 +429,13 @@ def test_a_store_that_does_not_answer_ends_the_sweep_of_all() -> None:
     archive = archive_in(store)
     plan = planned_of(archive, 8)
     with pytest.raises(StoreTemporaryError):
-        sweep_topics(archive, [TopicWork(plan, lambda _: "")], at_once=1)
+        sweep_topics(archive, [TopicWork(plan, lambda _: "")], left_alone_ms=0, at_once=1)
     assert store.deletes == 1  # the others were not begun
 
 
 def test_what_keeps_a_topic_from_being_begun_stops_it() -> None:
     archive, _ = ten_objects()
     why = "by what it was swept, cannot be read"
-    (done,) = sweep_topics(archive, [TopicWork(planned(archive), lambda _: "", begin=lambda: why)])
+    (done,) = sweep_topics(archive, [TopicWork(planned(archive), lambda _: "", begin=lambda: why)], left_alone_ms=0)
     assert (done.stopped, done.deleted) == (why, [])
     assert len(bases(archive)) == 10
