@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -118,9 +119,13 @@ def _count_skip(report: Report) -> Report:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `broker` runs once per Kafka version, or once against the given one."""
+    """A test that takes `broker` runs on one of two Kafka versions, by its name; with --long on both; or on the given one."""
     if "broker" in metafunc.fixturenames:
-        versions = ["given"] if metafunc.config.getoption("--kafka-bootstrap") else ["3.9", "4.1"]
+        versions = ["3.9", "4.1"]
+        if metafunc.config.getoption("--kafka-bootstrap"):
+            versions = ["given"]
+        elif not metafunc.config.getoption("--long"):
+            versions = [versions[crc32(metafunc.definition.nodeid.encode()) % 2]]
         metafunc.parametrize("broker", versions, indirect=True, scope="session")
     found = metafunc.definition.get_closest_marker("seeds")
     if found is not None:
