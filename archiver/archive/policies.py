@@ -1,6 +1,6 @@
 """What topics kept, as retention sweeps saw it, and since when each policy was seen (docs/format.md §8)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -37,22 +37,15 @@ def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[Noted
 def note_policy(archive: Archive, seen: NotedPolicy) -> None:
     """Note a policy unless it is the one that was noted last."""
 
-    def decide(before: NotedPolicy | None) -> NotedPolicy | None:
+    def decide(latest: Fact | None) -> Fact | None:
+        before = None if latest is None else _of_fact(archive, seen.topic, latest)
         if before is None or before.topic_id != seen.topic_id:
-            return seen
+            return _FACT.write(seen)
         if before.effective == seen.effective:
             return None
-        return replace(seen, since_ms=max(seen.since_ms, before.since_ms))
+        return _FACT.write(replace(seen, since_ms=max(seen.since_ms, before.since_ms)))
 
-    _append(archive, seen.topic, decide)
-
-
-def _append(archive: Archive, topic: str, decide: Callable[[NotedPolicy | None], NotedPolicy | None]) -> None:
-    def next_fact(latest: Fact | None) -> Fact | None:
-        wanted = decide(None if latest is None else _of_fact(archive, topic, latest))
-        return None if wanted is None else _FACT.write(wanted)
-
-    append_fact(archive, _stream(topic), next_fact)
+    append_fact(archive, _stream(seen.topic), decide)
 
 
 def _stream(topic: str) -> str:

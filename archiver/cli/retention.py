@@ -117,7 +117,7 @@ def _problems(result: "SweepResult") -> Iterator[str]:
 
 
 def retention_row(result: "SweepResult") -> dict[str, Any]:
-    swept = {one.topic: one for one in result.swept}
+    done = result.done_by_topic()
     waiting = {one.name for one in result.waiting}
     return {
         "made": moment(result.plan.made_ms),
@@ -136,9 +136,9 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
                 "records_to_delete": one.records,
                 "bytes_to_delete": one.bytes,
                 "partitions": _partition_rows(one),
-                "deleted": len(swept[one.name].deleted) if one.name in swept else 0,
-                "deleted_records": swept[one.name].records if one.name in swept else 0,
-                "deleted_bytes": sum(gone.item.size for gone in swept[one.name].deleted) if one.name in swept else 0,
+                "deleted": len(done[one.name].deleted),
+                "deleted_records": done[one.name].records,
+                "deleted_bytes": done[one.name].bytes,
                 "because": dict(one.deleted_because()),
                 "kept_because": dict(one.kept_because()),
                 "unforeseen_share": round(one.unforeseen_share, 4),
@@ -156,7 +156,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
 
 
 def retention_lines(result: "SweepResult") -> Iterator[str]:
-    swept = {one.topic: one for one in result.swept}
+    done = result.done_by_topic()
     if result.plan.without_kafka:
         yield "this run asked no cluster: it goes by retention.fixed, and takes also what the brokers still have"
     for kept in result.plan.kept[:MOST_LISTED]:
@@ -175,7 +175,7 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
             sum(part.objects for part in one.partitions),
             one.records,
             spell_size(one.bytes),
-            len(swept[one.name].deleted) if one.name in swept else 0,
+            len(done[one.name].deleted),
         )
         for one in result.plan.topics
     ]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +37,7 @@ from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import LEFT_ALONE_MS, Swept, TopicWork, sweep_topics, take_back_lying
+from archiver.upkeep.retention.sweep import FRESH_S, LEFT_ALONE_MS, Swept, TopicWork, sweep_topics, take_back_lying
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 _MOST_PROBLEMS: Final = 100  # of a report
 _TAKEN_BACK_AT_ONCE: Final = 16
-_FRESH_S: Final = 60  # so long what holds and restores keep counts as asked now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +80,11 @@ class SweepResult:
     @property
     def is_complete(self) -> bool:
         return report_of(self).is_complete
+
+    def done_by_topic(self) -> Mapping[str, Swept]:
+        """Return what was done about each topic of the plan, by its name there; of some it is nothing."""
+        swept = {one.topic: one for one in self.swept}
+        return {one.name: swept.get(one.name, Swept(one.name)) for one in self.plan.topics}
 
 
 def run_retention(
@@ -212,7 +216,7 @@ def _sweep_debris_now(
         nonlocal terms, asked_s
         if group.kind is not DebrisKind.SNAPSHOTS:
             return ""
-        if since_boot_s() - asked_s > _FRESH_S:
+        if since_boot_s() - asked_s > FRESH_S:
             terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
         return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
 
@@ -227,13 +231,13 @@ def _since(started_s: float) -> float:
 
 def report_of(result: SweepResult) -> SweepReport:
     """Sum up a run for those who look later."""
-    swept = {one.topic: one for one in result.swept}
+    done = result.done_by_topic()
     refused = [line for one in result.swept for line in one.refused]
     failed = list(failures_of(result))
     problems = [*failed, *refused, *result.debris_swept.refused]
     return SweepReport(
         begun_ms=result.plan.made_ms,
-        topics={one.name: _sum_up(one, swept.get(one.name, Swept(one.name))) for one in result.plan.topics},
+        topics={one.name: _sum_up(one, done[one.name]) for one in result.plan.topics},
         kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
         without_kafka=result.plan.without_kafka,
         refused=len(refused) + result.debris_swept.refusals,
@@ -268,7 +272,7 @@ def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
     return SweptTopic(
         objects=len(swept.deleted),
         records=swept.records,
-        bytes=sum(one.item.size for one in swept.deleted),
+        bytes=swept.bytes,
         deleted_because={str(why): count for why, count in Counter(one.why for one in swept.deleted).items()},
         kept_because={str(why): count for why, count in topic.kept_because().items()},
         stopped=swept.stopped[:MOST_TEXT],

@@ -26,10 +26,9 @@ from archiver.store.port import ListedObject, ObjectStore
 from archiver.upkeep.retention.debris import FINISHED, PLAN, DebrisGroup, DebrisKind, gathered
 from archiver.upkeep.retention.debris_survey import gather_restore, list_group
 from archiver.upkeep.retention.kept_plans import old_plans
+from archiver.upkeep.retention.sweep import ATTEMPTS, FRESH_S, STOOD_STILL
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
-_FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
-_ATTEMPTS: Final = 3
 _ASKS_AT_ONCE: Final = 16
 # Another sweep may be taking a group right now. After so long it is none that works.
 _TAKEN_BACK_MS: Final = 3_600_000
@@ -160,15 +159,13 @@ def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject) -> str |
 
 
 def _delete_batch(store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], swept: DebrisSwept) -> None:
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         asked_s = since_boot_s()
         still, locked = _ask(store, batch)
-        if since_boot_s() - asked_s <= _FRESH_S:
+        if since_boot_s() - asked_s <= FRESH_S:
             break
     else:
-        raise _LeftError(
-            f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
-        )
+        raise _LeftError(STOOD_STILL)
     swept.refuse([f"{item.key}: is locked by the store" for item in locked])
     refused = store.delete_each([item.key for item in still]) if still else {}
     swept.refuse(list(map(str, refused.values())))

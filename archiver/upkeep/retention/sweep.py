@@ -40,12 +40,12 @@ from archiver.upkeep.retention.survey import PartitionSweep, ask_object, lies_in
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
-_FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
-_ATTEMPTS: Final = 3
+FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
+ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
 LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
-_STOOD_STILL: Final = (
-    f"this process stood still {_ATTEMPTS} times, for more than {_FRESH_S} s each, before it could delete"
+STOOD_STILL: Final = (
+    f"this process stood still {ATTEMPTS} times, for more than {FRESH_S} s each, before it could delete"
 )
 
 
@@ -62,6 +62,10 @@ class Swept:
     def records(self) -> int:
         """How many records are gone with what was deleted: those of shadowed objects are still there."""
         return sum(one.told.records for one in self.deleted if one.why is not Going.SHADOWED)
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.item.size for one in self.deleted)
 
 
 StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns what has changed, empty: nothing
@@ -184,20 +188,30 @@ def _noted(
     noted: list[OffsetRanges],
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
-    for _ in range(_ATTEMPTS):
-        checks.ensure()
-        swept.stopped = _reason(checks.changed)
-        if swept.stopped:
-            return ()
-        asked_s = since_boot_s()
+
+    def decide() -> Sequence[GoingItem]:
         still = _as_they_were(archive, batch)
         reach("sweep.decided")
         noted.append(_ranges_of(still))
         note_going(archive, place, noted[-1], epoch_ms(archive.store.now()))
         reach("sweep.noted")
-        if since_boot_s() - asked_s <= _FRESH_S:
+        return still
+
+    return _decided_now(checks, decide, swept)
+
+
+def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swept: Swept) -> Sequence[GoingItem]:
+    """Ask again what could stop a batch, then decide what of it goes; all of it anew where the process stood still meanwhile."""
+    for _ in range(ATTEMPTS):
+        checks.ensure()
+        swept.stopped = _reason(checks.changed)
+        if swept.stopped:
+            return ()
+        asked_s = since_boot_s()
+        still = decide()
+        if since_boot_s() - asked_s <= FRESH_S:
             return still
-    swept.stopped = _STOOD_STILL
+    swept.stopped = STOOD_STILL
     return ()
 
 
@@ -227,18 +241,14 @@ def _still_shadowed(
     archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], changed: Callable[[], str], swept: Swept
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, the objects, and what covers them. Returns what may be deleted right now."""
-    for _ in range(_ATTEMPTS):
-        swept.stopped = _reason(changed)
-        if swept.stopped:
-            return ()
-        asked_s = since_boot_s()
+
+    def decide() -> Sequence[GoingItem]:
         listed = {one.key: one for one in _list(archive, place)}
         still = still_shadowed(listed, lambda item: ask_object(archive.store, item), batch)
         reach("sweep.covers_asked")
-        if since_boot_s() - asked_s <= _FRESH_S:
-            return [one.going for one in still]
-    swept.stopped = _STOOD_STILL
-    return ()
+        return [one.going for one in still]
+
+    return _decided_now(_Checks(changed, lambda: None), decide, swept)
 
 
 def _reason(changed: Callable[[], str]) -> str:
