@@ -10,7 +10,7 @@ import random
 import re
 import tempfile
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -80,14 +80,27 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     unwanted = [name for name in ("long", "worlds") if not config.getoption(f"--{name}")]
-    held = [item for item in items if any(item.get_closest_marker(name) for name in unwanted)]
+    held = {item for item in items if any(item.get_closest_marker(name) for name in unwanted)}
+    if not config.getoption("--long"):
+        held.update(_beyond_samples([item for item in items if item not in held]))
     if held:
-        config.hook.pytest_deselected(items=held)
+        config.hook.pytest_deselected(items=[item for item in items if item in held])
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         if item not in held:
             files.setdefault(item.path, []).append(item)
     items[:] = [item for file in sorted(files.values(), key=_weight, reverse=True) for item in file]
+
+
+def _beyond_samples(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of a test marked `sampled(n)`, all cases but n. Which n depends on their names alone: the same in each run."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for some in cases.values():
+        (mark, *_) = some[0].iter_markers("sampled")
+        yield from sorted(some, key=lambda item: crc32(item.nodeid.encode()))[mark.args[0] :]
 
 
 def _weight(file: list[pytest.Item]) -> tuple[float, bool, int]:

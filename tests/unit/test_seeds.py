@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ def note(*drawn):
 @pytest.mark.parametrize("number", range(4))
 def test_ours(seed, number):
     note("ours", number, seed, random.random())
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("case", range(6))
+def test_of_many_cases(case):
+    note("case", case)
 
 @given(st.lists(st.integers(), min_size=9))
 def test_by_hypothesis(drawn):
@@ -47,11 +53,17 @@ def drawn_by(folder: Path, *arguments: str) -> tuple[str, set[str]]:
     return told[1], {path.read_text() for path in drawn.iterdir()}
 
 
+def cases_in(drawn: Iterable[str]) -> int:
+    """How many of a sampled test have run."""
+    return sum(one.startswith("('case'") for one in drawn)
+
+
 @pytest.mark.timeout(120)
 def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
     seed, drawn = drawn_by(tmp_path)
     assert len(drawn) > 50
     assert {f"('found', {seed})", "('found', 77)"} <= drawn
+    assert cases_in(drawn) == 2
     others_ran_before = ("-p", "archiver.backup.service")  # and have imported something
     assert drawn_by(tmp_path, "-n", "2", *others_ran_before) == (seed, drawn)
 
@@ -60,4 +72,5 @@ def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
 def test_a_long_run_hunts_with_a_seed_that_it_tells(tmp_path: Path) -> None:
     seed, drawn = drawn_by(tmp_path, "--long", "-n", "2")
     assert seed != drawn_by(tmp_path)[0]
-    assert drawn_by(tmp_path, f"--hypothesis-seed={seed}") == (seed, drawn)
+    assert cases_in(drawn) == 6
+    assert drawn_by(tmp_path, "--long", f"--hypothesis-seed={seed}") == (seed, drawn)
