@@ -6,10 +6,12 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.listing import list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
-from archiver.archive.swept import SweptPlace, read_swept_place
+from archiver.archive.swept import NOTHING_SWEPT, OffsetRanges, SweptPlace, read_swept_place, spell_ranges
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
+_MOST_TOLD: Final = 10  # ranges: holds lie between them
 _BELOW_PREFIX: Final = 4  # parts of a segment's key: topics, topic, partition, name
 
 
@@ -23,10 +25,12 @@ def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> 
     `next_offset`: where the object ended, if that is known.
     """
     again = "run the same command again, but a restore, which goes on as it was planned, with another --id and an empty target"
-    if _is_swept(store, key):
+    swept = _swept_around(store, key)
+    if swept:
         return SweptError(
             f"{key}: a retention sweep took this object after its reading was planned, for its topic does not keep it any"
-            f" longer; {again}: it goes on without these records"
+            f" longer; all objects went that lay within the offsets {_spell(swept)} of its partition; {again}: it goes on"
+            " without these records"
         )
     if _is_covered(store, key, next_offset):
         return SweptError(
@@ -65,14 +69,21 @@ def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:
     return False
 
 
-def _is_swept(store: ObjectStore, key: str) -> bool:
+def _swept_around(store: ObjectStore, key: str) -> OffsetRanges:
+    """Return all that counts as swept in the partition of an object that is gone, if the object was swept itself."""
     layout = _layout_of(key)
     found = None if layout is None else layout.split_segment(key)
     if layout is None or found is None:
-        return False
+        return NOTHING_SWEPT
     (topic, life, partition), base, _ = found
     try:
         swept = read_swept_place(Archive(store, layout), SweptPlace(topic, life, partition))
     except NotWholeError:
-        return False
-    return any(swept.within(base, base + 1))
+        return NOTHING_SWEPT
+    return swept if any(swept.within(base, base + 1)) else NOTHING_SWEPT
+
+
+def _spell(swept: OffsetRanges) -> str:
+    more = len(swept.ranges) - _MOST_TOLD
+    told = spell_ranges(swept.ranges[:_MOST_TOLD])
+    return f"{told} and {spell_count(more, 'more range')}" if more > 0 else told

@@ -14,37 +14,36 @@ from archiver.archive.applied_limits import AppliedLimits, note_applied
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
-from archiver.archive.store_clock import epoch_ms, since_boot_s
+from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
-from archiver.archive.swept import OffsetRanges, SweptPlace
+from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
 from archiver.groups.folds import Folds
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.json_values import MOST_TEXT
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
-from archiver.process.workers import side_by_side
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.retention.covering_folds import CoveringFolds
-from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms
+from archiver.upkeep.retention.debris import DebrisKind, DebrisPlan, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
-from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
+from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_planned_debris
 from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
+from archiver.upkeep.retention.left_lying import LEFT_ALONE_MS, take_back_all
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
-from archiver.upkeep.retention.sweep import FRESH_S, LEFT_ALONE_MS, Swept, TopicWork, sweep_topics, take_back_lying
+from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.topic_terms import TopicTerms
 
 log = logging.getLogger(__name__)
 
 _MOST_PROBLEMS: Final = 100  # of a report
-_TAKEN_BACK_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,11 @@ def run_retention(
         plan = _plan(start_spark, config, request, seen, notice)
         plan, covering = _covered(archive, config, plan)
         notice("looking for control objects that nobody needs any longer")
-        debris = DebrisPlan() if wanted else survey_debris(archive, _terms_of_debris(archive, config, request))
+
+        def ask_debris() -> DebrisTerms:
+            return debris_terms(archive, config, read_holds(archive), request.now_ms)
+
+        debris = DebrisPlan() if wanted else survey_debris(archive, ask_debris())
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
             waiting = [one for one in plan.topics if one.needs_agreement]
@@ -143,7 +146,7 @@ def run_retention(
             - sum(one.objects for one in chosen_debris.going),
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept() if wanted else _sweep_debris(archive, config, request, debris, chosen_debris),
+            debris_swept=DebrisSwept() if wanted else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))
@@ -162,67 +165,10 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
 
 
 def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
-    """Take back what lies there and counts as swept, of all that this run does not sweep. Returns what could not be asked.
-
-    A sweep may have died that planned it, and the topic be kept since: a loss must show there, too.
-    """
-    failed = {(one.topic, one.root, one.partition) for topic in plan.topics for one in topic.partitions if one.error}
-    asked = {
-        SweptPlace(terms.topic, stretch.life, number)
-        for terms in seen.terms
-        for number in terms.log_starts
-        if (terms.topic, terms.root, number) not in failed
-        for stretch in seen.facts[terms.topic].lineage(terms.newest, number)
-    }
-    others = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
-
-    def take_back(place: SweptPlace) -> str:
-        try:
-            take_back_lying(archive, place, left_alone_ms)
-        except StoreTemporaryError:
-            raise
-        except ArchiverError as error:
-            return f"{place.topic}-{place.partition}: {error}"
-        return ""
-
-    left = [place for place in others if place not in asked]
-    return [why for why in side_by_side(_TAKEN_BACK_AT_ONCE, take_back, left, "take back") if why]
-
-
-def _terms_of_debris(archive: Archive, config: ArchiverConfig, request: SweepRequest) -> DebrisTerms:
-    return debris_terms(archive, config, read_holds(archive), request.now_ms)
-
-
-def _sweep_debris(
-    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
-) -> DebrisSwept:
-    """Delete debris. It is looked for again: the topics may have been swept for hours. What keeps that from being done, is told."""
-    try:
-        return _sweep_debris_now(archive, config, request, planned, chosen)
-    except (NotWholeError, StoreError) as error:
-        swept = DebrisSwept()
-        swept.refuse([str(error)])
-        return swept
-
-
-def _sweep_debris_now(
-    archive: Archive, config: ArchiverConfig, request: SweepRequest, planned: DebrisPlan, chosen: DebrisPlan
-) -> DebrisSwept:
-    terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
-    now = survey_debris(archive, terms)
-    waiting = [one.stream for plan in (planned, now) for one in plan.going]
-
-    def changed(group: DebrisGroup) -> str:
-        nonlocal terms, asked_s
-        if group.kind is not DebrisKind.SNAPSHOTS:
-            return ""
-        if since_boot_s() - asked_s > FRESH_S:
-            terms, asked_s = _terms_of_debris(archive, config, request), since_boot_s()
-        return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
-
-    swept = sweep_debris(archive, now.only({*chosen.lines()}).going, waiting, changed, terms.store_now_ms)
-    swept.refuse(now.errors)
-    return swept
+    """Take back what lies there and counts as swept, of all that this run has not looked at. Returns what could not be asked."""
+    looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.surveyed}
+    noted = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
+    return take_back_all(archive, [place for place in noted if place not in looked_at], left_alone_ms)
 
 
 def _since(started_s: float) -> float:

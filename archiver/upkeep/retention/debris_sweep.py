@@ -20,11 +20,11 @@ from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import old_reports
 from archiver.archive.taken import note_taken, note_taking, old_facts_of_taken, read_taken
-from archiver.errors import ArchiverError, StoreTemporaryError
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.store.port import ListedObject, ObjectStore
-from archiver.upkeep.retention.debris import FINISHED, PLAN, DebrisGroup, DebrisKind, gathered
-from archiver.upkeep.retention.debris_survey import gather_restore, list_group
+from archiver.upkeep.retention.debris import FINISHED, PLAN, DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
+from archiver.upkeep.retention.debris_survey import gather_restore, list_group, survey_debris
 from archiver.upkeep.retention.kept_plans import old_plans
 from archiver.upkeep.retention.sweep import ATTEMPTS, FRESH_S, STOOD_STILL
 
@@ -58,6 +58,34 @@ Changed = Callable[[DebrisGroup], str]  # asks again what decides; returns what 
 
 class _LeftError(Exception):
     """Why a group is left as it is."""
+
+
+def sweep_planned_debris(
+    archive: Archive, ask: Callable[[], DebrisTerms], planned: DebrisPlan, chosen: DebrisPlan
+) -> DebrisSwept:
+    """Delete the chosen part of what was planned, as far as it still goes. What keeps that from being done, is told.
+
+    It is looked for again: since it was planned, topics may have been swept for hours. `ask`: what decides now.
+    """
+    try:
+        asked_s, terms = since_boot_s(), ask()
+        now = survey_debris(archive, terms)
+
+        def changed(group: DebrisGroup) -> str:
+            nonlocal terms, asked_s
+            if group.kind is not DebrisKind.SNAPSHOTS:
+                return ""
+            if since_boot_s() - asked_s > FRESH_S:
+                asked_s, terms = since_boot_s(), ask()
+            return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
+
+        waiting = [one.stream for plan in (planned, now) for one in plan.going]
+        swept = sweep_debris(archive, now.only({*chosen.lines()}).going, waiting, changed, terms.store_now_ms)
+        swept.refuse(now.errors)
+    except (NotWholeError, StoreError) as error:
+        swept = DebrisSwept()
+        swept.refuse([str(error)])
+    return swept
 
 
 def sweep_debris(

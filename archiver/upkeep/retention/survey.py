@@ -13,7 +13,7 @@ from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.listing import ListedSegment, list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import OffsetRanges
+from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import Stretch
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
@@ -70,6 +70,7 @@ class PartitionSweep:
     asked: int = 0  # objects that were asked for their facts
     shadowed: tuple[ShadowedItem, ...] = ()
     problems: tuple[str, ...] = ()
+    surveyed: tuple[SweptPlace, ...] = ()  # in all of its lives
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
     fold_next: int = (
@@ -134,6 +135,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             asked=asking.asked,
             shadowed=tuple(shadowed),
             problems=tuple(problems),
+            surveyed=tuple(SweptPlace(task.topic, life.life, task.partition) for life in lives),
             lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
         )
 

@@ -18,24 +18,15 @@ from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
-from archiver.archive.swept import (
-    OffsetRanges,
-    SweptPlace,
-    add_swept,
-    clear_old_swept,
-    note_going,
-    read_swept_note,
-    read_swept_place,
-    take_back_swept,
-    was_swept,
-)
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, note_going, was_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.covers import still_shadowed
-from archiver.upkeep.retention.partition_plan import Answer, AskedItem, Going, GoingItem, ListedItem
+from archiver.upkeep.retention.left_lying import take_back_lying, take_back_own
+from archiver.upkeep.retention.partition_plan import Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
-from archiver.upkeep.retention.survey import PartitionSweep, ask_object, lies_in, list_items
+from archiver.upkeep.retention.survey import PartitionSweep, ask_object, list_items
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +34,6 @@ _BATCH: Final = 1_000  # what S3 deletes by one request
 FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
 ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
-LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
 STOOD_STILL: Final = (
     f"this process stood still {ATTEMPTS} times, for more than {FRESH_S} s each, before it could delete"
 )
@@ -175,7 +165,7 @@ def _sweep_place(
             if batch:
                 _delete(archive, place, batch, swept)
     finally:
-        _take_back_own(archive, place, OffsetRanges.of(one for some in noted for one in some.ranges))
+        take_back_own(archive, place, OffsetRanges.of(one for some in noted for one in some.ranges))
     clear_old_swept(archive, place)
 
 
@@ -204,10 +194,10 @@ def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swe
     """Ask again what could stop a batch, then decide what of it goes; all of it anew where the process stood still meanwhile."""
     for _ in range(ATTEMPTS):
         checks.ensure()
+        asked_s = since_boot_s()
         swept.stopped = _reason(checks.changed)
         if swept.stopped:
             return ()
-        asked_s = since_boot_s()
         still = decide()
         if since_boot_s() - asked_s <= FRESH_S:
             return still
@@ -297,49 +287,5 @@ def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) ->
     swept.deleted += [one for one in batch if one.item.key not in refused]
 
 
-def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
-    """Take out of what counts as swept what still lies there: held, revived, or planned by a run that died.
-
-    Not if a sweep has noted something a short time ago: it may be about to delete it, and die before it can write that down.
-    """
-    swept, noted_ms = read_swept_note(archive, place)
-    if swept and abs(epoch_ms(archive.store.now()) - noted_ms) >= left_alone_ms:
-        _take_back(archive, place, swept)
-
-
-def _take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges) -> None:
-    """Take out of what this run has noted what still lies there, for instance because it was denied."""
-    if noted:
-        swept = read_swept_place(archive, place)
-        _take_back(
-            archive, place, OffsetRanges.of(one for start, stop in noted.ranges for one in swept.within(start, stop))
-        )
-
-
-def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None:
-    """Take out of what counts as swept what still lies in some ranges.
-
-    Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
-    """
-    lying = [one for one in _list(archive, place) if lies_in(one, swept)]
-    covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
-    if not covered:
-        return
-    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
-    reach("sweep.taken_back")
-    for one in _list(archive, place):
-        covered.pop(one.key, None)
-    gone = OffsetRanges.of(piece for start, stop in covered.values() for piece in swept.within(start, stop)).minus(
-        taken
-    )
-    if gone:
-        add_swept(archive, place, gone)
-
-
 def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
     return list_items(archive, place.topic, place.life, place.partition)
-
-
-def _covered(item: ListedItem, told: Answer) -> tuple[int, int]:
-    """Return what an object covers; of one that does not tell, at least its first offset."""
-    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1

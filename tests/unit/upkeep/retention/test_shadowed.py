@@ -20,6 +20,7 @@ from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.left_lying import take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import (
     Answer,
@@ -36,7 +37,7 @@ from archiver.upkeep.retention.partition_plan import (
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import judge_shadowed
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept, take_back_lying
+from archiver.upkeep.retention.sweep import Swept
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec

@@ -1,0 +1,89 @@
+"""Takes back what counts as swept and still lies there: held, denied, revived, or planned by a run that died. A later loss of it must show."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.store_clock import epoch_ms
+from archiver.archive.swept import (
+    OffsetRanges,
+    SweptPlace,
+    add_swept,
+    read_swept_note,
+    read_swept_place,
+    take_back_swept,
+)
+from archiver.errors import ArchiverError, StoreTemporaryError
+from archiver.process.failpoints import reach
+from archiver.process.workers import side_by_side
+from archiver.upkeep.retention.partition_plan import Answer, AskedItem, ListedItem
+from archiver.upkeep.retention.survey import ask_object, lies_in, list_items
+
+LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
+_AT_ONCE: Final = 16
+
+
+def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms: int) -> list[str]:
+    """Take back what lies in places that a run does not sweep. Returns what could not be asked.
+
+    A sweep may have died that planned them, and the topic be kept since: a loss must show there, too.
+    """
+
+    def take_back(place: SweptPlace) -> str:
+        try:
+            take_back_lying(archive, place, left_alone_ms)
+        except StoreTemporaryError:
+            raise
+        except ArchiverError as error:
+            return f"{place.topic}-{place.partition}: {error}"
+        return ""
+
+    return [why for why in side_by_side(_AT_ONCE, take_back, list(places), "take back") if why]
+
+
+def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
+    """Take out of what counts as swept what still lies there: held, revived, or planned by a run that died.
+
+    Not if a sweep has noted something a short time ago: it may be about to delete it, and die before it can write that down.
+    """
+    swept, noted_ms = read_swept_note(archive, place)
+    if swept and abs(epoch_ms(archive.store.now()) - noted_ms) >= left_alone_ms:
+        _take_back(archive, place, swept)
+
+
+def take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges) -> None:
+    """Take out of what this run has noted what still lies there, for instance because it was denied."""
+    if noted:
+        swept = read_swept_place(archive, place)
+        _take_back(
+            archive, place, OffsetRanges.of(one for start, stop in noted.ranges for one in swept.within(start, stop))
+        )
+
+
+def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None:
+    """Take out of what counts as swept what still lies in some ranges.
+
+    Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
+    """
+    lying = [one for one in _list(archive, place) if lies_in(one, swept)]
+    covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
+    if not covered:
+        return
+    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
+    reach("sweep.taken_back")
+    for one in _list(archive, place):
+        covered.pop(one.key, None)
+    gone = OffsetRanges.of(piece for start, stop in covered.values() for piece in swept.within(start, stop)).minus(
+        taken
+    )
+    if gone:
+        add_swept(archive, place, gone)
+
+
+def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
+    return list_items(archive, place.topic, place.life, place.partition)
+
+
+def _covered(item: ListedItem, told: Answer) -> tuple[int, int]:
+    """Return what an object covers; of one that does not tell, at least its first offset."""
+    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1
