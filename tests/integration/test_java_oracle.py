@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.support.brokers import Broker
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_topics import create_topic as create_served
 from tests.support.raw_produce import RefusedError, produce_raw, produce_records
 from tests.support.records import ALL_CLASSES, Rec, classes_of, generate, missing_classes, without_offsets
 from tests.support.reference_batch import CODECS, Oddities, batch_of, encode
@@ -19,8 +18,7 @@ ANY_TIMESTAMP = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, config: Mapping[str, str] = ANY_TIMESTAMP) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])[topic].result(20)
+    create_served(broker.bootstrap, topic, partitions, config)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -1,5 +1,6 @@
 """Kafka's own Java as a second opinion: `java/Oracle.java`, compiled at first use, one process, asked over a pipe."""
 
+import os
 import struct
 import subprocess
 import tempfile
@@ -149,7 +150,9 @@ class JavaOracle:
         """
         _refuse_broken_keys([record for some in records.values() for record in some])
         settings = {"bootstrap.servers": bootstrap, "max.request.size": str(32 * 1024 * 1024)}
-        settings |= {"delivery.timeout.ms": "200000"}  # a machine may stand still for as long as Java's own two minutes
+        # KAFKA-15591: a partition that was created just now may refuse a batch, as nobody leads it yet, and take the next one,
+        # which was sent behind it. The first is then out of order each time it is sent again, until it expires.
+        settings |= {"max.in.flight.requests.per.connection": "1"}
         settings |= {name.replace("_", "."): value for name, value in properties.items()}
         request = struct.pack(">i", len(settings)) + b"".join(_text(k) + _text(v) for k, v in settings.items())
         request += _text(topic) + struct.pack(">i", sum(map(len, records.values())))
@@ -179,17 +182,24 @@ class JavaOracle:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
+        logged = os.fstat(self._log.fileno()).st_size
         try:
             stdin.write(struct.pack(">ib", len(arguments) + 1, operation) + arguments)
             stdin.flush()
             (length,) = struct.unpack(">i", _read_exactly(stdout, 4))
             answer = _Answer(_read_exactly(stdout, length))
         except (EOFError, BrokenPipeError) as error:
-            self._log.seek(0)
-            raise AssertionError(f"the Java oracle ended: {self._log.read()[-3000:].decode()}") from error
+            raise AssertionError(f"the Java oracle ended: {self._said_since(0)}") from error
         if answer.byte():
-            raise JavaError(answer.text(), answer.text())
+            refused = JavaError(answer.text(), answer.text())
+            refused.add_note(self._said_since(logged))
+            raise refused
         return answer
+
+    def _said_since(self, start: int) -> str:
+        """The last of its log behind a position: warnings of Kafka's clients, such as what a broker answered each time."""
+        log = self._log.fileno()  # never moved: Java writes at the same position
+        return os.pread(log, 3000, max(start, os.fstat(log).st_size - 3000)).decode(errors="replace")
 
 
 def _refuse_broken_keys(records: Sequence[Rec]) -> None:
