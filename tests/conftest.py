@@ -40,7 +40,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 settings.register_profile(
     "archiver", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], database=None
 )
-settings.load_profile("archiver")
+settings.register_profile("small", parent=settings.get_profile("archiver"), max_examples=40)
 # It also draws the constants of whatever modules are imported by then: other examples behind other tests.
 providers._get_local_constants = lambda: providers._local_constants
 
@@ -58,6 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """One seed for Hypothesis and for our own generators; each worker of pytest-xdist has that of the whole run."""
+    settings.load_profile("archiver" if config.getoption("--long") else "small")
     given = getattr(config, "workerinput", {}).get("seed") or config.getoption("hypothesis_seed", None)
     if given is None:
         chosen = random.SystemRandom().randrange(2**32) if config.getoption("--long") else FIXED_SEED

@@ -22,9 +22,12 @@ ASKED = Shape(1, 2, 3_000), Shape(1, 2, 7_000)  # each object is asked, which ta
 SWEPT = Shape(1, 2, 1_000), Shape(1, 2, 2_500)
 SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
 CASES = [
-    *((task, {"verify": ASKED, "sweep": SWEPT}.get(task, MIDDLE), SHARES) for task in TASKS),
+    *((task, MIDDLE, SHARES) for task in ("plan", "query")),
+    *(pytest.param(task, MIDDLE, SHARES, marks=pytest.mark.long) for task in ("choose", "ls", "start")),
+    pytest.param("verify", ASKED, SHARES, marks=pytest.mark.long),
+    ("sweep", SWEPT, SHARES),
     *(pytest.param(task, LARGE, SHARES, marks=pytest.mark.long) for task in TASKS if task not in {"verify", "sweep"}),
-    ("plan", ASKED, ()),  # no index, or it is lost
+    pytest.param("plan", ASKED, (), marks=pytest.mark.long),  # no index, or it is lost
     *(pytest.param(task, SMALL, SHARES, marks=pytest.mark.long) for task in ("plan", "ls")),
     pytest.param("plan", ASKED, (0.5,), marks=pytest.mark.long),  # the index lacks what came since
 ]

@@ -94,6 +94,7 @@ def problem_of(path: Path, tree: Mapping[str, object]) -> str:
     return ""
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("key", "beside"), list(places()), ids=lambda one: one if isinstance(one, str) else "")
 def test_no_error_repeats_a_value_or_a_key_that_nobody_knows(
     tmp_path: Path, key: str, beside: Mapping[str, object]

@@ -1,9 +1,10 @@
 """Every interleaving of two instances, and of what may happen to them, in worlds of two whole cycles and less: one complete copy stands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from archiver.archive.roles import CompleteCopy, RoleEntry
 from archiver.backup.compacted import turn as turns
@@ -44,7 +45,20 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+# Of the longer ones each is a world that others have in part, too.
+_LONGER = {
+    "a cycle over an idle log",
+    "a generation used again",
+    "clearing by directory",
+    "the moment after the answer",
+}
+
+
+def of_each(names: Iterable[str]) -> list[ParameterSet]:
+    return [pytest.param(name, marks=[pytest.mark.long] if name in _LONGER else []) for name in names]
+
+
+@pytest.mark.parametrize("name", of_each(SMALL))
 def test_a_complete_copy_stands_in_every_small_world(name: str) -> None:
     explored = run(SMALL[name])
     print(f"{name}: {explored.states:,} states, {explored.switches} switches")
@@ -183,7 +197,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", of_each(MUTANTS))
 def test_a_broken_copy_is_found_out(name: str) -> None:
     rules, bounds = MUTANTS[name]
     explored = run(bounds, rules)
@@ -196,6 +210,7 @@ def test_a_log_that_ends_in_a_marker_turns_by_its_position() -> None:
     assert (explored.problem, explored.switches) == ("", 0)
 
 
+@pytest.mark.long
 def test_a_clearer_may_sleep_on_what_it_saw() -> None:
     explored = run(_FREED, BelievesWhatItSaw())
     assert (explored.problem, explored.is_whole) == ("", True)
