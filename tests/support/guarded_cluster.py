@@ -12,7 +12,6 @@ from tests.support.cluster import BrokerCluster
 from tests.support.secure_broker import PASSWORD, USER, Certificates
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-_NODES = (1, 2, 3)
 _GROUPS = {"offsets.topic.num.partitions": "1"}
 
 
@@ -93,11 +92,11 @@ class GuardedCluster:
 
 
 @contextmanager
-def guarded_cluster(folder: Path, guard: Guard) -> Iterator[GuardedCluster]:
-    """Three brokers that are not started yet; stopped at the end."""
+def guarded_cluster(folder: Path, guard: Guard, nodes: int) -> Iterator[GuardedCluster]:
+    """Brokers that are not started yet; stopped at the end."""
     jars = fetch_kafka(KAFKA_41, CACHE)
     brokers: dict[int, GuardedBroker] = {}
-    for node in _NODES:
+    for node in range(1, nodes + 1):
         brokers[node] = GuardedBroker(jars, folder / f"node-{node}", guard, node, joins=brokers.get(1))
     with ExitStack() as stack:
         for broker in brokers.values():

@@ -1,6 +1,7 @@
 """An archive in a bucket of its own, and the way there and back in this process: all real, but for Spark's engine."""
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import archiver.spark.session
 import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
+from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.process.children import start_child
 from archiver.restore.report import RestoreResult
@@ -120,6 +122,13 @@ class ArchiveSite:
             cwd=self.folder,
             env=environment_of(self.bucket) | environment,
         )
+
+    def run_here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command in this process and that folder: a process of its own takes more than a second of CPU to start."""
+        out, said = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+            code = main(arguments)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), said.getvalue())
 
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         return end_of(self.command(*arguments), timeout_s)

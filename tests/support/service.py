@@ -95,7 +95,7 @@ class Instance:
         except OSError:
             return ""
 
-    def stop(self, timeout_s: float = 20.0) -> int:
+    def stop(self, timeout_s: float = _PATIENCE_S) -> int:
         """SIGTERM; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -137,11 +137,12 @@ def running(
 def eventually(
     reached: Callable[[], bool], what: str = "", timeout_s: float = _PATIENCE_S, every_s: float = 0.1
 ) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + timeout_s
+    """Wait until a condition holds. What takes long is asked for less often: each question takes time from what is waited for."""
+    begun_s = time.monotonic()
     while not reached():
-        assert time.monotonic() < deadline, what or "not reached in time"
-        time.sleep(every_s)
+        waited_s = time.monotonic() - begun_s
+        assert waited_s < timeout_s, what or "not reached in time"
+        time.sleep(max(every_s, min(waited_s / 20, 0.5)))
 
 
 def until_archived(

@@ -40,7 +40,7 @@ from archiver.kafka.fetch import Fetched, FetchTarget, fetch
 from archiver.store.port import Body, ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.bad_input import MACHINE, STORE
-from tests.support.brokers import KAFKA_41, Broker, Bucket, GivenS3, StartBroker
+from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, Bucket, GivenS3, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.examples import EAGER_CLEANER, until_stable
 from tests.support.faulty_s3 import Fault, FaultyS3, Quirk
@@ -137,10 +137,10 @@ def test_it_ends_where_the_log_ended_at_the_start_however_long_opening_takes(
 
 
 def test_a_tail_that_compaction_emptied_ends_too(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
     """Behind the last record lie only offsets that no longer exist, up to an open transaction."""
-    broker = new_broker(KAFKA_41)
+    broker = shared_broker(KAFKA_41)
     create(broker, topic, configs=EAGER_CLEANER | {"delete.retention.ms": "0"})
     batches = [
         [Rec(0, NOW_MS, 0, b"kept", b"")],
@@ -402,7 +402,7 @@ def test_a_stop_covers_nothing_that_it_drops(
 
 def told_by(site: ArchiveSite, *options: str) -> list[list[str]]:
     """Words of the lines, without what differs from run to run."""
-    done = site.run("backup", "--until-end", *options)
+    done = site.run_here("backup", "--until-end", *options)
     assert done.returncode == 0, done.stderr
     return [line.split(" in ")[0].split() + line.split(";")[1:] for line in done.stdout.splitlines()]
 
@@ -484,11 +484,17 @@ class UnsteadyStore(S3Store):
 
 
 def test_two_backups_at_once_keep_every_offset_once(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> None:
+    count = 600 if pytestconfig.getoption("--long") else 240
     create(broker_41, topic, 3)
     for partition in range(3):
-        send(broker_41, topic, 600, partition, per_batch=20)
+        send(broker_41, topic, count, partition, per_batch=20)
     monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
     monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
     monkeypatch.setattr(
@@ -503,10 +509,10 @@ def test_two_backups_at_once_keep_every_offset_once(
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(run, (7, 11)))
     assert [errors_of(reports) for reports in both] == [{}, {}]
-    assert {report.position for reports in both for report in reports.values()} == {600}
+    assert {report.position for reports in both for report in reports.values()} == {count}
     wrote = [sum(report.written.records for report in reports.values()) for reports in both]
     assert min(wrote) > 0
-    assert sum(wrote) == 1800
+    assert sum(wrote) == 3 * count
     assert_contiguous(read_segments(site.bucket, topic))
     assert read_partitions(site.bucket, topic) == java_oracle.consume(broker_41.bootstrap, topic).records
 
@@ -571,9 +577,9 @@ def test_a_bucket_with_object_lock_takes_an_archive(
 
 
 def test_a_broken_batch_stops_only_its_partition(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
-    broker = new_broker(KAFKA_41)
+    broker = shared_broker(KAFKA_41)
     create(broker, topic, 3)
     for partition in range(3):
         send(broker, topic, 100, partition)
@@ -777,18 +783,17 @@ def test_an_end_that_goes_away_under_a_run(
         assert (report.error, report.end_offset) == (None, 20)
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.1.1"])
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_a_log_that_was_cut_back_and_has_grown_again_begins_a_life(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str, caplog: pytest.LogCaptureFixture
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = new_broker(version)
+    broker = shared_broker(version)
     create(broker, topic, 2)
     for partition in range(2):
         send(broker, topic, 100, partition)
     site.back_up(broker.bootstrap, topic, records=35)
     before = read_partitions(site.bucket, topic)
-    broker.restart()  # a new leader epoch alone harms nobody: partition 1 goes on
-    broker.stop()
+    broker.stop()  # a new leader epoch alone harms nobody: partition 1 goes on
     shutil.rmtree(broker.data_dir / "log" / f"{topic}-0")
     broker.start()
     for partition in range(2):

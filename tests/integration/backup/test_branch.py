@@ -114,8 +114,8 @@ BOUNDS = ((0, 35), (35, 70), (70, 100))
 
 
 @pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
-def test_the_branch_is_where_the_logs_part(new_broker: StartBroker, topic: str, version: str) -> None:
-    broker = new_broker(version)
+def test_the_branch_is_where_the_logs_part(shared_broker: StartBroker, topic: str, version: str) -> None:
+    broker = shared_broker(version)
     partitions = dict(enumerate(CUTS))
     create_topic(broker.bootstrap, topic, len(partitions), KEEP_ALL)
     ground = Ground(broker, topic, CountingStore())
@@ -194,9 +194,9 @@ def check_a_second_cut(broker: KafkaBroker, ground: Ground, partition: int) -> N
 
 
 @pytest.mark.s3
-def test_what_is_read_through_the_lives_is_the_log(new_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
+def test_what_is_read_through_the_lives_is_the_log(shared_broker: StartBroker, topic: str, site: ArchiveSite) -> None:
     """Backup, cut, backup, and once more: two logs cut at once, one a second time and lower, one never."""
-    broker = new_broker(KAFKA_41)
+    broker = shared_broker(KAFKA_41)
     create_topic(broker.bootstrap, topic, 3, KEEP_ALL)
     ground = Ground(broker, topic, CountingStore())
     rounds: list[dict[int, int | None]] = [{}, {0: 40, 1: None}, {0: 20}]
@@ -223,10 +223,10 @@ REGROWN = {0: 40, 1: None, 2: 90, 3: 100}
 @pytest.mark.s3
 @pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_a_log_that_has_grown_again_to_just_where_its_archive_ends(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, version: str, monkeypatch: pytest.MonkeyPatch
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is to be fetched, and yet the archive goes on where each log was cut; one request tells of all."""
-    broker = new_broker(version)
+    broker = shared_broker(version)
     create_topic(broker.bootstrap, topic, len(REGROWN), KEEP_ALL)
     ground = Ground(broker, topic, CountingStore())
     for partition in REGROWN:

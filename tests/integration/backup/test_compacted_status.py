@@ -24,21 +24,14 @@ from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of
 from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic
-from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 
-def run(site: ArchiveSite, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(COMMAND), "compacted", arguments[0], "-c", str(site.folder / "a.yaml"), *arguments[1:]],
-        cwd=site.folder,
-        env=environment_of(site.bucket),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(site: ArchiveSite, what: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return site.run_here("compacted", what, "-c", "a.yaml", *arguments)
 
 
 def status(site: ArchiveSite, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -59,10 +52,11 @@ def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
 def test_a_turn_is_told_and_its_copy_cleared(broker: Broker, site: ArchiveSite, topic: str) -> None:
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(200)})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=15.0, **{"clear.delay": "1d"})
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=3600.0, **{"clear.delay": "1d"})
+    at_once = {**config, "compacted": {**config["compacted"], "log.backup.length.days": 1e-6}}
     with instance(site, config, "a", "--initial-role", "active"):
         eventually(lambda: holder(site, topic).startswith("a:"))
-        with instance(site, config, "b"):
+        with instance(site, at_once, "b"):
             eventually(lambda: holder(site, topic).startswith("b:"))
             code, found = status(site, "--against-kafka")
     (one,) = found["partitions"]

@@ -68,7 +68,7 @@ class Ground(NamedTuple):
             self.fleet.see_to()
             return all(switched > before[number] for number, switched in self.switches().items())
 
-        eventually(all_have_switched, "not all have switched", timeout_s=150, every_s=0.3)
+        eventually(all_have_switched, "not all have switched", timeout_s=150, every_s=0.5)
 
     def until_all_is_given(self, *, sees_to: bool = True) -> None:
         """Nothing is written meanwhile, but for a marker: brokers write it after they answered a transaction's end."""
@@ -79,7 +79,7 @@ class Ground(NamedTuple):
             expected = latest_on(self.oracle, self.bootstrap, self.topic, PARTITIONS)
             return latest_given(self.site, self.topic, PARTITIONS) == expected
 
-        eventually(all_is_given, "other records are given", timeout_s=60, every_s=0.5)
+        eventually(all_is_given, "other records are given", timeout_s=100, every_s=0.8)
 
     def check(self, when: str) -> None:
         """What is restored now is what the broker has: the newest value of each key, and none that was deleted."""
@@ -126,7 +126,7 @@ def disturb(fleet: Fleet, dice: random.Random) -> str:
             return f"{name} goes to {place}"
 
 
-@pytest.mark.parametrize("cycles", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cycles", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_cycles_with_deaths(
     broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, seed: int, cycles: int
 ) -> None:
@@ -171,6 +171,8 @@ def test_a_restore_in_the_middle_of_each_phase(
         for cycle in range(cycles):
             one, other = "ab"[cycle % 2], "ba"[cycle % 2]
             assert holder(site, topic).startswith(one)
+            if cycle:  # it clears at once
+                fleet.start_again(one)
             ground.write(dice, cycle)
             with changelog.quiet():
                 ground.until_all_is_given()
@@ -246,6 +248,4 @@ def clear(ground: Ground, changelog: Changelog, dice: random.Random, other: str,
         copies = [generations_of(ground.site.bucket, ground.topic, number) for number in range(PARTITIONS)]
         return all(len(found) <= 1 for found in copies)
 
-    eventually(is_cleared, "former copies stay")
-    ground.fleet.kill(other)  # it may just have been started: not even signals are handled then
-    ground.fleet.start(other)
+    eventually(is_cleared, "former copies stay", every_s=0.5)

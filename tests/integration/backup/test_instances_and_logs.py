@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
+from archiver.demo.sandbox import KafkaBroker
 from archiver.kafka.admin import KafkaAdmin
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
@@ -27,6 +30,19 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
 
 SINGLE_SEGMENT = {"cleanup.policy": "compact"}  # nothing is compacted: brokers leave the newest segment alone
 QUICK = {"session-timeout": "3s"}
+PATIENT = {"takeover": "1min"}  # nobody is replaced because a process takes its time to start
+
+
+@pytest.fixture(scope="module")
+def cut_broker(new_module_broker: StartBroker) -> KafkaBroker:
+    """For tests that make or cut their own topic, and restart it."""
+    return new_module_broker(KAFKA_41, **{"auto.create.topics.enable": "true"})
+
+
+@pytest.fixture
+def turns(pytestconfig: pytest.Config) -> int:
+    """How often a copy must change hands until it counts as lasting."""
+    return 4 if pytestconfig.getoption("--long") else 2
 
 
 def fleet_of(site: ArchiveSite, bootstrap: str, topic: str, **compacted: Any) -> Fleet:  # noqa: ANN401 - as in `compacted_config`
@@ -41,8 +57,13 @@ def write_batches(bootstrap: str, topic: str, count: int, text: str, keys: int =
         write(bootstrap, topic, {f"k{(number * 10 + at) % keys}": f"{text} {number}" for at in range(10)})
 
 
-def auto_create(bootstrap: str, topic: str) -> None:
+def auto_create(bootstrap: str, topic: str, policy: str) -> None:
     """As a producer does that asks for a topic that somebody has deleted."""
+    entry = ConfigEntry("log.cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    of_broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (altered,) = admin.incremental_alter_configs([of_broker]).values()
+    altered.result(30)
     producer = producer_of(bootstrap, allow_auto_create_topics=True)
     eventually(lambda: len(producer.list_topics(topic, timeout=10).topics[topic].partitions) > 0)
 
@@ -58,30 +79,29 @@ def entries_of(site: ArchiveSite, topic: str, life: int = 0) -> int:
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_topic_that_is_deleted_and_auto_created_empty_leaves_its_last_copy(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, policy: str
+    cut_broker: KafkaBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, policy: str, turns: int
 ) -> None:
     """In the middle of a turn, and the next copy may still be finished: the last one stays, however often the new life turns."""
-    broker = new_broker(KAFKA_41, **{"auto.create.topics.enable": "true", "log.cleanup.policy": policy})
-    bootstrap = broker.bootstrap
+    bootstrap = cut_broker.bootstrap
     create_topic(bootstrap, topic, 1, EAGER_CLEANER)
     write_batches(bootstrap, topic, 30, "of old")
     write(bootstrap, topic, {"k0": None})
     before = latest_on(java_oracle, bootstrap, topic, 1)
-    with fleet_of(site, bootstrap, topic, turn_s=3.0) as fleet:
+    with fleet_of(site, bootstrap, topic, turn_s=2.0, **PATIENT) as fleet:
         fleet.start("a")
         eventually(lambda: holder(site, topic) != "" and latest(records_given(site.bucket, topic)) == before[0])
         fleet.start("b", "segment.put:1:stop")
         fleet.until_standing("b")
         old_id = topic_id_of(bootstrap, topic)
         delete_topic(bootstrap, topic)
-        auto_create(bootstrap, topic)
+        auto_create(bootstrap, topic, policy)
         assert topic_id_of(bootstrap, topic) != old_id
         fleet.wake("b")
         if policy == "compact":
-            eventually(lambda: entries_of(site, topic, 1) >= 8)  # four turns
+            eventually(lambda: entries_of(site, topic, 1) >= 2 * turns)
             assert len(generations_of(site.bucket, topic, life=1)) == 0
         else:
-            time.sleep(8)  # twice a turn, and the delay
+            time.sleep(6)  # twice a turn, and the delay
             assert entries_of(site, topic, 1) == 0
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
         if policy == "delete":
@@ -96,24 +116,29 @@ def test_a_topic_that_is_deleted_and_auto_created_empty_leaves_its_last_copy(
 
 @pytest.mark.parametrize(("regrown", "lives"), [(1, True), pytest.param(4, True, marks=pytest.mark.long), (4, False)])
 def test_a_log_that_is_cut_back_gets_copies_of_its_own(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, regrown: int, lives: bool
+    cut_broker: KafkaBroker,
+    site: ArchiveSite,
+    topic: str,
+    java_oracle: JavaOracle,
+    regrown: int,
+    lives: bool,
+    turns: int,
 ) -> None:
     """Both instances run meanwhile, or the active one is dead. The log ends below where its copy ends, or above."""
-    broker = new_broker(KAFKA_41)
-    bootstrap = broker.bootstrap
+    bootstrap = cut_broker.bootstrap
     create_topic(bootstrap, topic, 1, SINGLE_SEGMENT)
     write_batches(bootstrap, topic, 6, "of old", keys=60)
     before = latest_on(java_oracle, bootstrap, topic, 1)
-    with fleet_of(site, bootstrap, topic, turn_s=4.0) as fleet:
+    with fleet_of(site, bootstrap, topic, turn_s=2.0) as fleet:
         for name in "ab":
             fleet.start(name)
         eventually(lambda: holder(site, topic).startswith("b:"))
         eventually(lambda: latest(records_given(site.bucket, topic)) == before[0])
         if not lives:
             fleet.kill("b")
-        broker.stop()
-        cut_log(broker, topic, 0, 40)
-        broker.start()
+        cut_broker.stop()
+        cut_log(cut_broker, topic, 0, 40)
+        cut_broker.start()
         write_batches(bootstrap, topic, regrown, "of new", keys=60)
         after = latest_on(java_oracle, bootstrap, topic, 1)
         assert after != before
@@ -123,7 +148,7 @@ def test_a_log_that_is_cut_back_gets_copies_of_its_own(
         held, stood = holder(site, topic), entries_of(site, topic)
         if not lives:
             fleet.start("b")
-        eventually(lambda: entries_of(site, topic, 1) >= 6)  # three turns
+        eventually(lambda: entries_of(site, topic, 1) >= 2 * turns)
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.now") == after
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
         assert (holder(site, topic), entries_of(site, topic)) == (held, stood)
@@ -163,7 +188,7 @@ def test_copies_of_a_topic_that_keeps_no_tombstones_are_unsure_and_turn(
     bootstrap = broker_41.bootstrap
     create_topic(bootstrap, topic, 1, {**EAGER_CLEANER, "delete.retention.ms": "0"})
     write_batches(bootstrap, topic, 10, "some")
-    turn_s = 4.0
+    turn_s = 2.0
     with fleet_of(site, bootstrap, topic, turn_s=turn_s) as fleet:
         for name in "ab":
             fleet.start(name)
@@ -202,7 +227,7 @@ def test_a_holder_that_may_miss_tombstones_from_now_on_says_so_once(
         expected = latest_on(java_oracle, bootstrap, topic, 1)
         eventually(lambda: latest(records_given(site.bucket, topic)) == expected[0])
         eventually(lambda: holder(site, topic) not in {"", held}, "the turn is due, and overdue")  # it is alone
-        time.sleep(6)
+        time.sleep(3)  # six looks
     types = [json.loads(body)["type"] for body in role_bodies(site, topic)]
     assert types == ["begin", "switch", "unsure", "begin", "switch"]
 
@@ -219,7 +244,7 @@ def test_an_unsure_copy_does_not_replace_a_sure_one_and_another_is_made_when_it_
     bootstrap = broker_41.bootstrap
     create_topic(bootstrap, topic, 1, EAGER_CLEANER)
     write_batches(bootstrap, topic, 5, "some")
-    with fleet_of(site, bootstrap, topic, turn_s=4.0) as fleet:
+    with fleet_of(site, bootstrap, topic, turn_s=2.0) as fleet:
         fleet.start("a")
         eventually(lambda: holder(site, topic).startswith("a:"))
         held = holder(site, topic)
@@ -228,7 +253,7 @@ def test_an_unsure_copy_does_not_replace_a_sure_one_and_another_is_made_when_it_
         fleet.start("b")
         eventually(lambda: len(generations_of(site.bucket, topic).get("b:2", [])) > 0, "b does not begin")
         stood = entries_of(site, topic)
-        time.sleep(10)
+        time.sleep(5)
         assert holder(site, topic) == held
         assert is_sure(site, topic)
         assert entries_of(site, topic) - stood <= 3, "at most one try a turn"

@@ -142,10 +142,10 @@ def test_a_topic_fetched_by_name_is_not_taken_for_another(
 
 @pytest.mark.parametrize("created_again", [False, True])
 def test_what_is_held_of_a_deleted_topic_is_put(
-    new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, created_again: bool
+    shared_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, created_again: bool
 ) -> None:
     """Of a broker that serves by name alone; nothing but the fetches tells that the topic is gone, or another one."""
-    bootstrap = new_zookeeper_broker().bootstrap
+    bootstrap = shared_zookeeper_broker().bootstrap
     create_topic(bootstrap, topic, 1, FOR_EVER)
     config = config_of(site, bootstrap, topic, segment={"age": "1h"})
     config["topics"]["refresh"] = "1h"
@@ -212,9 +212,9 @@ def until_child_has(site: ArchiveSite, topic: str, count: int) -> None:
 @pytest.mark.parametrize("grown", [40, 90])
 @pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_a_log_cut_over_a_restart_goes_on_in_a_child_life(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, version: str, grown: int
+    shared_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, version: str, grown: int
 ) -> None:
-    broker = new_broker(version)
+    broker = shared_broker(version)
     create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
     produce(broker.bootstrap, topic, 100, "old")
     with running(site, config_of(site, broker.bootstrap, topic)) as instance:
@@ -230,10 +230,10 @@ def test_a_log_cut_over_a_restart_goes_on_in_a_child_life(
 
 @pytest.mark.parametrize("grown", [pytest.param(30, marks=pytest.mark.long), 90])
 def test_a_log_cut_back_below_a_late_start_begins_earlier(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, grown: int
+    shared_broker: StartBroker, site: ArchiveSite, topic: str, grown: int
 ) -> None:
     """What was written since the archive was told to begin at the end is archived, whether the log is shorter or longer then."""
-    broker = new_broker()
+    broker = shared_broker(KAFKA_41)
     create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
     produce(broker.bootstrap, topic, 100, "old")
     config = config_of(site, broker.bootstrap, topic, start="latest")
@@ -251,17 +251,17 @@ def test_a_log_cut_back_below_a_late_start_begins_earlier(
 
 
 def test_a_child_life_is_kept_over_a_kill_before_its_first_put(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    shared_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
     """The next instance begins no other life: it finds that one, and where it begins."""
-    broker = new_broker()
+    broker = shared_broker(KAFKA_41)
     create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
     produce(broker.bootstrap, topic, 100, "old")
     config = config_of(site, broker.bootstrap, topic, **{"session-timeout": "3s"})
     with running(site, config, ARCHIVER_FAILPOINT="branch.recorded") as instance:
         parent = until_archived(site, java_oracle, broker.bootstrap, topic)[0]
         cut_while_stopped(instance, broker, topic)
-        assert instance.process.wait(30) == -signal.SIGKILL
+        assert instance.process.wait(100) == -signal.SIGKILL
     assert keys_in(site.bucket, f"topics/{topic}@1/") == []
     known = keys_in(site.bucket, f"control/topics/{topic}/")
     with running(site, config, "two") as instance:

@@ -119,6 +119,7 @@ def test_changed_batches(filled_broker: KafkaBroker, topic: str, site: ArchiveSi
     assert_only_that_one_ends(filled_broker, topic, site, says)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_continuous_backup_goes_on_beside_them(
     filled_broker: KafkaBroker, topic: str, site: ArchiveSite, kind: str

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 def test_the_other_takes_over(broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle) -> None:
     create_topic(broker.bootstrap, topic, 2, EAGER_CLEANER)
     write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(200)})
-    config = compacted_config(site, broker.bootstrap, topic)
+    config = compacted_config(site, broker.bootstrap, topic, turn_s=4.0)
     with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
         eventually(lambda: holder(site, topic).startswith("a:") and holder(site, topic, 1).startswith("a:"))
         write(broker.bootstrap, topic, {f"k{number}": f"second {number}" for number in range(100)})
@@ -110,7 +110,7 @@ def test_what_is_read_no_more_goes(broker: Broker, site: ArchiveSite, topic: str
     """The archive follows the compacted log: what was rewritten a hundred times does not stay."""
     bootstrap, dice = broker.bootstrap, random.Random(topic)
     create_topic(bootstrap, topic, 1, EAGER_CLEANER)
-    config = compacted_config(site, bootstrap, topic, turn_s=3.0)
+    config = compacted_config(site, bootstrap, topic, turn_s=2.0)
     with instance(site, config, "a", "--initial-role", "active"), instance(site, config, "b"):
         eventually(lambda: holder(site, topic) != "")
         begun = newest_entry(site.bucket, topic)

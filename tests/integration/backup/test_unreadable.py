@@ -103,9 +103,9 @@ def test_a_batch_above_the_cap(
     assert f"{topic}-0: offsets 10 to 10 are not archived: unreadable" in told
 
     site.write_config(own_broker.bootstrap, topic)
-    listed = json.loads(site.run("ls", "--format", "json").stdout)["holdings"]
+    listed = json.loads(site.run_here("ls", "--format", "json").stdout)["holdings"]
     assert [(one["holes"], one["unreadable"]) for one in listed] == [(1, 1)]
-    assert "1 hole, 1 of them unreadable" in site.run("ls").stdout
+    assert "1 hole, 1 of them unreadable" in site.run_here("ls").stdout
 
     verified = site.verify(own_broker.bootstrap, [topic], against_kafka=True)
     assert (verified.is_whole, verified.compared) == (True, 20), verified
@@ -146,13 +146,13 @@ def written_at(start: int) -> list[Rec]:
 
 
 def test_the_last_batch_is_met_again_until_a_record_comes_behind_it(
-    filled: KafkaBroker, topic: str, site: ArchiveSite
+    filled: KafkaBroker, topic: str, site: ArchiveSite, pytestconfig: pytest.Config
 ) -> None:
     """Killed between the alarm and the put, a backup has noted nothing: the next one asks again."""
     corrupt_log(filled, topic, 0, 20)
     assert back_up(site, filled, topic).position == 20
     config = service_config(site, filled.bootstrap, topic, group=topic, **SKIP)
-    for _ in range(2):
+    for _ in range(2 if pytestconfig.getoption("--long") else 1):
         with running(site, config) as instance:
             eventually(lambda: instance.value("archiver_unreadable_offsets_total", topic=topic, partition="0") == 10)
             assert instance.value("archiver_holes_total", topic=topic, cause="unreadable") == 1

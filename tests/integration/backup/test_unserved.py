@@ -34,12 +34,12 @@ def unserved_in(segments: Sequence[Segment], partition: int = 0) -> list[int]:
     return [int(one.metadata["archiver-unserved"]) for one in segments if one.partition == partition]
 
 
-@pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41])
+@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_what_compaction_took_is_counted(
-    version: str, new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle,
+    version: str, shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    bootstrap = new_broker(version).bootstrap
+    bootstrap = shared_broker(version).bootstrap
     create_topic(bootstrap, topic, 1, {**KEEP_ALL, **EAGER_CLEANER})
     send(bootstrap, topic, rows(200, keys=10))
     send(bootstrap, topic, [Rec(0, NOW_MS + 99_999, 0, b"other", b"of the next log segment")])
@@ -67,9 +67,9 @@ def test_what_compaction_took_is_counted(
 
 
 def test_committed_and_aborted_transactions_were_served(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
-    bootstrap = new_broker(KAFKA_41).bootstrap
+    bootstrap = shared_broker(KAFKA_41).bootstrap
     create_topic(bootstrap, topic, 2, KEEP_ALL)
     for turn in range(8):
         java_oracle.produce(bootstrap, topic, {0: rows(9), 1: rows(2)}, transactional_id=f"{topic}-{turn % 3}")

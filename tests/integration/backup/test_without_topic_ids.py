@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -13,8 +13,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.backup.run import run_backup
+from archiver.config.load import load_config
 from archiver.errors import TargetError
 from archiver.restore.request import Existing
+from archiver.spark.verify import run_verify
+from archiver.upkeep.verify import Level
 from tests.conftest import kafka_jars
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
@@ -28,7 +32,7 @@ from tests.support.records import Rec
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, write
-from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, StartZooKeeperBroker, ZooKeeperBroker
+from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -39,13 +43,31 @@ WITH_TOPIC_IDS = {"inter.broker.protocol.version": "2.8"}
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ZooKeeperBroker]:
-    """For tests that leave it as it is."""
+    """For tests that leave it as it is, but for their own topics."""
     jars = kafka_jars(KAFKA_28)
     with (
         tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as folder,
         ZooKeeperBroker(jars, Path(folder), properties=WITHOUT_TOPIC_IDS) as broker,
     ):
         yield broker
+
+
+@pytest.fixture(scope="module")
+def upgraded() -> Iterator[ZooKeeperBroker]:
+    """For tests that change its protocol."""
+    jars = kafka_jars(KAFKA_28)
+    with tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as folder:
+        broker = ZooKeeperBroker(jars, Path(folder))
+        yield broker
+        broker.stop()
+
+
+def speak(broker: ZooKeeperBroker, protocol: Mapping[str, str]) -> None:
+    """From now on it speaks this one."""
+    if not broker.running or protocol.items() - broker.properties.items():
+        broker.stop()
+        broker.properties.update(protocol)
+        broker.start()
 
 
 def produce(bootstrap: str, topic: str, count: int, text: str, partition: int = 0) -> None:
@@ -61,10 +83,11 @@ def lose_below(bootstrap: str, topic: str, offset: int, partition: int = 0) -> N
 
 
 def back_up(site: ArchiveSite, exit_code: int = 0) -> str:
-    """Run the command up to what is committed at the start; what it says."""
-    done = site.run("backup", "--until-end")
-    assert done.returncode == exit_code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    """Up to what is committed at the start, as archive.yaml says, in this process; what the command would complain of."""
+    found, _ = run_backup(load_config(site.folder / "archive.yaml"), lambda _: None)
+    said = "\n".join(map(str, found.errors))
+    assert max((error.exit_code for error in found.errors), default=0) == exit_code, said
+    return said
 
 
 def consumed(oracle: JavaOracle, bootstrap: str, topic: str) -> dict[int, list[Rec]]:
@@ -94,8 +117,8 @@ def test_a_topic_without_id_is_not_purged(
 
 
 def assert_whole(site: ArchiveSite) -> None:
-    done = site.run("verify")
-    assert done.returncode == 0, done.stdout + done.stderr
+    found = run_verify(load_config(site.folder / "archive.yaml"), Level.LISTING)
+    assert found.is_whole, (found.problems, found.errors)
 
 
 @pytest.mark.parametrize(
@@ -240,11 +263,11 @@ def produce_keyed(bootstrap: str, topic: str, keys: str, count: int) -> None:
 
 @pytest.mark.parametrize("is_other", [pytest.param(False, marks=pytest.mark.long), True])
 def test_topic_ids_come_with_an_upgrade(
-    new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, is_other: bool
+    upgraded: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, is_other: bool
 ) -> None:
     """That a topic has an id now does not tell that it is the one that had none."""
-    broker = new_zookeeper_broker(**WITHOUT_TOPIC_IDS)
-    bootstrap = broker.bootstrap
+    speak(upgraded, WITHOUT_TOPIC_IDS)
+    bootstrap = upgraded.bootstrap
     site.write_config(bootstrap, topic)
     create_topic(bootstrap, topic, 1, KEPT)
     produce(bootstrap, topic, 100, "old")
@@ -252,8 +275,7 @@ def test_topic_ids_come_with_an_upgrade(
     back_up(site)
     if is_other:
         recreate_topic(bootstrap, topic, 1, KEPT)
-    broker.properties.update(WITH_TOPIC_IDS)
-    broker.restart()
+    speak(upgraded, WITH_TOPIC_IDS)
     produce(bootstrap, topic, 150, "new")
     back_up(site)
     now = consumed(java_oracle, bootstrap, topic)
@@ -446,20 +468,19 @@ def test_a_log_that_was_cut_back_is_the_same_topic(
 
 
 def test_a_log_that_was_cut_back_and_keeps_its_epoch_is_archived_anew(
-    new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    shared: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
     """Nothing tells it from a topic that was created again, and nothing of it is lost."""
-    broker = new_zookeeper_broker(**WITHOUT_TOPIC_IDS)
-    bootstrap = broker.bootstrap
+    bootstrap = shared.bootstrap
     site.write_config(bootstrap, topic)
     create_topic(bootstrap, topic, 2, KEPT)
     for partition in range(2):
         produce(bootstrap, topic, 100, "old", partition)
     old = consumed(java_oracle, bootstrap, topic)
     back_up(site)
-    broker.stop()
-    cut_log(broker, topic, 0, 60)
-    broker.start()
+    shared.stop()
+    cut_log(shared, topic, 0, 60)
+    shared.start()
     produce(bootstrap, topic, 90, "new")
     back_up(site)
     assert read_partitions(site.bucket, topic) == old
@@ -469,28 +490,27 @@ def test_a_log_that_was_cut_back_and_keeps_its_epoch_is_archived_anew(
 
 
 def test_a_topic_id_that_is_missing_for_a_while_begins_no_life(
-    new_zookeeper_broker: StartZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    upgraded: ZooKeeperBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
-    """The brokers' protocol is set back and raised again under a running backup, and between two that run to the end."""
-    broker = new_zookeeper_broker(**WITH_TOPIC_IDS)
-    bootstrap = broker.bootstrap
-    create_topic(bootstrap, topic, 1, KEPT)
-    produce(bootstrap, topic, 50, "first")
+    """The brokers' protocol is set back and raised again under a running backup, and between those of another topic that run to the end."""
+    speak(upgraded, WITH_TOPIC_IDS)
+    bootstrap, other = upgraded.bootstrap, f"{topic}-other"
+    for name in (topic, other):
+        create_topic(bootstrap, name, 1, KEPT)
+        produce(bootstrap, name, 50, "first")
+    site.write_config(bootstrap, other)
+    back_up(site)
     with running(site, service_config(site, bootstrap, topic, group=topic)) as instance:
         until_archived(site, java_oracle, bootstrap, topic)
         for properties in (WITHOUT_TOPIC_IDS, WITH_TOPIC_IDS):
-            broker.properties.update(properties)
-            broker.restart()
-            produce(bootstrap, topic, 50, "more")
-            until_archived(site, java_oracle, bootstrap, topic, timeout_s=90)
+            speak(upgraded, properties)
+            for name in (topic, other):
+                produce(bootstrap, name, 50, "more")
+            back_up(site)
+            until_archived(site, java_oracle, bootstrap, topic)
         assert instance.total("archiver_branches_total") == 0
         assert instance.stop() == 0
-    site.write_config(bootstrap, topic)
-    for properties in (WITHOUT_TOPIC_IDS, WITH_TOPIC_IDS):
-        broker.properties.update(properties)
-        broker.restart()
-        produce(bootstrap, topic, 50, "again")
-        back_up(site)
-    assert read_partitions(site.bucket, topic) == consumed(java_oracle, bootstrap, topic)
-    assert len(known_lives(site, topic)) == 1
-    assert_whole(site)
+    for name in (topic, other):
+        assert read_partitions(site.bucket, name) == consumed(java_oracle, bootstrap, name)
+        assert len(known_lives(site, name)) == 1
+    assert_whole_of(site, bootstrap, f"{topic}.*")

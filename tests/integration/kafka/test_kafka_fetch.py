@@ -185,7 +185,7 @@ def test_an_offset_that_is_not_there_is_told(broker: Broker, topic: str) -> None
     with_client(broker.bootstrap, body)
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.1.1"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.1", marks=pytest.mark.long), "4.1.1"])
 def test_a_log_that_was_cut_back_diverges(new_broker: StartBroker, topic: str, version: str) -> None:
     """A restart begins a new leader epoch. Who claims to have read epoch 0 beyond its end read another log."""
     broker = new_broker(version)

@@ -55,6 +55,9 @@ BROKEN: Mapping[str, Sequence[Change]] = {
 }
 
 
+# Trouble that lasts is told after four seconds, and not after fifteen: for tests that wait for it.
+SOON_LASTING = Change("backup/feed.py", "LASTING_FAILURE_S: Final = 15.0", "LASTING_FAILURE_S: Final = 4.0")
+
 # A member that was stopped puts what it holds, whatever happened meanwhile.
 WITHOUT_VIGIL = (Change("backup/run.py", "SilenceCounter(backup.session_timeout_ms / 2000)", "SilenceCounter(1e9)"),)
 
