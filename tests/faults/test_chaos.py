@@ -143,6 +143,7 @@ def haunt(scene: Scene, seed: int, action: Action) -> Judgement:
     return judgement
 
 
+@pytest.mark.long  # the next one also has its keys swept
 @pytest.mark.timeout(SHORT_S)
 def test_a_zombie_does_no_harm(scene_of: OpenScene, seed: int) -> None:
     with scene_of() as scene:
@@ -197,7 +198,7 @@ def archive_the_rest(scene: Scene) -> Judgement:
 @pytest.mark.timeout(SHORT_S)
 def test_sigterm_at_any_moment(scene_of: OpenScene, seed: int) -> None:
     with scene_of() as scene:
-        stop_under_load(scene, seed, 3)
+        stop_under_load(scene, seed, 1)
         stop_while_the_store_hangs(scene)
         archive_the_rest(scene)
 

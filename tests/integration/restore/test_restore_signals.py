@@ -47,7 +47,7 @@ def assert_ended(run: subprocess.Popen[str], below: Sequence[int]) -> str:
     out, err = run.communicate(timeout=END_S)
     assert run.returncode == 4, err
     found, (*_, said, way_on) = json.loads(out), err.splitlines()
-    assert (found["failure"], found["topics"], said) == (INTERRUPTED, [], f"archiver: {INTERRUPTED}")
+    assert (found["failure"], found["topics"], said) == (INTERRUPTED, [], f"archiver: {INTERRUPTED}"), err
     assert way_on.startswith(f"archiver: restore {found['id']} is not done; go on with: archiver ")
     assert way_on.endswith(f" --id {found['id']}")
     until(lambda: all(state_of(pid) in {"", "Z"} for pid in below), END_S)
@@ -92,7 +92,7 @@ def test_it_does_not_wait_for_a_store_that_is_busy(
             proxy.failing(Fault.SLOW_DOWN, "PUT", naming=f"{topic}.back/plan/"),
             begun(behind, broker_41, topic) as run,
         ):
-            until(lambda: proxy.requests.get("PUT", 0) > 8, START_S)
+            until(lambda: proxy.requests.get("PUT", 0) > 11, START_S)
             below = descendants(run.pid)
             os.kill(run.pid, number)
             assert_ended(run, below)
