@@ -17,7 +17,7 @@ from tests.support.brokers import Bucket, StartBroker
 from tests.support.chaos.broken import BROKEN, WITHOUT_VIGIL, make_overlay
 from tests.support.chaos.director import Director
 from tests.support.chaos.fleet import STOP_S
-from tests.support.chaos.plan import LONG, SHORT, Action, Form, Step, make_plan
+from tests.support.chaos.plan import LONG, QUICK, SHORT, Action, Form, Step, make_plan
 from tests.support.chaos.scene import Scene, open_scene
 from tests.support.chaos.verdict import Judgement, VerdictError
 from tests.support.faulty_s3 import Fault, Weather
@@ -106,9 +106,9 @@ def test_only_what_was_swept_may_be_missing(swept: list[range], faults: list[str
 
 
 @pytest.mark.timeout(SHORT_S)
-def test_chaos(scene_of: OpenScene, seed: int) -> None:
+def test_chaos(scene_of: OpenScene, seed: int, pytestconfig: pytest.Config) -> None:
     with scene_of() as scene:
-        run_chaos(scene, seed, SHORT)
+        run_chaos(scene, seed, SHORT if pytestconfig.getoption("--long") else QUICK)
 
 
 @pytest.mark.long

@@ -282,15 +282,21 @@ def test_two_runs_at_once_that_die_again_and_again(
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_worker_jvm_and_driver_killed_and_a_stopped_task_woken_up(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     case = make_case(site, broker_41, java_oracle, topic, seed, partitions=1, records=2000)
     rng = random.Random(f"{seed}-short")
     steps = [
         Step(Victim.FAILPOINT, f"batch.answered:{rng.randint(1, 30)}"),
         Step(Victim.NOBODY, f"{rng.choice(['batch.sent', 'batch.answered'])}:{rng.randint(1, 30)}"),
-        Step(rng.choice([Victim.JVM, Victim.DRIVER]), "", rng.uniform(0, 1)),
     ]
+    if pytestconfig.getoption("--long"):
+        steps.append(Step(rng.choice([Victim.JVM, Victim.DRIVER]), "", rng.uniform(0, 1)))
     with killer_of(site, case.arguments, case.count_on_target) as killer:
         run_steps(killer, case, steps)
 

@@ -264,9 +264,9 @@ def archived_offsets_topic(site: ArchiveSite) -> bool:
 
 @pytest.mark.parametrize("groups", ["auto", "topic"])
 def test_the_archived_topic_is_what_java_reads(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, groups: str
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, groups: str
 ) -> None:
-    broker = new_broker()
+    broker = shared_broker()
     create_topic(broker.bootstrap, topic)
     for offset in range(20):
         commit(broker, f"group-{offset % 7}", ClientPartition(topic, 0, offset, metadata=f"m{offset}"))

@@ -91,6 +91,7 @@ def test_it_tells_which_transaction_holds_the_log_back(
         assert line in capsys.readouterr().out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41, pytest.param(KAFKA_44, marks=pytest.mark.worlds)])
 def test_it_tells_what_the_brokers_tell_and_told(
     version: str, new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]

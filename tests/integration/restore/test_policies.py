@@ -259,7 +259,7 @@ def test_what_nothing_needs_is_left_out_and_told(
     site.write_config(broker_41.bootstrap, topic)
     site.write_target(long_retention_refused.bootstrap)
     command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back"]
-    foretold = site.run(*command, "--dry-run", "--format", "json")
+    foretold = site.run_within(*command, "--dry-run", "--format", "json")
     assert foretold.returncode == 0, foretold.stderr
     report = restored(site, long_retention_refused, topic)
     assert report.retention == f"retention.ms={HOUR_MS}"
