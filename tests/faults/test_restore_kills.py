@@ -397,7 +397,13 @@ def test_tasks_that_spark_gave_up_wake_up_when_their_retries_are_done(
 
 @pytest.mark.timeout(240)
 def test_a_broker_killed_and_a_store_in_bad_weather(
-    new_broker: StartBroker, bucket: Bucket, tmp_path: Path, topic: str, java_oracle: JavaOracle, seed: int
+    new_broker: StartBroker,
+    bucket: Bucket,
+    tmp_path: Path,
+    topic: str,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     broker = new_broker(KAFKA_41)
     with FaultyS3(bucket.s3.endpoint) as proxy:
@@ -407,7 +413,8 @@ def test_a_broker_killed_and_a_store_in_bad_weather(
             weather = Weather(seed)
             proxy.set_weather(weather)
             with ThreadPoolExecutor(1) as pool:
-                killing = pool.submit(_kill_broker, broker, case, times=2)
+                times = 2 if pytestconfig.getoption("--long") else 1
+                killing = pool.submit(_kill_broker, broker, case, times)
                 runs = _until_done(lambda: case.restore_here(rate_bytes=300_000))
                 killing.result()
             print(f"{runs} runs; {weather.met}")

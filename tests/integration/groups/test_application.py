@@ -95,7 +95,7 @@ class Target:
         consumer = Consumer({**properties, "auto.offset.reset": "error"})
         consumer.subscribe([self.topic])
         try:
-            read = [consumer.poll(10) for _ in range(count)]
+            read = [consumer.poll(60) for _ in range(count)]
             assert all(message is not None and message.error() is None for message in read)
             consumer.commit(asynchronous=False)
         finally:

@@ -81,7 +81,7 @@ def commit(broker: Broker, group: str, *positions: ClientPartition) -> None:
 def java_positions(bootstrap: str) -> Groups:
     """As Kafka's own Admin sees them."""
     command = ["java", *JAVA_OPTIONS, "-cp", f"{CACHE / f'kafka-{KAFKA_41}'}/*", str(JAVA), bootstrap]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     groups: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for line in told.splitlines():
         kind, group, *position = line.split("\t")

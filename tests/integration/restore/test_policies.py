@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,17 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def limited(folder: Path, version: str = KAFKA_41, **limits: str) -> KafkaBroker:
+@contextmanager
+def limited(folder: Path, version: str = KAFKA_41, **limits: str) -> Iterator[KafkaBroker]:
     """A broker with policies; `limits` as `Limits.java` has them."""
     jars = jars_with("Limits", fetch_kafka(version, CACHE), CACHE, folder / f"kafka-{version}-limits")
     kind = ZooKeeperBroker if version == KAFKA_28 else KafkaBroker
-    return kind(jars, folder / "broker", properties=LIMITS | limits)
+    broker = kind(jars, folder / "broker", properties=LIMITS | limits)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from tests.support.target_topics import archived, log_of, on_target, records_of,
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(240)]
 
 START_S = 120.0  # of Spark, where others want the cores, too
-END_S = 20.0
-SLOW = ("--rate", "300B", "--batch-bytes", "100")
+END_S = 60.0  # half of what a request of a busy store is repeated for
+SLOW = ("--rate", "100B", "--batch-bytes", "100")
 ending = pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 
 
@@ -92,7 +92,7 @@ def test_it_does_not_wait_for_a_store_that_is_busy(
             proxy.failing(Fault.SLOW_DOWN, "PUT", naming=f"{topic}.back/plan/"),
             begun(behind, broker_41, topic) as run,
         ):
-            until(lambda: proxy.requests.get("PUT", 0) > 11, START_S)
+            until(lambda: proxy.requests.get("PUT", 0) > 8, START_S)
             below = descendants(run.pid)
             os.kill(run.pid, number)
             assert_ended(run, below)
