@@ -130,7 +130,10 @@ class ArchiveSite:
         """The same in this process: it starts no interpreter, and no Spark."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(arguments)
+            try:
+                code = main(arguments)
+            except SystemExit as done:  # of what was mistyped
+                code = int(done.code or 0)
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
