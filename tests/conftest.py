@@ -241,7 +241,9 @@ def _starting_zookeeper_brokers() -> Iterator[StartZooKeeperBroker]:
         def start(version: str = KAFKA_28, **properties: str) -> ZooKeeperBroker:
             folder = tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
             made = ZooKeeperBroker(kafka_jars(version), Path(stack.enter_context(folder)), properties=properties)
-            return stack.enter_context(made)
+            made.start()
+            stack.callback(made.kill)
+            return made
 
         yield start
 
@@ -264,7 +266,7 @@ def _started_broker(version: str, properties: dict[str, str]) -> Iterator[KafkaB
         try:
             yield own
         finally:
-            own.stop()
+            own.kill()  # an orderly end takes seconds, and nobody looks at what is left
 
 
 def kafka_jars(version: str) -> Path:

@@ -26,7 +26,13 @@ def complain(problem: object) -> None:
 
 
 def complain_of(error: BaseException) -> None:
-    """Complain of the error that ended a command: one line, or several where the error says that its line breaks are its own."""
+    """Complain of the error that ended a command: one line, or several where the error says that its line breaks are its own.
+
+    What other threads log from then on is dropped: behind the complaint comes what to do next, and nothing else.
+    """
+    from archiver.process.logs import log_this_thread_alone
+
+    log_this_thread_alone()
     if isinstance(error, KeyboardInterrupt):
         complain(INTERRUPTED)
         return

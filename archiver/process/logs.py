@@ -3,7 +3,8 @@
 import json
 import logging
 import sys
-from contextlib import suppress
+import threading
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -45,6 +46,13 @@ def writes_json() -> bool:
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
 
 
+def log_this_thread_alone() -> None:
+    """Drop from now on what other threads log: the command has ended, and nobody waits for what they still try."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _StderrHandler):
+            handler.listen_to(threading.get_ident())
+
+
 @cache
 def warn_once(text: str) -> None:
     """Warn once of what holds for a whole run, however many of its parts meet it."""
@@ -54,7 +62,15 @@ def warn_once(text: str) -> None:
 class _StderrHandler(logging.Handler):
     """Writes to what is sys.stderr at the moment: while rich shows a line of progress, it replaces sys.stderr."""
 
+    _thread: int | None = None  # None: any
+
+    def listen_to(self, thread: int) -> None:
+        with self.lock or nullcontext():  # a line that is being written comes before this returns
+            self._thread = thread
+
     def emit(self, record: logging.LogRecord) -> None:
+        if self._thread not in {None, record.thread}:
+            return
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()

@@ -282,15 +282,21 @@ def test_two_runs_at_once_that_die_again_and_again(
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_worker_jvm_and_driver_killed_and_a_stopped_task_woken_up(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     case = make_case(site, broker_41, java_oracle, topic, seed, partitions=1, records=2000)
     rng = random.Random(f"{seed}-short")
     steps = [
         Step(Victim.FAILPOINT, f"batch.answered:{rng.randint(1, 30)}"),
         Step(Victim.NOBODY, f"{rng.choice(['batch.sent', 'batch.answered'])}:{rng.randint(1, 30)}"),
-        Step(rng.choice([Victim.JVM, Victim.DRIVER]), "", rng.uniform(0, 1)),
     ]
+    if pytestconfig.getoption("--long"):
+        steps.append(Step(rng.choice([Victim.JVM, Victim.DRIVER]), "", rng.uniform(0, 1)))
     with killer_of(site, case.arguments, case.count_on_target) as killer:
         run_steps(killer, case, steps)
 
@@ -391,7 +397,13 @@ def test_tasks_that_spark_gave_up_wake_up_when_their_retries_are_done(
 
 @pytest.mark.timeout(240)
 def test_a_broker_killed_and_a_store_in_bad_weather(
-    new_broker: StartBroker, bucket: Bucket, tmp_path: Path, topic: str, java_oracle: JavaOracle, seed: int
+    new_broker: StartBroker,
+    bucket: Bucket,
+    tmp_path: Path,
+    topic: str,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     broker = new_broker(KAFKA_41)
     with FaultyS3(bucket.s3.endpoint) as proxy:
@@ -401,7 +413,8 @@ def test_a_broker_killed_and_a_store_in_bad_weather(
             weather = Weather(seed)
             proxy.set_weather(weather)
             with ThreadPoolExecutor(1) as pool:
-                killing = pool.submit(_kill_broker, broker, case, times=2)
+                times = 2 if pytestconfig.getoption("--long") else 1
+                killing = pool.submit(_kill_broker, broker, case, times)
                 runs = _until_done(lambda: case.restore_here(rate_bytes=300_000))
                 killing.result()
             print(f"{runs} runs; {weather.met}")

@@ -284,12 +284,17 @@ class Case:
         return self.state.verdicts[list(Mode).index(self.mode)]
 
     @property
-    def kind(self) -> tuple[object, ...]:
+    def traits(self) -> Iterator[tuple[object, ...]]:
         """What a restore comes upon, and what comes of it."""
-        state = self.state
+        state, verdict, restores = self.state, self.verdict, self.verdict is None
         has_records = state.standing is not None and state.standing.records > 0
-        is_there = state.standing is not None
-        return self.mode, self.verdict, state.cluster, state.story, state.source, state.rights, is_there, has_records
+        yield (state.name,)
+        yield state.cluster, verdict
+        yield state.rights, verdict
+        yield state.story, verdict, self.mode if restores else None
+        yield state.cluster is Cluster.WITHOUT_IDS, state.story, has_records, restores
+        # A right that is missing is missing whatever the way.
+        yield self.mode, None if state.cluster is Cluster.GUARDED else verdict
 
     @property
     def target(self) -> str:
@@ -322,8 +327,22 @@ class Case:
 
 
 CASES: Final = tuple(Case(state, mode) for state, mode in product(STATES, Mode))
-# Their targets, one of each kind: of the others, another configuration of the target is all that differs.
-FIRST_OF_KIND: Final = frozenset({case.kind: case.target for case in reversed(CASES)}.values())
+
+
+def _sample() -> Iterator[Case]:
+    """Few cases that have each trait of all: always the one with the most that no earlier one has."""
+    left = [(case, set(case.traits)) for case in CASES]
+    while True:
+        chosen, traits = max(left, key=lambda one: len(one[1]))
+        if not traits:
+            return
+        yield chosen
+        had = set(traits)
+        for _, others in left:
+            others.difference_update(had)
+
+
+SAMPLE: Final = tuple(_sample())
 
 
 def table(states: Sequence[State] = STATES) -> str:

@@ -1,5 +1,6 @@
 """Groups are set on real brokers, and set back: beside consumers that are there, that come meanwhile, and that have run on."""
 
+import asyncio
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from archiver.kafka.group_positions import GroupPosition, Positions, positions_o
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, REPOSITORY, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
+from tests.support.group_application import apply
 from tests.support.kafka_topics import create_topic, produce_values, recreate_topic, with_client
 from tests.support.memory_store import MemoryStore
 from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
@@ -93,7 +95,7 @@ class Target:
         consumer = Consumer({**properties, "auto.offset.reset": "error"})
         consumer.subscribe([self.topic])
         try:
-            read = [consumer.poll(10) for _ in range(count)]
+            read = [consumer.poll(60) for _ in range(count)]
             assert all(message is not None and message.error() is None for message in read)
             consumer.commit(asynchronous=False)
         finally:
@@ -115,6 +117,7 @@ def outcomes(report: ApplicationReport, group: str) -> set[Outcome]:
     return {one.outcome for one in of(report, group).positions}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", BROKERS, indirect=True)
 def test_a_group_is_set_and_set_back(target: Target) -> None:
     before = ClientPartition(target.topic, 0, 3, metadata="ü", leader_epoch=0)
@@ -133,6 +136,7 @@ def test_a_group_is_set_and_set_back(target: Target) -> None:
     assert outcomes(target.roll_back(), target.group) == {Outcome.STOOD_THERE}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41, pytest.param(KAFKA_44, marks=pytest.mark.worlds)])
 def test_a_group_may_have_any_name(version: str, new_broker: StartBroker, topic: str) -> None:
     """On a broker of its own: other tests list all groups, and cannot tell one with a line break from two."""
@@ -200,6 +204,7 @@ def test_a_group_that_becomes_active_after_the_look_is_left_alone(
     assert outcomes(target.apply(7, 8, 9), target.group) == {Outcome.SET}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", BROKERS, indirect=True)
 def test_who_ran_on_is_not_put_back(target: Target) -> None:
     target.apply(7, 8, 9)
@@ -216,6 +221,7 @@ def test_who_ran_on_is_not_put_back(target: Target) -> None:
     assert target.offsets() == {partition: offset for partition, offset in stands.items() if partition in moved}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", BROKERS, indirect=True)
 def test_metadata_are_kept_whole_or_named(target: Target) -> None:
     longest = f"{target.group}-longest"
@@ -232,6 +238,7 @@ def test_metadata_are_kept_whole_or_named(target: Target) -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("broker_name", BROKERS)
 def test_more_than_a_batch_of_the_offsets_topic_is_set(
     broker_name: str, request: pytest.FixtureRequest, topic: str
@@ -249,6 +256,7 @@ def test_more_than_a_batch_of_the_offsets_topic_is_set(
     assert (of(report, topic).error, outcomes(report, topic)) == (None, {Outcome.SET})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", BROKERS, indirect=True)
 def test_an_open_transaction_keeps_positions_from_being_set(target: Target) -> None:
     commit(target.broker, target.group, ClientPartition(target.topic, 0, 1))
@@ -280,7 +288,7 @@ def test_a_topic_that_was_created_again_gets_nothing(target: Target) -> None:
 
 
 class Killed:
-    """An application and a rollback as commands, on a target, with an archive in a bucket."""
+    """An application and a rollback on a target, with an archive in a bucket: as commands where they are killed."""
 
     def __init__(self, target: Target, site: ArchiveSite) -> None:
         self.target = target
@@ -301,6 +309,8 @@ class Killed:
         self.target_file.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": target.broker.bootstrap}}))
 
     def apply(self, failpoint: str = "") -> int:
+        if not failpoint:
+            return asyncio.run(apply(json.loads(self._case.read_text(encoding="utf-8")))).exit_code
         return self._run([sys.executable, "-m", "tests.support.group_application", str(self._case)], failpoint)
 
     @property
@@ -309,12 +319,12 @@ class Killed:
         return ["groups", "rollback", *files, "--restore", "r1"]
 
     def roll_back(self, failpoint: str = "") -> int:
-        return self._run([str(COMMAND), *self.rollback], failpoint)
+        return self._run([str(COMMAND), *self.rollback], failpoint) if failpoint else main(self.rollback)
 
     def _run(self, command: Sequence[str], failpoint: str) -> int:
         environment = {**os.environ, **environment_of(self._site.bucket), "ARCHIVER_FAILPOINT": failpoint}
         done = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=50, check=False
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=100, check=False
         )
         assert "Traceback" not in done.stderr, done.stderr
         return done.returncode

@@ -81,7 +81,7 @@ def commit(broker: Broker, group: str, *positions: ClientPartition) -> None:
 def java_positions(bootstrap: str) -> Groups:
     """As Kafka's own Admin sees them."""
     command = ["java", *JAVA_OPTIONS, "-cp", f"{CACHE / f'kafka-{KAFKA_41}'}/*", str(JAVA), bootstrap]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     groups: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for line in told.splitlines():
         kind, group, *position = line.split("\t")
@@ -264,9 +264,9 @@ def archived_offsets_topic(site: ArchiveSite) -> bool:
 
 @pytest.mark.parametrize("groups", ["auto", "topic"])
 def test_the_archived_topic_is_what_java_reads(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, groups: str
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, groups: str
 ) -> None:
-    broker = new_broker()
+    broker = shared_broker()
     create_topic(broker.bootstrap, topic)
     for offset in range(20):
         commit(broker, f"group-{offset % 7}", ClientPartition(topic, 0, offset, metadata=f"m{offset}"))

@@ -91,7 +91,7 @@ def test_what_compaction_took_in_favour_of_what_is_not_archived_is_unknown(
     assert main(fold) == 3
     assert "back up again first" in capsys.readouterr().out
 
-    assert site.run("backup", "--until-end").returncode == 0
+    assert site.run_within("backup", "--until-end").returncode == 0
     assert as_java(shown(site, capsys)) == of_java(broker.bootstrap)
     assert main(fold) == 0
     assert as_java(shown(site, capsys)) == of_java(broker.bootstrap)

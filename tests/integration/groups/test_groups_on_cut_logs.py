@@ -121,7 +121,7 @@ class Ground:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_groups_of_logs_that_were_cut_back(
     new_broker: StartBroker, site: ArchiveSite, topic: str, seed: int, count: int
 ) -> None:

@@ -106,7 +106,7 @@ class Stage:
         consumer = Consumer({**settings, "auto.offset.reset": "latest"})
         consumer.subscribe([self.target])
         try:
-            read = [consumer.poll(20) for _ in range(count)]
+            read = [consumer.poll(60) for _ in range(count)]
             assert all(message is not None and message.error() is None for message in read)
             consumer.commit(asynchronous=False)
             return [message.value() for message in read if message is not None]

@@ -25,7 +25,7 @@ from tests.support.round_trip import archive_site
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
-FEW, MANY = 20, 300
+FEW, SOME, MANY = 8, 10, 300
 WITHIN_A_MINUTE: Final = (9, 15, 16, 22)  # cases that have found something
 
 
@@ -57,9 +57,12 @@ def test_three_hundred_histories(hands: Hands, minio: S3, tmp_path: Path, seed: 
 
 
 @pytest.mark.timeout(300)
-def test_topics_that_came_again_within_a_minute(hands: Hands, minio: S3, tmp_path: Path) -> None:
+def test_topics_that_came_again_within_a_minute(
+    hands: Hands, minio: S3, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     """Clocks may differ by as much: which topic was meant is often not told then, and never guessed."""
-    run_cases(hands, minio, tmp_path, Draw(20261122, lives=2), WITHIN_A_MINUTE)
+    numbers = WITHIN_A_MINUTE if pytestconfig.getoption("--long") else WITHIN_A_MINUTE[:2]
+    run_cases(hands, minio, tmp_path, Draw(20261122, lives=2), numbers)
 
 
 @pytest.mark.long
@@ -67,7 +70,7 @@ def test_topics_that_came_again_within_a_minute(hands: Hands, minio: S3, tmp_pat
 @pytest.mark.timeout(1200)
 def test_chosen_records(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> None:
     """Of which Spark says which they are, by the installed command."""
-    run_cases(hands, minio, tmp_path, Draw(seed, lives=1, by_spark=True), range(FEW // 2))
+    run_cases(hands, minio, tmp_path, Draw(seed, lives=1, by_spark=True), range(SOME))
 
 
 @pytest.fixture

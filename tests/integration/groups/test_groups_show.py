@@ -15,9 +15,9 @@ from archiver.cli.main import main
 from archiver.groups.offsets_partition import offsets_partition
 from tests.integration.groups.test_group_positions import commit, java_positions, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
+from tests.support.group_histories import Hands
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
-from tests.support.service import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
@@ -91,6 +91,7 @@ def test_it_tells_which_transaction_holds_the_log_back(
         assert line in capsys.readouterr().out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("version", [KAFKA_39, KAFKA_41, pytest.param(KAFKA_44, marks=pytest.mark.worlds)])
 def test_it_tells_what_the_brokers_tell_and_told(
     version: str, new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
@@ -126,9 +127,8 @@ def test_it_tells_what_the_brokers_tell_and_told(
     assert [(row["offset"], row["state"], row["cause"]) for row in removed] == [(None, "removed", "group deleted")]
 
     delete_topic(broker.bootstrap, topic)
-    eventually(
-        lambda: not any(topic in held for held in of_java(broker.bootstrap).values())
-    )  # brokers hear of it later
+    Hands.of(broker.bootstrap).wait_until_forgotten(["simple", "streams", "idle"], topic, 3)
+    assert not any(topic in held for held in of_java(broker.bootstrap).values())
     site.back_up_with(broker.bootstrap, f"{topic}-kept", groups="topic")
     ended = {
         (row["group"], row["partition"]): row["offset"]

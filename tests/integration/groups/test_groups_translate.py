@@ -40,7 +40,7 @@ def read_at(broker: Broker, topic: str, partition: int, offset: int) -> bytes | 
     )
     try:
         consumer.assign([ClientPartition(topic, partition, offset)])
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         if message.error() is None:
             return message.value()

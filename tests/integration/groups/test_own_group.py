@@ -1,11 +1,12 @@
 """Which consumer group an archive's backups share: never by accident one with another archive's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Bucket, StartBroker
@@ -18,6 +19,24 @@ from tests.support.service import Instance, eventually, running, service_config,
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
 PARTITIONS = 4
+
+
+@pytest.fixture
+def bootstrap(shared_broker: StartBroker) -> Iterator[str]:
+    """Of a broker on which no group has commits."""
+    broker = shared_broker()
+    yield broker.bootstrap
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def are_deleted() -> bool:
+        """Those of members that were killed cannot be, until they are missed."""
+        groups = [one.group_id for one in admin.list_consumer_groups().result(20).valid]
+        with suppress(KafkaException):
+            for deleted in admin.delete_consumer_groups(groups).values() if groups else ():
+                deleted.result(20)
+        return not groups
+
+    eventually(are_deleted)
 
 
 @pytest.fixture
@@ -84,9 +103,8 @@ def assert_each_has_all(
 
 
 def test_two_archives_of_one_cluster_each_have_all_of_it(
-    new_broker: StartBroker, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    bootstrap: str, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
-    bootstrap = new_broker().bootstrap
     create_topic(bootstrap, topic, PARTITIONS)
     with (
         running(site, config_of(site, bootstrap, topic)) as one,
@@ -102,10 +120,9 @@ def test_two_archives_of_one_cluster_each_have_all_of_it(
 
 
 def test_a_group_that_was_this_archives_goes_on(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    bootstrap: str, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
     """As it was named before archives had groups of their own: rights and commits stay of use."""
-    bootstrap = new_broker().bootstrap
     create_topic(bootstrap, topic, PARTITIONS)
     fill(bootstrap, topic)
     with running(site, config_of(site, bootstrap, topic, "archiver")) as instance:
@@ -121,9 +138,8 @@ def test_a_group_that_was_this_archives_goes_on(
 
 
 def test_two_archives_that_shared_a_group_part(
-    new_broker: StartBroker, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    bootstrap: str, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
-    bootstrap = new_broker().bootstrap
     create_topic(bootstrap, topic, PARTITIONS)
     both = (site, other_site)
     with (
@@ -147,10 +163,9 @@ def test_two_archives_that_shared_a_group_part(
 
 
 def test_a_copy_of_an_archive_has_a_group_of_its_own(
-    new_broker: StartBroker, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    bootstrap: str, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
     """It has every object that was committed. The archive that it is a copy of keeps the group, and says whose its commits are."""
-    bootstrap = new_broker().bootstrap
     create_topic(bootstrap, topic, PARTITIONS)
     fill(bootstrap, topic)
     with running(site, config_of(site, bootstrap, topic, "archiver")) as instance:
@@ -173,10 +188,10 @@ def copy_objects(source: Bucket, target: Bucket) -> None:
 
 
 def test_commits_for_topics_that_are_left_out_are_nobody_elses(
-    new_broker: StartBroker, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
+    bootstrap: str, site: ArchiveSite, other_site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:
     """An archive was begun again, with fewer topics, and the group kept."""
-    bootstrap, idle = new_broker().bootstrap, f"{topic}-idle"
+    idle = f"{topic}-idle"
     for name in (topic, idle):
         create_topic(bootstrap, name, PARTITIONS)
         fill(bootstrap, name)
@@ -193,14 +208,13 @@ def test_commits_for_topics_that_are_left_out_are_nobody_elses(
 
 @pytest.mark.parametrize("partitions", [PARTITIONS, 40], ids=["few", "so many that topics are listed whole"])
 def test_a_group_that_was_given_to_two_archives_is_told(
-    new_broker: StartBroker,
+    bootstrap: str,
     site: ArchiveSite,
     other_site: ArchiveSite,
     topic: str,
     java_oracle: JavaOracle,
     partitions: int,
 ) -> None:
-    bootstrap = new_broker().bootstrap
     create_topic(bootstrap, topic, partitions)
     fill(bootstrap, topic, partitions=partitions)
     for archive, name in ((site, "one"), (other_site, "other")):

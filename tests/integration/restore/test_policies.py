@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +49,30 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def limited(folder: Path, version: str = KAFKA_41, **limits: str) -> KafkaBroker:
+@contextmanager
+def limited(folder: Path, version: str = KAFKA_41, **limits: str) -> Iterator[KafkaBroker]:
     """A broker with policies; `limits` as `Limits.java` has them."""
     jars = jars_with("Limits", fetch_kafka(version, CACHE), CACHE, folder / f"kafka-{version}-limits")
     kind = ZooKeeperBroker if version == KAFKA_28 else KafkaBroker
-    return kind(jars, folder / "broker", properties=LIMITS | limits)
+    broker = kind(jars, folder / "broker", properties=LIMITS | limits)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
 
 
 @pytest.fixture(scope="module")
 def large_batches_refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """For changes, as managed clusters have it; a topic that is created is checked by the same policy."""
     with limited(tmp_path_factory.mktemp("alter"), **{"limits.alter.most.max.message.bytes": str(LARGEST)}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def few_configs_refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A topic that is created must be given one config."""
+    with limited(tmp_path_factory.mktemp("must"), **{"limits.create.must": "min.insync.replicas"}) as broker:
         yield broker
 
 
@@ -143,6 +157,7 @@ def own_configs(broker: Broker, topic: str) -> dict[str, str]:
     return dict(with_client(broker.bootstrap, lambda client: topic_configs(client, topic)).own)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_largest_batches_that_a_cluster_takes(
     broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, way: str
@@ -175,7 +190,7 @@ def test_the_largest_batches_that_a_cluster_takes(
     )
 
 
-@pytest.mark.parametrize("way", ["new", "purged", "empty"])
+@pytest.mark.parametrize("way", [pytest.param("new", marks=pytest.mark.long), "purged", "empty"])
 def test_a_record_that_no_batch_can_hold_is_known_before(
     broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, way: str
 ) -> None:
@@ -189,6 +204,7 @@ def test_a_record_that_no_batch_can_hold_is_known_before(
         assert end_of(large_batches_refused, f"{topic}.back") == 50
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["new", "purged", "dealt"])
 def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked(
     broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, way: str
@@ -228,6 +244,7 @@ def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["new", "purged"])
 def test_records_that_are_older_than_any_retention_are_refused(
     broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, way: str
@@ -239,6 +256,7 @@ def test_records_that_are_older_than_any_retention_are_refused(
     assert "--retention" not in said
 
 
+@pytest.mark.sampled(1)
 def test_what_nothing_needs_is_left_out_and_told(
     broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
 ) -> None:
@@ -248,7 +266,7 @@ def test_what_nothing_needs_is_left_out_and_told(
     site.write_config(broker_41.bootstrap, topic)
     site.write_target(long_retention_refused.bootstrap)
     command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back"]
-    foretold = site.run(*command, "--dry-run", "--format", "json")
+    foretold = site.run_within(*command, "--dry-run", "--format", "json")
     assert foretold.returncode == 0, foretold.stderr
     report = restored(site, long_retention_refused, topic)
     assert report.retention == f"retention.ms={HOUR_MS}"
@@ -276,24 +294,24 @@ def test_topics_of_a_later_wave_are_planned_before_the_first_is_filled(
 
 @pytest.mark.parametrize("way", ["new", "purged"])
 def test_a_config_that_a_policy_demands_is_had_from_who_creates_the_topic(
-    broker_41: Broker, tmp_path: Path, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, few_configs_refused: Broker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     """The archive has it; but whatever a topic is filled with, it is not among that. What is said helps."""
     create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"min.insync.replicas": "1"})
     produce_records(broker_41.bootstrap, topic, records_of(20), size=50)
     site.back_up(broker_41.bootstrap, topic)
     demanded = {"min.insync.replicas": "1", "retention.ms": "-1"}
-    with limited(tmp_path, **{"limits.create.must": "min.insync.replicas"}) as target:
-        stand(target, f"{topic}.back", way, **demanded)
-        said = refused(site, target, topic, **WAYS[way])
-        assert "POLICY_VIOLATION (44), min.insync.replicas must be given" in said
-        if way == "new":
-            assert "; create it yourself with what the policy demands, and run the same command again: an empty" in said
-            create_topic(target.bootstrap, f"{topic}.back", 1, demanded)
-            assert restored(site, target, topic).records == 20
-        else:
-            assert said.startswith(f"target topic {topic}.back is not purged: ")
-            assert "create a topic yourself with what the policy demands, and restore into it with --rename" in said
+    target = few_configs_refused
+    stand(target, f"{topic}.back", way, **demanded)
+    said = refused(site, target, topic, **WAYS[way])
+    assert "POLICY_VIOLATION (44), min.insync.replicas must be given" in said
+    if way == "new":
+        assert "; create it yourself with what the policy demands, and run the same command again: an empty" in said
+        create_topic(target.bootstrap, f"{topic}.back", 1, demanded)
+        assert restored(site, target, topic).records == 20
+    else:
+        assert said.startswith(f"target topic {topic}.back is not purged: ")
+        assert "create a topic yourself with what the policy demands, and restore into it with --rename" in said
 
 
 # --- brokers that write what was before Kafka 0.11
@@ -303,10 +321,10 @@ def test_a_config_that_a_policy_demands_is_had_from_who_creates_the_topic(
     "way", ["new", pytest.param("purged", marks=pytest.mark.long), pytest.param("dealt", marks=pytest.mark.long)]
 )
 def test_a_new_topic_of_an_old_format_is_refused(
-    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     archived(broker_41, topic, site, records_of(50))
-    broker = new_zookeeper_broker(**{"log.message.format.version": "0.10.2"})
+    broker = shared_zookeeper_broker(**{"log.message.format.version": "0.10.2"})
     stand(broker, f"{topic}.back", way)
     said = refused(site, broker, topic, **WAYS[way])
     assert said.startswith(f"{topic}.back: message.format.version=0.10.2-IV0 is a message format without headers")
@@ -318,10 +336,10 @@ def test_a_new_topic_of_an_old_format_is_refused(
 
 @pytest.mark.parametrize("way", ["empty", "behind"])
 def test_a_topic_of_an_old_format_is_refused(
-    broker_41: Broker, new_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
+    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
     archived(broker_41, topic, site, records_of(50))
-    broker = new_zookeeper_broker()
+    broker = shared_zookeeper_broker()
     create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.10.2", "retention.ms": "-1"})
     if way == "behind":
         produce_values(broker.bootstrap, f"{topic}.back", [b"of old"] * 10, 0, enable_idempotence=False)

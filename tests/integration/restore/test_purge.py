@@ -155,9 +155,9 @@ def test_what_was_never_to_be_archived_is_not_purged(broker_41: Broker, topic: s
     site.write_config(broker_41.bootstrap, topic)
     path = site.folder / "archive.yaml"
     path.write_text(path.read_text().replace("backup:\n", "backup:\n  start: latest\n"))
-    assert site.run("backup", "--until-end").returncode == 0
+    assert site.run_within("backup", "--until-end").returncode == 0
     write(broker_41, topic, records_of(40)[30:])
-    assert site.run("backup", "--until-end").returncode == 0
+    assert site.run_within("backup", "--until-end").returncode == 0
     code, said = refusal(site, broker_41, topic)
     assert (code, "up to 30 records of it are not in the archive" in said) == (2, True), said
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +26,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
     """Two brokers; a topic has one replica, unless someone asks for more."""
     with broker_cluster(tmp_path_factory.mktemp("pair"), 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with broker_cluster(tmp_path_factory.mktemp("trio"), 3) as cluster:
         yield cluster
 
 
@@ -68,14 +73,14 @@ def test_what_goes_with_a_topic_is_told_and_its_replicas_stay(
     site.write_config(pair.bootstrap, doubled)
     site.write_target(pair.bootstrap)
     command = ["restore", "--target", "target.yaml", "--topics", doubled, "--purge-target", "--format", "json"]
-    dry = site.run(*command, "--dry-run")
+    dry = site.run_within(*command, "--dry-run")
     assert dry.returncode == 0, dry.stdout + dry.stderr
     (note,) = json.loads(dry.stdout)["notes"]
     assert note == (
         f"target topic {doubled} goes, with all its records, at most 20, and is created again, with 2 replicas; with it"
         " go the offsets that 5 consumer groups have committed for it: group-0, group-1, group-2 and 2 more"
     )
-    done = site.run(*command)
+    done = site.run_within(*command)
     assert done.returncode == 0, done.stderr
     assert note in done.stderr
     until(lambda: replicas_of(pair, doubled) == [{1, 2}, {1, 2}])
@@ -105,35 +110,35 @@ def test_as_many_as_are_asked_for(pair: BrokerCluster, doubled: str, site: Archi
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
-    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+    trio: BrokerCluster, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
 ) -> None:
     """A broker is away; or goes while the archive is read, when all has been looked at."""
-    with broker_cluster(tmp_path, 3) as cluster:
-        cluster.create_topic(topic, [[1, 2, 3]])
-        write(cluster.nodes[1], topic, records_of(20))
-        site.back_up(cluster.bootstrap, topic)
-        before = id_of(cluster.nodes[1], topic)
+    trio.start_all()
+    trio.create_topic(topic, [[1, 2, 3]])
+    write(trio.nodes[1], topic, records_of(20))
+    site.back_up(trio.bootstrap, topic)
+    before = id_of(trio.nodes[1], topic)
 
-        def lose_one() -> None:
-            cluster.nodes[3].kill()
-            until(lambda: cluster.in_sync(topic) == {1, 2}, 60)
+    def lose_one() -> None:
+        trio.nodes[3].kill()
+        until(lambda: trio.in_sync(topic) == {1, 2}, 60)
 
-        def read_and_lose_one(*arguments: Any) -> ArchiveReading:  # noqa: ANN401
-            reading = read_whole(*arguments)
-            lose_one()
-            return reading
+    def read_and_lose_one(*arguments: Any) -> ArchiveReading:  # noqa: ANN401
+        reading = read_whole(*arguments)
+        lose_one()
+        return reading
 
-        if is_late:
-            monkeypatch.setattr("archiver.spark.restore_job.read_whole", read_and_lose_one)
-        else:
-            lose_one()
-        with pytest.raises(TargetError) as caught:
-            purged(site, cluster, topic)
-        assert str(caught.value) == (
-            f"target topic {topic} is not purged: it has 3 replicas, and only 2 brokers of the target cluster are up; bring the"
-            " others back, or give --replication-factor 2"
-        )
-        assert (id_of(cluster.nodes[1], topic), log_of(cluster.nodes[1], topic)) == (before, (0, 20))
-        assert is_late or keys_in(site.bucket, "control/restores/") == []
-        if not is_late:
-            assert purged(site, cluster, topic, replication_factor=2).records == 20
+    if is_late:
+        monkeypatch.setattr("archiver.spark.restore_job.read_whole", read_and_lose_one)
+    else:
+        lose_one()
+    with pytest.raises(TargetError) as caught:
+        purged(site, trio, topic)
+    assert str(caught.value) == (
+        f"target topic {topic} is not purged: it has 3 replicas, and only 2 brokers of the target cluster are up; bring the"
+        " others back, or give --replication-factor 2"
+    )
+    assert (id_of(trio.nodes[1], topic), log_of(trio.nodes[1], topic)) == (before, (0, 20))
+    assert is_late or keys_in(site.bucket, "control/restores/") == []
+    if not is_late:
+        assert purged(site, trio, topic, replication_factor=2).records == 20

@@ -338,7 +338,7 @@ def test_brokers_that_create_topics_for_clients_that_ask(
     is_contended: bool,
     topic: str,
     site: ArchiveSite,
-    new_broker: StartBroker,
+    shared_broker: StartBroker,
     java_oracle: JavaOracle,
     capsys: Capsys,
     monkeypatch: pytest.MonkeyPatch,
@@ -352,7 +352,7 @@ def test_brokers_that_create_topics_for_clients_that_ask(
 
     if is_contended:
         monkeypatch.setattr(KafkaAdmin, "add_partitions", add_behind_another)
-    broker = new_broker(**{"auto.create.topics.enable": "true", "num.partitions": "1"})
+    broker = shared_broker(**{"auto.create.topics.enable": "true", "num.partitions": "1"})
     name = f"{topic}.a"
     written = archived(broker, name, site, *(records_of(10) for _ in range(3)))
     with consumers(broker.bootstrap, name):

@@ -75,7 +75,9 @@ def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=pytest.mark.long) if way in {"purged", "dealt"} else way for way in WAYS]
+)
 def test_more_replicas_in_sync_are_wanted_than_there_are(
     broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:
@@ -113,7 +115,9 @@ def test_newer_brokers_want_no_more_in_sync_than_there_are(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", ["new", "purged", "empty", pytest.param("dealt", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "way", ["purged", "empty", *(pytest.param(way, marks=pytest.mark.long) for way in ("new", "dealt"))]
+)
 def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
     broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
 ) -> None:

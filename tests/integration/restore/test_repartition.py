@@ -382,7 +382,12 @@ def test_other_partitions_are_another_restore(broker_41: Broker, topic: str, sit
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_killed_and_run_again_on_spark(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     rng = random.Random(seed)
     count, target = 5_000, f"{topic}.back"
@@ -421,7 +426,7 @@ def test_killed_and_run_again_on_spark(
         return sum(one.high_watermark for one in (await client.offsets([(target, at) for at in range(3)])).values())
 
     reached = 0
-    for _ in range(2):
+    for _ in range(2 if pytestconfig.getoption("--long") else 1):
         reached += rng.randrange(1, count // 2)
         process = site.command(*command)
         while with_client(broker_41.bootstrap, ends) < reached:

@@ -69,16 +69,16 @@ def test_a_dry_run_tells_all_and_changes_nothing(
         ("--into-existing", "there already, and kept"),
         ("--purge-target", "there already, and would be purged"),
     ):
-        done = site.run(*command, "--topics", names[1], option, "--format", "json")
+        done = site.run_within(*command, "--topics", names[1], option, "--format", "json")
         assert (done.returncode, json.loads(done.stdout)["topics"][0]["state"]) == (0, state), done.stderr
 
-    done = site.run(*command, "--topics", names[2])
+    done = site.run_within(*command, "--topics", names[2])
     assert (done.returncode, "offsets 20-39 are missing" in done.stderr) == (3, True)
-    done = site.run(*command, "--topics", names[2], "--skip-damaged")
+    done = site.run_within(*command, "--topics", names[2], "--skip-damaged")
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     told = f"would be skipped, not in {names[2]}.back-1: {names[2]}-1: offsets 20-39 are missing"
     assert told in done.stderr
-    done = site.run(*command, "--topics", names[0], "--from", "0", "--first", "order")
+    done = site.run_within(*command, "--topics", names[0], "--from", "0", "--first", "order")
     assert done.returncode == 0, done.stderr
     note = "--first order: matches none of the topics that are restored; the largest go first"
     assert f"note: {note}" in done.stdout.splitlines()
@@ -91,7 +91,7 @@ def test_a_dry_run_tells_all_and_changes_nothing(
     rename = [f"{names[0]}={names[0]}.back"]
     site.restore(broker_41.bootstrap, topics=names[0], rename=rename, restore_id="mine", first="order")
     assert note in caplog.messages
-    done = site.run(*command, "--topics", names[0], "--id", "mine", "--first", "order", "--format", "json")
+    done = site.run_within(*command, "--topics", names[0], "--id", "mine", "--first", "order", "--format", "json")
     found = json.loads(done.stdout)
     assert ([one["state"] for one in found["topics"]], found["notes"]) == (["begun with"], [note])
 
@@ -137,7 +137,7 @@ def test_copies_that_a_backup_would_archive_are_told(broker_41: Broker, topic: s
 
     def notes(name: str) -> list[str]:
         command = ["restore", "--target", "target.yaml", "--dry-run", "--format", "json"]
-        done = site.run(*command, "--rename", f"{topic}={name}")
+        done = site.run_within(*command, "--rename", f"{topic}={name}")
         assert done.returncode == 0, done.stderr
         found: list[str] = json.loads(done.stdout)["notes"]
         return found
@@ -234,11 +234,11 @@ def test_names_that_are_one_to_kafka_are_refused_together(broker_41: Broker, top
     renamed = ["--rename-regex", r"(.*)=back-\1"]
     command = ["restore", "--target", "target.yaml", "--topics", f"{re.escape(topic)}.*", *renamed]
     for more in (["--dry-run"], []):
-        done = site.run(*command, *more)
+        done = site.run_within(*command, *more)
         assert done.returncode == 2, done.stdout + done.stderr
         assert f"targets back-{dotted} and back-{other} are one name to Kafka" in done.stderr
         assert f"--rename {other}=NEW" in done.stderr
     assert keys_in(site.bucket, "control/restores/") == []
-    done = site.run(*command, "--rename", f"{other}={topic}-other")
+    done = site.run_within(*command, "--rename", f"{other}={topic}-other")
     assert done.returncode == 0, done.stderr
     assert (log_of(broker_41, f"back-{dotted}"), log_of(broker_41, f"{topic}-other")) == ((0, 60), (0, 5))

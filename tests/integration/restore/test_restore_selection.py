@@ -226,7 +226,7 @@ def test_what_cannot_be_asked_for_together_is_refused(broker_41: Broker, topic: 
             "--partitions: no topic that is restored has partition 7; they have 0 to 0",
         ),
     ):
-        done = site.run("restore", "--target", "target.yaml", *options)
+        done = site.run_within("restore", "--target", "target.yaml", *options)
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     with pytest.raises(UsageError, match="no archived topic"):
         site.restore(broker_41.bootstrap, topics="nothing")

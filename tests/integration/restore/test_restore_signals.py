@@ -23,8 +23,8 @@ from tests.support.target_topics import archived, log_of, on_target, records_of,
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(240)]
 
 START_S = 120.0  # of Spark, where others want the cores, too
-END_S = 20.0
-SLOW = ("--rate", "300B", "--batch-bytes", "100")
+END_S = 60.0  # half of what a request of a busy store is repeated for
+SLOW = ("--rate", "100B", "--batch-bytes", "100")
 ending = pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 
 
@@ -47,7 +47,7 @@ def assert_ended(run: subprocess.Popen[str], below: Sequence[int]) -> str:
     out, err = run.communicate(timeout=END_S)
     assert run.returncode == 4, err
     found, (*_, said, way_on) = json.loads(out), err.splitlines()
-    assert (found["failure"], found["topics"], said) == (INTERRUPTED, [], f"archiver: {INTERRUPTED}")
+    assert (found["failure"], found["topics"], said) == (INTERRUPTED, [], f"archiver: {INTERRUPTED}"), err
     assert way_on.startswith(f"archiver: restore {found['id']} is not done; go on with: archiver ")
     assert way_on.endswith(f" --id {found['id']}")
     until(lambda: all(state_of(pid) in {"", "Z"} for pid in below), END_S)

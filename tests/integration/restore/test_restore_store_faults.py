@@ -23,9 +23,9 @@ from tests.support.target_topics import archived, foreign_topic, on_target, reco
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
-OBJECTS = 200
+OBJECTS = 80
 FAILURES = 6  # botocore gives up after 4
-LONG_FAILURES = 8
+LONG_FAILURES = 5  # so that it is asked for once more, which fails, too
 every_way = pytest.mark.parametrize("asked", [{}, {"repartition": 1}], ids=["plain", "repartition"])
 
 
@@ -62,7 +62,7 @@ def test_an_object_that_does_not_come_is_asked_for_again_and_no_other(
     java_oracle: JavaOracle,
     asked: dict[str, int],
 ) -> None:
-    moody = {objects[120]: FAILURES}
+    moody = {objects[50]: FAILURES}
     proxy.fail_gets(moody)
     report = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
     assert (report.errors, report.records) == ((), OBJECTS)
@@ -86,14 +86,14 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
 
     for module in (archiver.restore.partition_restore, archiver.restore.repartition_source):
         monkeypatch.setattr(module, "patient_archive_of", hasty)
-    proxy.fail_gets({objects[120]: 10**6})
+    proxy.fail_gets({objects[50]: 10**6})
     report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)
     said = [one.error for one in report.partitions if one.error]
     assert [one.exit_code for one in report.partitions] == [4]
-    assert f"{objects[120]}: " in said[0]
+    assert f"{objects[50]}: " in said[0]
     assert "InternalError" in said[0]
     assert "another run" not in said[0]
-    assert {proxy.gets[key] for key in objects[:120]} == {1}
+    assert {proxy.gets[key] for key in objects[:50]} == {1}
 
 
 @pytest.mark.parametrize("note", ["replaced", "plan", "finished"])

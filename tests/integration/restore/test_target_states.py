@@ -16,7 +16,7 @@ from tests.support.murmur2 import murmur2
 from tests.support.records import Rec, without_offsets
 from tests.support.round_trip import archive_site
 from tests.support.target_stage import NOTES, Picture, Rows, Said, Stage, all_brokers, said_with
-from tests.support.target_states import CASES, FILLED, FIRST_OF_KIND, NOT_EMPTY, Case, Mode, State
+from tests.support.target_states import CASES, FILLED, NOT_EMPTY, SAMPLE, Case, Mode, State
 from tests.support.zookeeper import KAFKA_28
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -33,30 +33,29 @@ def stage(minio: S3, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathF
         yield Stage(site, java_oracle, brokers)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_restore_keeps_to_what_its_dry_run_said(stage: Stage, case: Case, pytestconfig: pytest.Config) -> None:
-    """All are planned; of those that are of one kind, only the first is run, too, unless `--long` asks for all."""
-    is_run = case.target in FIRST_OF_KIND or pytestconfig.getoption("--long")
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=str(case), marks=() if case in SAMPLE else pytest.mark.long) for case in CASES]
+)
+def test_a_restore_keeps_to_what_its_dry_run_said(stage: Stage, case: Case) -> None:
     former = stage.set_up(case)
-    before = after = stage.picture(case)
+    before = stage.picture(case)
     foretold = stage.restore(case, "--dry-run")
-    if not (is_run and case.verdict):  # else the picture in the end tells of both
+    if case.verdict is None:  # else the picture in the end tells of both
         assert stage.picture(case) == before
     _assert_told(case, foretold)
     if foretold.out and case.verdict is not None:  # some errors leave nothing to plan
         assert _refused(foretold.out) == list(foretold.problems)
-    if is_run:
-        done = stage.restore(case)
-        after = stage.picture(case)
-        assert (done.exit_code, done.problems) == (foretold.exit_code, foretold.problems)
-        if case.verdict is not None:
-            assert after == before
-        else:
-            _assert_restored(case, former, stage.archived(case), after.records)
-            _assert_left_alone(case, before, after)
-            is_kept = case.mode is Mode.INTO_EXISTING and bool(former or case.state.standing)
-            configs = before.topics[case.target].configs if is_kept else stage.final_configs(case)
-            assert configs in (None, after.topics[case.target].configs)
+    done = stage.restore(case)
+    after = stage.picture(case)
+    assert (done.exit_code, done.problems) == (foretold.exit_code, foretold.problems)
+    if case.verdict is not None:
+        assert after == before
+    else:
+        _assert_restored(case, former, stage.archived(case), after.records)
+        _assert_left_alone(case, before, after)
+        is_kept = case.mode is Mode.INTO_EXISTING and bool(former or case.state.standing)
+        configs = before.topics[case.target].configs if is_kept else stage.final_configs(case)
+        assert configs in (None, after.topics[case.target].configs)
     stage.discard_target(case, after)
 
 

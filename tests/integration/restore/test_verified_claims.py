@@ -39,6 +39,12 @@ from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, StartZooKeeperB
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
+# Brokers that soon have forgotten who wrote, and that compact at once.
+FORGETFUL = {
+    "producer.id.expiration.check.interval.ms": "100",
+    "producer.id.expiration.ms": "100",
+    "log.cleaner.backoff.ms": "100",
+}
 OLD_KEEP_ALL = {name: value for name, value in KEEP_ALL.items() if "timestamp" not in name}
 
 
@@ -139,10 +145,10 @@ def test_what_was_verified_on_another_cluster_is_not_on_this_one(
 
 
 def test_a_log_that_has_lost_what_was_verified(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the restore has finished, it fills it up again; a topic that lives again it leaves alone, and says so."""
-    broker = new_broker()
+    broker = shared_broker(KAFKA_41)
     ours = archived(broker, topic, site, records_of(60))
 
     def die(*_: object) -> None:
@@ -180,10 +186,10 @@ GROWN_AGAIN: list[tuple[dict[str, Any], int, int]] = [
     ("version", "end"), [pytest.param(KAFKA_39, "kill", marks=pytest.mark.long), (KAFKA_41, "stop")]
 )
 def test_a_log_that_was_cut_back_and_has_grown_again(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, version: str, end: str
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, version: str, end: str
 ) -> None:
     """It ends where what was verified ended, or behind that. A leader before 4.0 that is killed leads on in the same epoch."""
-    broker = new_broker(version)
+    broker = shared_broker(version)
     archived(broker, topic, site, records_of(100))
     targets = [f"{topic}.{number}" for number in range(len(GROWN_AGAIN))]
     foreign_topic(broker, targets[-1], 30)
@@ -214,10 +220,10 @@ def test_a_log_that_was_cut_back_and_has_grown_again(
 
 
 def test_what_was_filled_up_again_is_verified_only_when_it_is_whole(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of brokers that have forgotten who wrote: what would be sent again does not go behind strangers' records."""
-    broker = new_broker(**{"producer.id.expiration.check.interval.ms": "100", "producer.id.expiration.ms": "100"})
+    broker = shared_broker(**FORGETFUL)
     archived(broker, topic, site, records_of(60))
 
     def die(*_: object) -> None:
@@ -240,16 +246,10 @@ def test_what_was_filled_up_again_is_verified_only_when_it_is_whole(
 
 
 def test_what_compaction_has_taken_is_no_loss(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as the epoch of it was noted: earlier versions did not, and then the log is read."""
-    broker = new_broker(
-        **{
-            "producer.id.expiration.check.interval.ms": "100",
-            "producer.id.expiration.ms": "100",
-            "log.cleaner.backoff.ms": "100",
-        }
-    )
+    broker = shared_broker(**FORGETFUL)
     archived(broker, topic, site, records_of(60, keys=3))
     back = f"{topic}.back"
     assert restored(site, broker, topic).errors == ()

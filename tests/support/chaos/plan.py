@@ -1,8 +1,8 @@
 """What happens in a run, made from a seed: a value, printed with every failure."""
 
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Every gap between two effects that archiver.process.failpoints names, and how often one may be passed before it kills. Two need a
@@ -56,10 +56,11 @@ class Form:
     each_failpoint: int
     actions: Mapping[Action, int]
     longest_pause_s: float = 1.0
+    failpoints: Sequence[str] = tuple(FAILPOINTS)
 
     @property
     def kills(self) -> int:
-        return self.each_failpoint * len(FAILPOINTS) + self.actions.get(Action.KILL, 0)
+        return self.each_failpoint * len(self.failpoints) + self.actions.get(Action.KILL, 0)
 
 
 SHORT = Form(
@@ -74,6 +75,17 @@ SHORT = Form(
         Action.NEW_TOPIC: 1,
     },
     longest_pause_s=0.3,
+)
+# What no quicker test has: kills that need a group, and what lasts longer than a member.
+QUICK = replace(
+    SHORT,
+    actions={
+        Action.RESTART_BROKER: 1,
+        Action.RESET_COMMITS: 1,
+        Action.ADD_PARTITION: 1,
+        Action.NEW_TOPIC: 1,
+    },
+    failpoints=("position.counted", "commit.sent", AT_REVOCATION, AT_STOP),
 )
 # 3 x 8 + 26 = 50 kills.
 LONG = Form(
@@ -97,7 +109,7 @@ LONG = Form(
 def make_plan(seed: int, form: Form) -> list[Step]:
     """The same for the same arguments."""
     rng = random.Random(f"{seed}-plan")
-    drawn = [(Action.KILL_AT, name) for name in FAILPOINTS for _ in range(form.each_failpoint)]
+    drawn = [(Action.KILL_AT, name) for name in form.failpoints for _ in range(form.each_failpoint)]
     drawn += [(action, "") for action, count in form.actions.items() for _ in range(count)]
     rng.shuffle(drawn)
     return [
