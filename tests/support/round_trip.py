@@ -123,18 +123,11 @@ class ArchiveSite:
             env=environment_of(self.bucket) | environment,
         )
 
-    def run_here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command in this process and that folder: a process of its own takes more than a second of CPU to start."""
-        out, said = io.StringIO(), io.StringIO()
-        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-            code = main(arguments)
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), said.getvalue())
-
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         return end_of(self.command(*arguments), timeout_s)
 
     def run_within(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The same in this process: it starts no interpreter, and no Spark."""
+        """The same in this process: it starts no Spark, and no interpreter, which takes more than a second of CPU."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

@@ -402,7 +402,7 @@ def test_a_stop_covers_nothing_that_it_drops(
 
 def told_by(site: ArchiveSite, *options: str) -> list[list[str]]:
     """Words of the lines, without what differs from run to run."""
-    done = site.run_here("backup", "--until-end", *options)
+    done = site.run_within("backup", "--until-end", *options)
     assert done.returncode == 0, done.stderr
     return [line.split(" in ")[0].split() + line.split(";")[1:] for line in done.stdout.splitlines()]
 

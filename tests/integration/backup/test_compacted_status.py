@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 
 def run(site: ArchiveSite, what: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return site.run_here("compacted", what, "-c", "a.yaml", *arguments)
+    return site.run_within("compacted", what, "-c", "a.yaml", *arguments)
 
 
 def status(site: ArchiveSite, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -68,16 +68,16 @@ def test_a_topic_that_loses_its_rights_does_not_vanish(
     write_config(site, config_of(site, secure, *(two_topics if include == "name" else [f"{topic}-.*"])))
     if include == "pattern":
         secure.grant(*reading(kept, lost))
-        assert site.run_here("backup", "--until-end").returncode == 0
+        assert site.run_within("backup", "--until-end").returncode == 0
     secure.grant(*reading(kept))
     produce_values(secure.bootstrap, kept, [b"two"] * 10)
     for _ in range(2):
-        done = site.run_here("backup", "--until-end")
+        done = site.run_within("backup", "--until-end")
         assert done.returncode == 1, done.stdout + done.stderr
         assert f"grant this user Describe on topic {lost}" in done.stderr
         assert len(read_partitions(site.bucket, kept)[0]) == 20
     secure.grant(*reading(kept, lost))
-    assert site.run_here("backup", "--until-end").returncode == 0
+    assert site.run_within("backup", "--until-end").returncode == 0
     assert len(read_partitions(site.bucket, lost)[0]) == 10
 
 
@@ -90,18 +90,18 @@ def test_a_name_whose_pattern_matches_others_is_asked_for_too(
     produce_values(secure.bootstrap, visible, [b"one"])
     write_config(site, config_of(site, secure, hidden))
     secure.grant(*reading(visible, hidden))
-    done = site.run_here("backup", "--until-end")
+    done = site.run_within("backup", "--until-end")
     assert done.returncode == 0, done.stdout + done.stderr
     create_topic(secure.bootstrap, hidden)
     secure.grant(*reading(visible))
-    done = site.run_here("backup", "--until-end")
+    done = site.run_within("backup", "--until-end")
     assert done.returncode == 1, done.stdout + done.stderr
     assert (
         f"grant this user Describe on topic {hidden} (and Read, to archive it), or write it as ({hidden}) in topics.include"
         in done.stderr
     )
     write_config(site, config_of(site, secure, f"({hidden})"))
-    done = site.run_here("backup", "--until-end")
+    done = site.run_within("backup", "--until-end")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -164,15 +164,15 @@ def test_each_entry_that_matches_nothing_is_told(broker_41: Broker, site: Archiv
         f"archive.yaml:{lines.index(f'  - {entry}') + 1}: topics.include: '{entry}' matches no topic of the cluster"
         for entry in (f"{topic}-typo", "nobody-.*")
     ]
-    done = site.run_here("backup", "--until-end")
+    done = site.run_within("backup", "--until-end")
     assert done.returncode == 0, done.stderr
     assert [line for line in told if line not in done.stderr] == []
-    found = site.run_here("verify", "--against-kafka")
+    found = site.run_within("verify", "--against-kafka")
     assert found.returncode == 3, found.stderr
     assert [line for line in told if line not in found.stderr] == []
     config["topics"]["include"] = [f"{topic}-typo", "nobody-.*"]
     write_config(site, config)
-    nothing = site.run_here("backup", "--until-end")
+    nothing = site.run_within("backup", "--until-end")
     assert nothing.returncode == 2
     assert nothing.stderr.count("matches no topic of the cluster") == 2
 
@@ -206,7 +206,7 @@ def test_topics_tells_what_each_is_and_why(
     secure.grant(*reading(*everything))
     config = config_of(site, secure, f"{topic}-(kept|lost|out|gone)", "nobody.*")
     write_config(site, config)
-    assert site.run_here("backup", "--until-end").returncode == 0
+    assert site.run_within("backup", "--until-end").returncode == 0
     config["topics"]["exclude"] = [".*-out"]
     write_config(site, config)
     place = {
@@ -217,7 +217,7 @@ def test_topics_tells_what_each_is_and_why(
     }
     delete_topic(secure.bootstrap, others["gone"])
     secure.grant(*reading(*(name for name in everything if name != lost)))
-    done = site.run_here("topics", "--format", "json")
+    done = site.run_within("topics", "--format", "json")
     assert done.returncode == 3, done.stderr
     found = json.loads(done.stdout)
     rows = {row["topic"]: row for row in found["topics"] if row["topic"].startswith(topic)}
@@ -234,7 +234,7 @@ def test_topics_tells_what_each_is_and_why(
     assert rows[others["out"]]["exclude"] == [{"entry": excluded, "place": f"{place[excluded]}: topics.exclude"}]
     assert f"grant this user Describe on topic {lost}" in rows[lost]["why"]
     assert found["unmatched"] == [{"entry": "nobody.*", "place": f"{place['nobody.*']}: topics.include"}]
-    text = site.run_here("topics")
+    text = site.run_within("topics")
     assert text.returncode == 3
     lines = {line.split()[0]: line for line in text.stdout.splitlines()}
     assert lines[others["out"]].split()[3:] == ["excluded", f"{place[excluded]}:", "topics.exclude:", excluded]
@@ -245,7 +245,7 @@ def test_topics_is_content_when_every_entry_matches(broker_41: Broker, site: Arc
     """Of an archive that has nothing yet, too."""
     create_topic(broker_41.bootstrap, topic, 3)
     path: Path = site.write_config(broker_41.bootstrap, topic)
-    done = site.run_here("topics", "-c", str(path))
+    done = site.run_within("topics", "-c", str(path))
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(topic))
     assert line.split()[1:3] == ["3", "archived"]

@@ -150,7 +150,7 @@ def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveS
     config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="1h")
 
     def verified(name: str) -> tuple[int, str]:
-        done = site.run_here("verify", "-c", f"{name}.yaml")
+        done = site.run_within("verify", "-c", f"{name}.yaml")
         return done.returncode, done.stderr
 
     with instance(site, config, "b") as b:  # it waits for the other, for ten minutes

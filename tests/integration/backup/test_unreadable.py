@@ -103,9 +103,9 @@ def test_a_batch_above_the_cap(
     assert f"{topic}-0: offsets 10 to 10 are not archived: unreadable" in told
 
     site.write_config(own_broker.bootstrap, topic)
-    listed = json.loads(site.run_here("ls", "--format", "json").stdout)["holdings"]
+    listed = json.loads(site.run_within("ls", "--format", "json").stdout)["holdings"]
     assert [(one["holes"], one["unreadable"]) for one in listed] == [(1, 1)]
-    assert "1 hole, 1 of them unreadable" in site.run_here("ls").stdout
+    assert "1 hole, 1 of them unreadable" in site.run_within("ls").stdout
 
     verified = site.verify(own_broker.bootstrap, [topic], against_kafka=True)
     assert (verified.is_whole, verified.compared) == (True, 20), verified
