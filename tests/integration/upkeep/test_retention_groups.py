@@ -21,7 +21,7 @@ from tests.integration.groups.test_groups_restore import Stage
 from tests.integration.groups.test_groups_show import commit_in_transaction, shown
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values
-from tests.support.real_sweeps import archive_of, sweep
+from tests.support.real_sweeps import archive_of, start_sweep, sweep
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(400)]
@@ -112,17 +112,15 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
     config = yaml.safe_load(path.read_text())
     config["retention"] = {"groups": "1s", "grace": 0, "min-object-age": 0}
     path.write_text(yaml.safe_dump(config))
-    arguments = ["--topics", "__consumer_offsets", "--yes", "--now", spell_time(history.times[KEPT_FROM] + 1000)]
+    arguments = ["--topics", "__consumer_offsets", "--now", spell_time(history.times[KEPT_FROM] + 1000)]
     capsys.readouterr()
-    assert (
-        main(["retention", "--dry-run", "-c", str(path), "--quiet", *[one for one in arguments if one != "--yes"]]) == 0
-    )
+    assert main(["retention", "--dry-run", "-c", str(path), "--quiet", *arguments]) == 0
     told = capsys.readouterr().out
     assert re.search(
         r"__consumer_offsets-\d+: a fold that is written first, up to offset \d+, stands for \d+ objects? to", told
     )
     for place in PLACES:
-        killed = site.command("retention", *arguments, ARCHIVER_FAILPOINT=place)
+        killed = start_sweep(site, broker.bootstrap, topic, place, *arguments, retention={"groups": "1s"})
         _, told = killed.communicate(timeout=120)
         assert killed.returncode == -signal.SIGKILL, (place, told)
         assert all_shown(history, capsys) == before, place

@@ -22,7 +22,8 @@ ASKED = Shape(1, 2, 3_000), Shape(1, 2, 7_000)  # each object is asked, which ta
 SWEPT = Shape(1, 2, 1_000), Shape(1, 2, 2_500)
 SMALL = Shape(30, 5, 100), Shape(90, 5, 100)  # a hundred objects share what a partition takes
 CASES = [
-    *((task, {"verify": ASKED, "sweep": SWEPT}.get(task, MIDDLE), SHARES) for task in TASKS),
+    *((task, {"verify": ASKED, "sweep": SWEPT}.get(task, MIDDLE), SHARES) for task in TASKS if task != "plan"),
+    pytest.param("plan", MIDDLE, SHARES, marks=pytest.mark.long),  # to choose is to plan, and more
     *(pytest.param(task, LARGE, SHARES, marks=pytest.mark.long) for task in TASKS if task not in {"verify", "sweep"}),
     ("plan", ASKED, ()),  # no index, or it is lost
     *(pytest.param(task, SMALL, SHARES, marks=pytest.mark.long) for task in ("plan", "ls")),
