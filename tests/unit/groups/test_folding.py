@@ -137,18 +137,22 @@ def test_with_folds_the_log_says_the_same(pytestconfig: pytest.Config) -> None:
     holds()
 
 
-@given(log=logs(), folded=st.sets(st.integers(0, 20)))
-def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(log: Log, folded: set[int]) -> None:
-    archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
-    made = archive.fold()
-    content = archive.store.objects[made.key].body
-    read = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(content))))
-    found = [(one["offset"], one["key"], one["value"]) for one in read if one["key"][1] in {0, 1}]
-    assert found == still_said(log.records)
-    assert all(one["topic"] == "__consumer_offsets" and one["partition"] == 0 for one in read)
-    assert facts_of_fold(content, made.key) == made.facts
-    assert made.facts.next == log.ends[-1]
-    assert made.facts.others == sum(map(is_other, log.records))
+def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(pytestconfig: pytest.Config) -> None:
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @given(log=logs(), folded=st.sets(st.integers(0, 20)))
+    def holds(log: Log, folded: set[int]) -> None:
+        archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
+        made = archive.fold()
+        content = archive.store.objects[made.key].body
+        read = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(content))))
+        found = [(one["offset"], one["key"], one["value"]) for one in read if one["key"][1] in {0, 1}]
+        assert found == still_said(log.records)
+        assert all(one["topic"] == "__consumer_offsets" and one["partition"] == 0 for one in read)
+        assert facts_of_fold(content, made.key) == made.facts
+        assert made.facts.next == log.ends[-1]
+        assert made.facts.others == sum(map(is_other, log.records))
+
+    holds()
 
 
 def test_where_objects_are_gone_a_fold_says_the_same_or_that_it_is_unknown(pytestconfig: pytest.Config) -> None:

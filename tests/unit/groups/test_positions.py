@@ -99,6 +99,7 @@ def check_nothing_left_out(
             assert (place, lives[place[1], life]) in told or place in unsure, (place, truth)
 
 
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("seed", range(150))
 def test_what_is_told_is_true_and_nothing_is_left_out(seed: int) -> None:
     simulated = simulate(seed, draw_world(seed))
