@@ -61,9 +61,10 @@ def start_sweep(
     failpoint: str = "",
     *arguments: str,
     environment: Mapping[str, str] = MappingProxyType({}),
+    retention: Mapping[str, Any] = MappingProxyType({}),
 ) -> subprocess.Popen[str]:
     """Start a sweep that agrees to everything, in a process of its own: as the command does, but for Spark's engine."""
-    config = site.config(bootstrap, [topic]) | {"retention": {"grace": 0, "min-object-age": 0}}
+    config = site.config(bootstrap, [topic]) | {"retention": {"grace": 0, "min-object-age": 0, **retention}}
     path = site.folder / "sweep.yaml"
     path.write_text(yaml.safe_dump(config))
     return start_child(

@@ -21,7 +21,7 @@ from tests.integration.groups.test_groups_restore import Stage
 from tests.integration.groups.test_groups_show import commit_in_transaction, shown
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values
-from tests.support.real_sweeps import archive_of, sweep
+from tests.support.real_sweeps import archive_of, start_sweep, sweep
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(400)]
@@ -29,8 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(400)]
 GROUPS = ("billing", "shipping", "mail", "audit")
 ROUNDS = 6
 KEPT_FROM = 3  # the round from which on positions are kept
-PLACES = ("fold.noted", "sweep.deleted")
-ALL_PLACES = ("fold.put", "fold.compared", "fold.noted", "sweep.noted", "sweep.deleted")
+PLACES = ("fold.put", "fold.compared", "fold.noted", "sweep.noted", "sweep.deleted")
 
 
 def now_ms() -> int:
@@ -89,11 +88,7 @@ def all_shown(history: History, capsys: pytest.CaptureFixture[str]) -> list[list
 
 
 def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
-    new_broker: StartBroker,
-    topic: str,
-    site: ArchiveSite,
-    capsys: pytest.CaptureFixture[str],
-    pytestconfig: pytest.Config,
+    new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = new_broker(KAFKA_41)
     site.write_config(broker.bootstrap, topic)
@@ -117,17 +112,15 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
     config = yaml.safe_load(path.read_text())
     config["retention"] = {"groups": "1s", "grace": 0, "min-object-age": 0}
     path.write_text(yaml.safe_dump(config))
-    arguments = ["--topics", "__consumer_offsets", "--yes", "--now", spell_time(history.times[KEPT_FROM] + 1000)]
+    arguments = ["--topics", "__consumer_offsets", "--now", spell_time(history.times[KEPT_FROM] + 1000)]
     capsys.readouterr()
-    assert (
-        main(["retention", "--dry-run", "-c", str(path), "--quiet", *[one for one in arguments if one != "--yes"]]) == 0
-    )
+    assert main(["retention", "--dry-run", "-c", str(path), "--quiet", *arguments]) == 0
     told = capsys.readouterr().out
     assert re.search(
         r"__consumer_offsets-\d+: a fold that is written first, up to offset \d+, stands for \d+ objects? to", told
     )
-    for place in ALL_PLACES if pytestconfig.getoption("--long") else PLACES:
-        killed = site.command("retention", *arguments, ARCHIVER_FAILPOINT=place)
+    for place in PLACES:
+        killed = start_sweep(site, broker.bootstrap, topic, place, *arguments, retention={"groups": "1s"})
         _, told = killed.communicate(timeout=120)
         assert killed.returncode == -signal.SIGKILL, (place, told)
         assert all_shown(history, capsys) == before, place

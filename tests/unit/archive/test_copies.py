@@ -104,7 +104,7 @@ def _directory(whose: Any) -> str:  # noqa: ANN401 - as above
     return place(*_name(whose)) if isinstance(whose, dict) else HISTORY_OF_0
 
 
-@pytest.mark.sampled(100)
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize("turn", range(400))
 def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn: int) -> None:
     chance = random.Random(f"{seed} {turn}")

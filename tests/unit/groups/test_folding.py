@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.archive.layout import FOLDS
@@ -118,58 +118,70 @@ def still_said(records: Sequence[Rec]) -> list[tuple[int, bytes | None, bytes | 
     return sorted((one.offset, one.key, one.value) for one in kept)
 
 
-@given(log=logs(), folded=st.sets(st.integers(0, 20)), until=st.integers(-1, 31))
-def test_with_folds_the_log_says_the_same(log: Log, folded: set[int], until: int) -> None:
-    archive = put_all(log, sorted(folded))
-    for until_ms in (log.first_ms + until, LAST_LONG):
-        told, plain = archive.read(until_ms), archive.read(until_ms, with_folds=False)
-        assert positions(told) == positions(plain)
-        assert (told.cut, told.next, told.first_ms, told.last_ms) == (
-            plain.cut,
-            plain.next,
-            plain.first_ms,
-            plain.last_ms,
-        )
-        assert told.rows.others == plain.rows.others
+def test_with_folds_the_log_says_the_same(pytestconfig: pytest.Config) -> None:
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @given(log=logs(), folded=st.sets(st.integers(0, 20)), until=st.integers(-1, 31))
+    def holds(log: Log, folded: set[int], until: int) -> None:
+        archive = put_all(log, sorted(folded))
+        for until_ms in (log.first_ms + until, LAST_LONG):
+            told, plain = archive.read(until_ms), archive.read(until_ms, with_folds=False)
+            assert positions(told) == positions(plain)
+            assert (told.cut, told.next, told.first_ms, told.last_ms) == (
+                plain.cut,
+                plain.next,
+                plain.first_ms,
+                plain.last_ms,
+            )
+            assert told.rows.others == plain.rows.others
+
+    holds()
 
 
-@given(log=logs(), folded=st.sets(st.integers(0, 20)))
-def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(log: Log, folded: set[int]) -> None:
-    archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
-    made = archive.fold()
-    content = archive.store.objects[made.key].body
-    read = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(content))))
-    found = [(one["offset"], one["key"], one["value"]) for one in read if one["key"][1] in {0, 1}]
-    assert found == still_said(log.records)
-    assert all(one["topic"] == "__consumer_offsets" and one["partition"] == 0 for one in read)
-    assert facts_of_fold(content, made.key) == made.facts
-    assert made.facts.next == log.ends[-1]
-    assert made.facts.others == sum(map(is_other, log.records))
+def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(pytestconfig: pytest.Config) -> None:
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @given(log=logs(), folded=st.sets(st.integers(0, 20)))
+    def holds(log: Log, folded: set[int]) -> None:
+        archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
+        made = archive.fold()
+        content = archive.store.objects[made.key].body
+        read = cast("list[dict[str, Any]]", list(fastavro.reader(io.BytesIO(content))))
+        found = [(one["offset"], one["key"], one["value"]) for one in read if one["key"][1] in {0, 1}]
+        assert found == still_said(log.records)
+        assert all(one["topic"] == "__consumer_offsets" and one["partition"] == 0 for one in read)
+        assert facts_of_fold(content, made.key) == made.facts
+        assert made.facts.next == log.ends[-1]
+        assert made.facts.others == sum(map(is_other, log.records))
+
+    holds()
 
 
-@given(log=logs(), folded=st.sets(st.integers(0, 39), min_size=1), lost=st.integers(1, 40), until=st.integers(-1, 31))
-def test_where_objects_are_gone_a_fold_says_the_same_or_that_it_is_unknown(
-    log: Log, folded: set[int], lost: int, until: int
-) -> None:
-    objects = log.objects()
-    folds = sorted({number % len(objects) for number in folded})
-    archive = put_all(log, folds)
-    times = log.first_ms + until, LAST_LONG
-    whole = [archive.read(until_ms, with_folds=False) for until_ms in times]
-    for start, *_ in objects[: min(lost, folds[-1] + 1, len(objects) - 1)]:  # of which a fold was made
-        archive.store.delete([f"topics/__consumer_offsets/partition=0/__consumer_offsets+0-{start:020}.data"])
-    for before, until_ms in zip(whole, times, strict=True):
-        log_read = archive.read(until_ms)
-        for roots in (ROOTS, LIVED_ONCE):
-            true = positions(before, roots)
-            for place, one in positions(log_read, roots).items():
-                if not is_known(one):
-                    continue
-                assert place in true
-                if is_known(true[place]):
-                    assert comparable(one) == comparable(true[place])
-        told, true = positions(log_read, LIVED_ONCE), positions(before, LIVED_ONCE)
-        assert told.keys() >= true.keys()
+def test_where_objects_are_gone_a_fold_says_the_same_or_that_it_is_unknown(pytestconfig: pytest.Config) -> None:
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @given(
+        log=logs(), folded=st.sets(st.integers(0, 39), min_size=1), lost=st.integers(1, 40), until=st.integers(-1, 31)
+    )
+    def holds(log: Log, folded: set[int], lost: int, until: int) -> None:
+        objects = log.objects()
+        folds = sorted({number % len(objects) for number in folded})
+        archive = put_all(log, folds)
+        times = log.first_ms + until, LAST_LONG
+        whole = [archive.read(until_ms, with_folds=False) for until_ms in times]
+        for start, *_ in objects[: min(lost, folds[-1] + 1, len(objects) - 1)]:  # of which a fold was made
+            archive.store.delete([f"topics/__consumer_offsets/partition=0/__consumer_offsets+0-{start:020}.data"])
+        for before, until_ms in zip(whole, times, strict=True):
+            log_read = archive.read(until_ms)
+            for roots in (ROOTS, LIVED_ONCE):
+                true = positions(before, roots)
+                for place, one in positions(log_read, roots).items():
+                    if not is_known(one):
+                        continue
+                    assert place in true
+                    if is_known(true[place]):
+                        assert comparable(one) == comparable(true[place])
+            told, true = positions(log_read, LIVED_ONCE), positions(before, LIVED_ONCE)
+            assert told.keys() >= true.keys()
+
+    holds()
 
 
 ROWS = [

@@ -160,6 +160,7 @@ def test_groups_lie_where_java_puts_them() -> None:
     assert offsets_partition("\udcff", 50) is None
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("number", range(100))
 def test_what_is_told_is_true_by_the_log_or_by_the_snapshot(number: int) -> None:
     """A snapshot was taken at some moment, which leaves groups out, and misses some; the archive of the log ends at another."""

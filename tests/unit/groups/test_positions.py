@@ -99,7 +99,7 @@ def check_nothing_left_out(
             assert (place, lives[place[1], life]) in told or place in unsure, (place, truth)
 
 
-@pytest.mark.sampled(50)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("seed", range(150))
 def test_what_is_told_is_true_and_nothing_is_left_out(seed: int) -> None:
     simulated = simulate(seed, draw_world(seed))
@@ -109,7 +109,6 @@ def test_what_is_told_is_true_and_nothing_is_left_out(seed: int) -> None:
         check_nothing_left_out(simulated, archived, until_ms, found)
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -> None:
     world = World(

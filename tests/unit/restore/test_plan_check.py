@@ -85,6 +85,7 @@ def test_what_became_of_an_archive_since_is_no_lie(are_rows: bool) -> None:
     assert believed(noted, shorter).partitions[0].parts == noted.partitions[0].parts
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("seed", range(100))
 def test_no_other_difference_passes(seed: int) -> None:
     """One value of one object is another, or some objects are not there, or there twice, or in another order."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.archive.applied_limits import Whose
@@ -111,28 +111,30 @@ def folds_of(archive: OffsetsArchive) -> list[str]:
     return sorted(key for key in archive.store.objects if FOLDS in key)
 
 
-@given(
-    log=logs(),
-    folded=st.sets(st.integers(0, 20), max_size=2),
-    sweeps=st.lists(st.integers(-1, 32), min_size=1, max_size=3),
-    until=st.integers(0, 33),
-    held=st.none() | st.integers(0, 30),
-)
-def test_as_of_all_times_that_are_kept_positions_stay_what_they_were(
-    log: Log, folded: set[int], sweeps: list[int], until: int, held: int | None
-) -> None:
-    archive = put_all(log, sorted(folded))
-    before = untouched(archive)
-    holds = () if held is None else (HeldTimes(log.first_ms + held, log.first_ms + held),)
-    for known in sorted(sweeps):
-        sweeper = Sweeper(archive, log.first_ms + known, holds)
-        chosen = sweeper.chosen()
-        assert sweeper.carry_out(chosen).refused == []
-        assert all(one.told.next <= chosen.fold_next for one in chosen.going)
-    known_ms = log.first_ms + max(sweeps)
-    for until_ms in (known_ms, max(known_ms, log.first_ms + until), LAST_LONG):
-        assert told(archive, until_ms) == told(before, until_ms, with_folds=False)
-    assert archive.topic().partitions[0].gaps == ()
+def test_as_of_all_times_that_are_kept_positions_stay_what_they_were(pytestconfig: pytest.Config) -> None:
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @given(
+        log=logs(),
+        folded=st.sets(st.integers(0, 20), max_size=2),
+        sweeps=st.lists(st.integers(-1, 32), min_size=1, max_size=3),
+        until=st.integers(0, 33),
+        held=st.none() | st.integers(0, 30),
+    )
+    def holds(log: Log, folded: set[int], sweeps: list[int], until: int, held: int | None) -> None:
+        archive = put_all(log, sorted(folded))
+        before = untouched(archive)
+        holds = () if held is None else (HeldTimes(log.first_ms + held, log.first_ms + held),)
+        for known in sorted(sweeps):
+            sweeper = Sweeper(archive, log.first_ms + known, holds)
+            chosen = sweeper.chosen()
+            assert sweeper.carry_out(chosen).refused == []
+            assert all(one.told.next <= chosen.fold_next for one in chosen.going)
+        known_ms = log.first_ms + max(sweeps)
+        for until_ms in (known_ms, max(known_ms, log.first_ms + until), LAST_LONG):
+            assert told(archive, until_ms) == told(before, until_ms, with_folds=False)
+        assert archive.topic().partitions[0].gaps == ()
+
+    holds()
 
 
 def ten(store: MortalStore | None = None) -> OffsetsArchive:
