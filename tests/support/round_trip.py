@@ -1,6 +1,7 @@
 """An archive in a bucket of its own, and the way there and back in this process: all real, but for Spark's engine."""
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import archiver.spark.session
 import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
+from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.process.children import start_child
 from archiver.restore.report import RestoreResult
@@ -123,6 +125,13 @@ class ArchiveSite:
 
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         return end_of(self.command(*arguments), timeout_s)
+
+    def run_within(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The same in this process: it starts no interpreter, and no Spark."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(arguments)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def run_here(_spark: object, tasks: Sequence[Task], run: Callable[[Task], Report], *_: object) -> list[Report]:
