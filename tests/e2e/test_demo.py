@@ -123,7 +123,7 @@ def test_interrupted_as_it_makes_its_folder_it_leaves_none(tmp_path: Path, monke
     ("line", "number"),
     [
         ("1. A Kafka", signal.SIGINT),  # while the broker starts
-        ("$ archiver backup", signal.SIGTERM),
+        pytest.param("$ archiver backup", signal.SIGTERM, marks=pytest.mark.long),
         ("$ archiver restore", signal.SIGINT),
     ],
 )
@@ -134,7 +134,7 @@ def test_interrupted_it_leaves_nothing(ground: Ground, line: str, number: signal
         assert process.stdout is not None
         assert any(told.startswith(line) for told in process.stdout)
         process.send_signal(number)
-        _, complained = process.communicate(timeout=60)
+        _, complained = process.communicate(timeout=120)
     assert process.returncode == 4
     assert complained == "archiver: the demo was interrupted; all that it had started and written is gone\n"
     assert ground.left() == []

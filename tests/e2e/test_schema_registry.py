@@ -19,7 +19,7 @@ from tests.support.schemas_topic import documented_form
 from tests.support.service import eventually
 from tests.support.target_topics import set_configs
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ADDRESS = record_schema("Address", street="", town="")  # its second version
 StartRegistry = Callable[[Broker, Path], AbstractContextManager[Registry]]
@@ -104,7 +104,7 @@ def bring_back(site: ArchiveSite, broker: Broker) -> None:
     delete_topic(broker.bootstrap, TOPIC)
     site.write_config(broker.bootstrap, TOPIC)
     site.write_target(broker.bootstrap)
-    done = site.run("restore", "--target", "target.yaml", "--topics", TOPIC, timeout_s=150.0)
+    done = site.run("restore", "--target", "target.yaml", "--topics", TOPIC, timeout_s=240.0)
     assert done.returncode == 0, done.stderr
 
 

@@ -23,8 +23,13 @@ from tests.support.reference_batch import (
 )
 
 RECORD = Rec(5, 7, 0, b"k", None, ((b"h", b""), (b"h", None)))
-EXAMPLES = 25  # times five codecs and more
+SHORT, LONG = 8, 25  # examples, times five codecs and more
 OFFSETS = st.integers(0, 2**62)
+
+
+@pytest.fixture
+def examples(pytestconfig: pytest.Config) -> int:
+    return LONG if pytestconfig.getoption("--long") else SHORT
 
 
 def java_reads(oracle: JavaOracle, content: bytes) -> list[JavaBatch]:
@@ -66,8 +71,8 @@ def test_a_batch_of_kafka_4_byte_by_byte() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("timestamp_type", [0, 1])
-def test_python_reads_what_java_writes(java_oracle: JavaOracle, codec: str, timestamp_type: int) -> None:
-    @settings(max_examples=EXAMPLES)
+def test_python_reads_what_java_writes(java_oracle: JavaOracle, codec: str, timestamp_type: int, examples: int) -> None:
+    @settings(max_examples=examples)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         lists = record_lists(raw=False, timestamp_type=timestamp_type, least=1, largest_gap=3, first_offsets=OFFSETS)
@@ -85,11 +90,11 @@ def test_python_reads_what_java_writes(java_oracle: JavaOracle, codec: str, time
 
 
 @pytest.mark.parametrize("codec", [*CODECS, "snappy without frame"])
-def test_java_reads_what_python_writes(java_oracle: JavaOracle, codec: str) -> None:
+def test_java_reads_what_python_writes(java_oracle: JavaOracle, codec: str, examples: int) -> None:
     """All that a batch can hold: broken header keys, any timestamp, gaps, needless varint bytes."""
     codec, _, unframed = codec.partition(" ")
 
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=examples)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         kind = data.draw(st.integers(0, 1))

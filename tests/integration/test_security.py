@@ -214,7 +214,7 @@ def test_who_is_not_let_in_is_told_why(
     with pytest.raises(kind, match=message) as caught:
         asyncio.run(_names(settings))
     assert PASSWORD not in str(caught.value)
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 45  # nothing is tried until a time is up; a machine may stand still
 
 
 def test_a_provider_that_does_not_know_us_is_named(secure: SecureBroker, endpoint: str) -> None:
@@ -241,7 +241,11 @@ def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("arguments", [["backup"], ["backup", "--until-end"]], ids=["until stopped", "until end"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["backup"], pytest.param(["backup", "--until-end"], marks=pytest.mark.long)],
+    ids=["until stopped", "until end"],
+)
 def test_a_signal_ends_what_waits_for_a_token(arguments: list[str], secure: SecureBroker, site: ArchiveSite) -> None:
     kafka = way_in("token of a function", secure) | {"token_provider": "tests.support.token_server:hang"}
     (site.folder / "archive.yaml").write_text(yaml.safe_dump(site.config("", ["orders"]) | {"kafka": kafka}))
@@ -250,7 +254,7 @@ def test_a_signal_ends_what_waits_for_a_token(arguments: list[str], secure: Secu
         assert process.stderr is not None
         assert "the badge reader hangs\n" in process.stderr
         process.terminate()
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode in {0, 4}, err
@@ -360,10 +364,16 @@ def test_nothing_is_purged_that_could_then_not_be_configured(
 @pytest.mark.parametrize(
     ("rights", "told"),
     [
-        ([], "which go with it, is not known: this user may not describe all groups; grant Describe on the groups"),
-        (
+        # test_rights.py has it, too
+        pytest.param(
+            [],
+            "which go with it, is not known: this user may not describe all groups; grant Describe on the groups",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             [(Kind.GROUP, "some", Op.DESCRIBE)],
             "offsets that 1 consumer group has committed for it: some; of others that is not known: this user may not describe",
+            marks=pytest.mark.long,
         ),
         (
             [(Kind.BROKER, "kafka-cluster", Op.DESCRIBE), (Kind.GROUP, "some", Op.DESCRIBE)],
@@ -442,10 +452,11 @@ def test_a_backup_goes_without_the_right_to_configs(
 @pytest.mark.parametrize(
     ("missing", "named"),
     [
-        (Op.CREATE, "Create on topic"),
         (Op.WRITE, "Write on"),
-        (Op.READ, "Read on topic"),
-        (Op.ALTER_CONFIGS, "Configs on topic"),
+        # What these say is in test_rights.py, too.
+        pytest.param(Op.CREATE, "Create on topic", marks=pytest.mark.long),
+        pytest.param(Op.READ, "Read on topic", marks=pytest.mark.long),
+        pytest.param(Op.ALTER_CONFIGS, "Configs on topic", marks=pytest.mark.long),
     ],
 )
 def test_a_restore_names_the_right_that_it_lacks(
@@ -801,7 +812,7 @@ def test_a_secret_is_seen_however_it_is_spelled(before: str) -> None:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("length", [150, 246, 249])
+@pytest.mark.parametrize("length", [150, pytest.param(246, marks=pytest.mark.long), 249])
 def test_a_purge_of_a_long_name_asks_for_a_right_that_helps(
     filled: str, secure: SecureBroker, site: ArchiveSite, length: int
 ) -> None:

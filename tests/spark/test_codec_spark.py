@@ -16,6 +16,7 @@ from tests.support.segments import written
 pytestmark = pytest.mark.spark
 
 COUNT = 500
+IN_LONG = (BlockCodec.NULL, BlockCodec.DEFLATE)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
@@ -37,7 +38,9 @@ def we_read(content: bytes) -> list[Rec]:
     return records_of(*decode_blocks(memoryview(content), header, topic="orders", partition=3, key="key"))
 
 
-@pytest.mark.parametrize("codec", BlockCodec)
+@pytest.mark.parametrize(
+    "codec", [pytest.param(one, marks=pytest.mark.long if one in IN_LONG else ()) for one in BlockCodec]
+)
 def test_spark_reads_a_directory_of_segments(
     spark_avro: SparkSession, tmp_path: Path, codec: BlockCodec, seed: int
 ) -> None:

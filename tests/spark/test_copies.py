@@ -286,6 +286,7 @@ def test_an_object_without_facts(copies: Copies, topic: str) -> None:
     assert copies.read(topic, onDamage="skip") == {0: OLD[:10]}
 
 
+@pytest.mark.sampled(1)  # all that can be wrong with one is tried without Spark, too
 @pytest.mark.parametrize(
     ("said", "told"),
     [

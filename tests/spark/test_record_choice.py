@@ -80,6 +80,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[int, list[Rec]], list[Rec]]]] =
     ),
     "nothing": ({"where": "value = X'00FF00FF00FF00FF'"}, lambda _number, _rows: []),
 }  # fmt: skip
+SHORT_CASES = ("where", "both", "nothing")
 DEALT_CASES = ("both", "nothing")  # how records are chosen, who deals them does not ask
 
 
@@ -102,16 +103,22 @@ def check(oracle: JavaOracle, broker: Broker, target: str, chosen: Rows, partiti
 
 @pytest.mark.parametrize("partitions", [None, pytest.param(5, marks=pytest.mark.long)])
 def test_chosen_records_are_what_brute_force_finds(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int, partitions: int | None
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    java_oracle: JavaOracle,
+    seed: int,
+    partitions: int | None,
+    pytestconfig: pytest.Config,
 ) -> None:
     """Of a key that lies in several source partitions each has its last; a record without one counts when it is chosen."""
     written = archived(broker_41, topic, site, seed)
-    for name, (asked, choose) in CASES.items():
-        if partitions is not None and name not in DEALT_CASES:
-            continue
+    is_long = pytestconfig.getoption("--long")
+    for name in DEALT_CASES if partitions else CASES if is_long else SHORT_CASES:
+        asked, choose = CASES[name]
         chosen = {number: choose(number, rows) for number, rows in written.items()}
         target = f"{topic}.{name}"
-        for already_there in (0, 1):
+        for already_there in (0, 1) if is_long or name == "both" else (0,):
             (restored,) = site.restore(
                 broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], repartition=partitions, **asked
             ).topics
@@ -132,6 +139,7 @@ def test_what_was_chosen_is_gone_on_with(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
     partitions: int | None,
+    pytestconfig: pytest.Config,
 ) -> None:
     """It dies when all is chosen and nothing is planned, and then every few batches. What is archived meanwhile counts until there is a plan."""
     written = archived(broker_41, topic, site, seed)
@@ -142,7 +150,8 @@ def test_what_was_chosen_is_gone_on_with(
         "repartition": partitions,
         "batch_bytes": 1,
     }  # a batch for each record
-    mortal, lifetimes, deaths = MortalProduce(seed), (1, 4, 2, 9), 0
+    lifetimes = (1, 4, 2, 9) if pytestconfig.getoption("--long") else (1, 4)
+    mortal, deaths = MortalProduce(seed), 0
 
     def die(name: str) -> None:
         if name == "target.created":
@@ -273,7 +282,13 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
         assert [row.value for row in java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records[0]] == expected
 
 
-@pytest.mark.parametrize("chosen", [{"where": "offset < 0"}, {"where": "offset < 0", "is_latest_per_key": True}])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param({"where": "offset < 0"}, marks=pytest.mark.long),
+        {"where": "offset < 0", "is_latest_per_key": True},
+    ],
+)
 def test_a_dry_run_says_that_a_purge_hangs_on_what_is_chosen(
     broker_41: Broker, topic: str, site: ArchiveSite, seed: int, chosen: dict[str, Any]
 ) -> None:
@@ -301,13 +316,15 @@ OF_RECORDS = "cast(cast(value as string) as int) > 5"  # what is wrong with it o
     ("where", "told"),
     [
         ("nonsense = 1", "nonsense"),
-        ("KEY is null", "KEY"),  # names are as they are written, as in `archiver query`
+        pytest.param(
+            "KEY is null", "KEY", marks=pytest.mark.long
+        ),  # names are as they are written, as in `archiver query`
         (OF_RECORDS, "CAST_INVALID_INPUT"),
         ("reflect('java.lang.System', 'getenv', 'PATH') > ''", "function reflect is not allowed"),
-        ("exists(select 1)", "Project, OneRowRelation are not allowed"),
-        ("1 / 0 > offset", "DIVIDE_BY_ZERO"),
+        pytest.param("exists(select 1)", "Project, OneRowRelation are not allowed", marks=pytest.mark.long),
+        pytest.param("1 / 0 > offset", "DIVIDE_BY_ZERO", marks=pytest.mark.long),
         ("length(repeat('a', 2000000000)) > offset", "Java heap space"),
-        (f"{'(' * 3000}true{')' * 3000}", "StackOverflowError"),
+        pytest.param(f"{'(' * 3000}true{')' * 3000}", "StackOverflowError", marks=pytest.mark.long),
     ],
 )
 def test_a_predicate_that_fails_is_told_in_a_line(

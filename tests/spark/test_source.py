@@ -28,7 +28,7 @@ from tests.support.raw_produce import produce_raw
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, archive_site
-from tests.support.spark_bucket import lend_bucket
+from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.spark_rows import by_partition, plain
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
@@ -83,6 +83,21 @@ def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathF
         yield Site(spark_avro, archive)
 
 
+@pytest.fixture
+def workers_of_others() -> None:
+    """For tests of sessions that are not ours, whose workers import all of it again and again."""
+
+
+@pytest.fixture(autouse=True)
+def _workers(request: pytest.FixtureRequest, spark_avro: SparkSession) -> Iterator[None]:
+    """What is read does not hang on who starts the workers; ours are quicker."""
+    if "workers_of_others" in request.fixturenames:
+        yield
+    else:
+        with own_daemon(spark_avro.sparkContext):
+            yield
+
+
 def fill(archive: BucketArchive, seed: int) -> None:
     archive.write_topic_fact("orders")
     for number in NUMBERED:
@@ -121,6 +136,7 @@ def proxy(site: Site) -> Iterator[FaultyS3]:
 # --- what is read
 
 
+@pytest.mark.usefixtures("workers_of_others")
 def test_every_record_comes_with_every_byte(site: Site) -> None:
     stored = site.stored("orders")
     assert missing_classes(classes_of([record for part in stored.values() for record in part]), ALL_CLASSES) == []
@@ -170,6 +186,7 @@ def test_a_schema_of_the_users_own_chooses_columns(site: Site) -> None:
         reader.schema("value string").load().collect()
 
 
+@pytest.mark.usefixtures("workers_of_others")
 def test_headers_by_sql(site: Site) -> None:
     site.load("orders").createOrReplaceTempView("orders")
     found = site.spark.sql(
@@ -213,6 +230,7 @@ def test_a_topic_without_records(site: Site) -> None:
     assert site.load("moments", until="2020-01-01T00:00:00Z").count() == 0
 
 
+@pytest.mark.usefixtures("workers_of_others")
 def test_the_examples_of_the_documentation(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = {"url": site.archive.bucket.url, "endpoint": site.archive.bucket.s3.endpoint}
     (tmp_path / "archive.yaml").write_text(yaml.safe_dump({"storage": storage}))

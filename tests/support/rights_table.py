@@ -112,7 +112,7 @@ class Command:
     storage: Mapping[str, object] = field(default_factory=dict)
     standing: Mapping[str, str] | None = None  # the configs of a target that is there, with a record; None: it is not
     has_spark: bool = False  # a real one
-    is_brief: bool = False  # all of its cases are tried in each run, not only with `--long`
+    is_brief: bool = False  # its cases are tried in each run, but for losses that another one tries
 
     @property
     def is_on_kafka(self) -> bool:
@@ -514,6 +514,19 @@ class Case:
     @property
     def is_long(self) -> bool:
         """Left to `--long`."""
+        return self._is_slow or self._repeats
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether one before it, of another command, is tried in each run and loses the same right with the same message."""
+        if self.loss is None:
+            return False
+        said = (self.missing, self.loss.says, self.loss.exit_code)
+        before = (one for one in CASES[: self.number] if one.loss is not None and not one._is_slow)
+        return any((one.missing, one.loss.says, one.loss.exit_code) == said for one in before if one.loss)
+
+    @property
+    def _is_slow(self) -> bool:
         if self.command.kind is Kind.INSTANCE:
             return self.missing is not None
         is_slow = self.command.has_spark or self.command.kind is Kind.SERVICE

@@ -16,6 +16,7 @@ from typing import Any
 import pyspark
 
 from archiver.process.children import start_child
+from archiver.spark.class_cache import options_of_spark
 from tests.support.brokers import REPOSITORY
 from tests.support.processes import end_of
 from tests.support.round_trip import ArchiveSite
@@ -24,6 +25,8 @@ _PYSPARK = Path(pyspark.__file__).parent
 CLUSTER = "local-cluster[2,1,1024]"
 _SUBMIT_S = 600.0  # 25 s where nothing else runs
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+# As this program starts a JVM for itself: a submission is too short for what the second compiler does.
+_JAVA_OPTIONS = " ".join(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options_of_spark()])
 
 
 def bare_python(folder: Path) -> Path:
@@ -85,6 +88,8 @@ class Submits:
             "spark.authenticate.secret": secrets.token_hex(16),
             "spark.network.crypto.enabled": "true",
             "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
             "spark.pyspark.python": "./env/bin/python",
             "spark.executorEnv.ARCHIVER_PYTHON": str(self.python),
             "spark.executorEnv.AWS_ACCESS_KEY_ID": self.site.bucket.s3.access_key,
@@ -128,10 +133,12 @@ class Submits:
             tar.extractall(folder, filter="tar")
         return folder
 
-    def run_by_pack(self, *arguments: str, entry: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run_by_pack(
+        self, *arguments: str, confs: Mapping[str, str | None] | None = None, entry: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """With a driver that has the unpacked environment, and a Python with nothing of ours."""
         packed = self.site.folder / "env" / "lib" / "archiver" / "submit.py"
-        return self.run(*arguments, entry=entry or packed, ARCHIVER_PYTHON=str(self.python))
+        return self.run(*arguments, confs=confs, entry=entry or packed, ARCHIVER_PYTHON=str(self.python))
 
     def run_by_project(
         self, *arguments: str, confs: Mapping[str, str | None] | None = None, **environment: str | None

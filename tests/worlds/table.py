@@ -77,7 +77,6 @@ WORLDS: Final = (
         name="a store that overwrites",
         kafka=vanilla(KAFKA_41),
         store=stores.quirky(stores.moto, Quirk.OVERWRITES),
-        is_quick=True,
         refusal=Refusal(
             Step.UNTIL_END,
             1,

@@ -1,6 +1,6 @@
 """Restore and verify as spark-submit runs them, with a packed environment, on executors whose Python has nothing of ours.
 
-A submission takes half a minute: 400 MB are unpacked three times.
+A submission takes half a minute: 400 MB are unpacked for the driver and for each executor.
 """
 
 import json
@@ -26,11 +26,12 @@ from tests.support.raw_produce import produce_records
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.secure_broker import Certificates, SecureBroker
-from tests.support.submits import Submits, bare_python, by_project, complaints, result_of
+from tests.support.submits import CLUSTER, Submits, bare_python, by_project, complaints, result_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(900)]
 
 BATCH = 100
+ONE_EXECUTOR = "local-cluster[1,2,1024]"
 LOG_SETTINGS = REPOSITORY / "archiver" / "spark" / "log4j2.properties"  # as docs/clusters.md has it
 # On a local-cluster executors inherit what the driver has; there is no role to fall back on either.
 NO_CREDENTIALS = {
@@ -101,12 +102,19 @@ def archived(broker: Broker, topic: str, site: ArchiveSite, seed: int, partition
 
 
 def test_restore_with_a_driver_that_has_the_packed_environment_alone(
-    broker_41: Broker, topic: str, site: ArchiveSite, submits: Submits, java_oracle: JavaOracle, seed: int
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    submits: Submits,
+    java_oracle: JavaOracle,
+    seed: int,
+    pytestconfig: pytest.Config,
 ) -> None:
     written = archived(broker_41, topic, site, seed, partitions=4)
     submits.unpack()
     done = submits.run_by_pack(
-        "restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back", "--format", "json"
+        *("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back", "--format", "json"),
+        confs={"spark.master": CLUSTER if pytestconfig.getoption("--long") else ONE_EXECUTOR},
     )
     (restored,) = result_of(done)["topics"]
     assert restored["records"] == 4_000
@@ -194,6 +202,7 @@ def test_executors_that_reach_no_store_are_told_before_a_topic_is_created(
     """The driver has the credentials of the environment."""
     archived(broker_41, topic, site, seed, partitions=2)
     submits, confs = by_project(site)
+    confs["spark.master"] = ONE_EXECUTOR
     renamed = ("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
     host = socket.gethostname()
 
