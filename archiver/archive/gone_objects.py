@@ -50,12 +50,12 @@ def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:
     """Tell whether an object lies there now that has all offsets of the one that is gone: a sweep takes what nobody reads."""
     layout = _layout_of(key)
     gone = None if layout is None else layout.parse_segment(key)
-    if layout is None or gone is None:
+    end = next_offset if gone is None else gone.next or next_offset
+    if layout is None or gone is None or end is None:
         return False
-    end = gone.next or next_offset or gone.base + 1
     listed = list_directory(Archive(store, layout), gone.topic, gone.life, gone.partition).partitions
     before = [one for found in listed.values() for one in found if one.key.base <= gone.base]
-    plain = [one for one in before if one.key.next is None][-1:]
+    plain = [one for one in before if one.key.next is None][::-1]
     merged = [one for one in before if one.key.next is not None and one.key.next >= end]
     for one in [*plain, *merged]:
         info = store.head(one.item.key)

@@ -17,13 +17,8 @@ from archiver.process.json_values import as_text
 _PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 _FINISHED: Final = "finished"
 _OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
-_NO_PLAN: Final = (
-    AttributeError,
-    KeyError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)  # what a fact that is none makes of it
+# What a fact that is none makes of it.
+_NO_PLAN: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 _Newest = tuple[int, datetime]  # number of a fact, and when it was put
 
 
@@ -59,6 +54,7 @@ class RestorePins:
     archive: Archive
     _objects: dict[tuple[str, _Newest], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
     _named: dict[tuple[str, _Newest], frozenset[CopyKey]] = field(default_factory=dict)
+    _finished: set[tuple[str, _Newest, _Newest | None]] = field(default_factory=set)
 
     def read(self, since_ms: int) -> PinnedCopies:
         """Read the copies that are named by plans of restores that are not finished, and whose plan was put at a moment or later."""
@@ -83,7 +79,7 @@ class RestorePins:
         unreadable: list[str] = []
         restores: set[str] = set()
         for stream, newest, finished in self._plans():
-            if epoch_ms(newest[1]) < since_ms:
+            if epoch_ms(newest[1]) < since_ms or (stream, newest, finished) in self._finished:
                 continue
             source = ""
             try:
@@ -91,6 +87,7 @@ class RestorePins:
                     plan = read_fact(self.archive, stream, newest[0])
                     source = as_text(plan.get("source"))
                     if finished is not None and self._is_of(plan, stream, finished):
+                        self._finished.add((stream, newest, finished))
                         continue
                     self._objects[stream, newest] = self._by_partition(planned_objects(self.archive, stream, plan))
             except (NotWholeError, *_NO_PLAN) as error:
@@ -124,19 +121,18 @@ class RestorePins:
 
     def _plans(self) -> Iterator[tuple[str, _Newest, _Newest | None]]:
         """List the newest plan of each target of each restore, and the newest fact that says that the target is finished."""
-        for restore_id in self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)):
-            if not is_restore_id(restore_id):
-                continue
-            parent = f"{RESTORES}/{restore_id}"
-            for target in self.archive.store.list_directories(self.archive.layout.control_prefix(parent)):
-                plan = self._newest(f"{parent}/{target}/{_PLAN}") if is_topic_name(target) else None
-                if plan is not None:
-                    yield f"{parent}/{target}/{_PLAN}", plan, self._newest(f"{parent}/{target}/{_FINISHED}")
-
-    def _newest(self, stream: str) -> _Newest | None:
-        found = self.archive.store.list(self.archive.layout.control_prefix(stream))
-        numbers = ((self.archive.layout.parse_fact(stream, item.key), item.last_modified) for item in found)
-        return max(((number, put_at) for number, put_at in numbers if number is not None), default=None)
+        newest: dict[str, _Newest] = {}
+        for item in self.archive.store.list(self.archive.layout.control_prefix(RESTORES)):
+            stream, number = self.archive.layout.split_fact(item.key) or ("", 0)
+            match stream.split("/"):
+                case [_, restore_id, target, name] if (
+                    name in {_PLAN, _FINISHED} and is_restore_id(restore_id) and is_topic_name(target)
+                ):
+                    found = number, item.last_modified
+                    newest[stream] = max(newest.get(stream, found), found)
+        for stream, plan in newest.items():
+            if stream.endswith(f"/{_PLAN}"):
+                yield stream, plan, newest.get(f"{stream.removesuffix(_PLAN)}{_FINISHED}")
 
     def _copies_of(self, stream: str, newest: _Newest, finished: _Newest | None) -> frozenset[CopyKey]:
         plan = None

@@ -68,13 +68,12 @@ def read_taken(archive: Archive) -> Taken:
 
 
 def note_taking(archive: Archive, group: str, objects: int, now_ms: int) -> None:
-    """Write down that a group goes, before any object of it does. A group that was noted before had no fewer objects."""
+    """Write down that a group goes, before any object of it does. Of one that was noted before, the most objects count, and this moment."""
 
     def change(before: Taken) -> Taken:
         known = before.taking.get(group)
-        if known is not None and known.objects >= objects:
-            return before
-        return replace(before, taking={**before.taking, group: Taking(objects=objects, since_ms=now_ms)})
+        most = objects if known is None else max(known.objects, objects)
+        return replace(before, taking={**before.taking, group: Taking(objects=most, since_ms=now_ms)})
 
     _write(archive, change)
 
@@ -104,9 +103,8 @@ def _write(archive: Archive, change: Callable[[Taken], Taken]) -> None:
         after = change(before)
         if after == before:
             return None
-        if (
-            max(len(after.taken), len(after.taking)) > MOST_NAMED
-        ):  # nobody would read it, and all of them would count as lost
+        # Nobody would read it, and all of them would count as lost.
+        if max(len(after.taken), len(after.taking)) > MOST_NAMED:
             raise ArchiverError(
                 f"{archive.layout.control_prefix(_STREAM)}: would name more than {MOST_NAMED:,} restores"
             )

@@ -197,6 +197,8 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
         option = "--without-kafka " if result.plan.without_kafka else ""
         what = "what of this may go by then" if result.plan.now_ms > result.plan.made_ms else "just this"
         yield f"nothing was deleted; `archiver retention {option}--yes {result.digest}` deletes {what}, within an hour"
+    elif result.is_dry_run and (result.plan.objects or result.debris.going):
+        yield "nothing was deleted; this is too much to be agreed on by a digest: look at a part with --topics, or agree to all with --yes"
 
 
 def _control_rows(result: "SweepResult") -> list[dict[str, Any]]:

@@ -72,6 +72,7 @@ class SweepResult:
     waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
+    not_noted: Sequence[str] = ()  # topics of which it could not be noted what they keep, and why
     not_taken_back: Sequence[str] = ()  # why it is not known whether something lies there that counts as swept
     debris: DebrisPlan = field(default_factory=DebrisPlan)
     debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
@@ -114,7 +115,7 @@ def run_retention(
             return SweepResult(
                 plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
             )
-        survey.note(seen.news)
+        not_noted = survey.note(seen.news)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
         not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
         chosen, left = _only_agreed(plan, agreed_on)
@@ -126,7 +127,7 @@ def run_retention(
                 survey,
                 seen.facts[one.topic],
                 one,
-                is_by_policy=goes_by_policy(request, planned, one),
+                is_by_policy=is_agreed(request, planned) and goes_by_policy(request, planned, one),
                 covering=covering,
             )
             for planned, one in zip(plan.topics, going, strict=True)
@@ -144,6 +145,7 @@ def run_retention(
             not_planned=left
             + sum(one.objects for one in debris.going)
             - sum(one.objects for one in chosen_debris.going),
+            not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
             debris_swept=DebrisSwept() if wanted else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
@@ -210,6 +212,7 @@ def failures_of(result: SweepResult) -> Iterator[str]:
     for topic in result.plan.topics:
         yield from (f"{one.topic}-{one.partition}: {one.error}" for one in topic.partitions if one.error)
         yield from (f"{one.topic}-{one.partition}: {line}" for one in topic.partitions for line in one.problems)
+    yield from result.not_noted
     yield from result.not_taken_back
     yield from result.debris.errors
 
@@ -320,6 +323,11 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
             swept_by=terms.swept_by,
             swept=swept.get(number, {}),
         )
+
+
+def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
+    """Tell whether somebody has agreed that a topic is swept by its terms, or need not. Else small steps add up until they ask."""
+    return request.agreed or bool(request.digest) or not planned.unforeseen_share
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:

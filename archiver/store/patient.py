@@ -78,23 +78,8 @@ class PatientStore:
         self._repeat(lambda: self._store.delete(waiting))
 
     def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
-        """Delete objects; what the store refused for now is tried again, for a while."""
-        waiting, refused = list(keys), dict[str, ArchiverError]()
-
-        def delete() -> None:
-            refused.clear()
-            refused.update(self._store.delete_each(waiting))
-            waiting[:] = [key for key in waiting if key in refused]
-            for error in refused.values():
-                if isinstance(error, StoreTemporaryError):
-                    raise error
-
-        try:
-            self._repeat(delete)
-        except StoreTemporaryError:
-            if not refused:
-                raise
-        return refused
+        """Delete objects, once: what was refused for now may have to stay a moment later, and whoever deletes knows what to ask."""
+        return self._store.delete_each(keys)
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:
         backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None

@@ -42,6 +42,7 @@ def fill(bootstrap: str) -> None:
             for partition in range(PARTITIONS):
                 producer.produce(TOPIC, b"%d-%d" % (round_number, number), partition=partition)
         if round_number % 3 == 1:
+            producer.flush(30)  # what the broker has not begun cannot be aborted
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)

@@ -142,7 +142,8 @@ def eventually(
     while not reached():
         waited_s = time.monotonic() - begun_s
         assert waited_s < timeout_s, what or "not reached in time"
-        time.sleep(max(every_s, min(waited_s / 20, 0.5)))
+        if every_s:  # else what is asked waits itself
+            time.sleep(max(every_s, min(waited_s / 20, 0.5)))
 
 
 def until_archived(

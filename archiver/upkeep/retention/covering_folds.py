@@ -97,6 +97,8 @@ class CoveringFolds:
         start = 0 if newest is None else newest.facts.next
         ends = sorted({one.told.next for one in going})
         above = [end for end in ends if end > start]
+        if newest is not None and newest.facts.last_ms > self.known_ms:
+            above = []  # what is folded behind it is as young, and stands for nothing yet
         young_from = self._young_from(number, start)
 
         def refusal(end: int) -> str:

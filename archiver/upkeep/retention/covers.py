@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from archiver.archive.layout import SegmentKey
 from archiver.archive.segment_facts import check_named, facts_from_metadata
 from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectStore
-from archiver.upkeep.retention.partition_plan import Ask, AskedItem, ListedItem, remembering
+from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE, Ask, AskedItem, ListedItem, remembering
 from archiver.upkeep.retention.shadowed import ShadowedItem
 
 
@@ -55,4 +56,6 @@ def still_shadowed(listed: Mapping[str, ListedItem], ask: Ask, batch: Sequence[S
         reach = ask_once(cover)
         return isinstance(reach, AskedItem) and one.going.told.next <= reach.next and ask(item) == one.going.told
 
-    return [one for one in batch if is_so(one)]
+    for cover in {one.cover.key: one.cover for one in batch}.values():
+        ask_once(cover)
+    return [one for one, stays in zip(batch, side_by_side(ASKS_AT_ONCE, is_so, batch, "ask"), strict=True) if stays]

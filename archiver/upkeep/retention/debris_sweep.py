@@ -9,11 +9,12 @@ A process that dies between any two of these leaves a group that counts as being
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from threading import Event
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -26,10 +27,10 @@ from archiver.store.port import ListedObject, ObjectStore
 from archiver.upkeep.retention.debris import FINISHED, PLAN, DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
 from archiver.upkeep.retention.debris_survey import gather_restore, list_group, survey_debris
 from archiver.upkeep.retention.kept_plans import old_plans
-from archiver.upkeep.retention.sweep import ATTEMPTS, FRESH_S, STOOD_STILL
+from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE
+from archiver.upkeep.retention.sweep import ATTEMPTS, FRESH_S, PAUSES_S, STOOD_STILL
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
-_ASKS_AT_ONCE: Final = 16
 # Another sweep may be taking a group right now. After so long it is none that works.
 _TAKEN_BACK_MS: Final = 3_600_000
 _PHASES: Final = (None, PLAN, FINISHED)  # what of a restore goes when; None: all the rest
@@ -91,7 +92,7 @@ def sweep_planned_debris(
 def sweep_debris(
     archive: Archive, going: Sequence[DebrisGroup], waiting: Collection[str], changed: Changed, now_ms: int
 ) -> DebrisSwept:
-    """Delete groups that go, as long as what was decided on holds. `waiting`: streams of groups that may go, and do not in this run."""
+    """Delete groups that go, as long as what was decided on holds. `waiting`: streams of groups that may go, in this run or in another."""
     swept = DebrisSwept()
     steps = [
         partial(settle_taking, archive, {*waiting, *(one.stream for one in going)}, now_ms),
@@ -187,24 +188,46 @@ def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject) -> str |
 
 
 def _delete_batch(store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], swept: DebrisSwept) -> None:
-    for _ in range(ATTEMPTS):
-        asked_s = since_boot_s()
-        still, locked = _ask(store, batch)
-        if since_boot_s() - asked_s <= FRESH_S:
+    """Delete a batch. What the store refuses for now is asked again, after a while; what is gone by then, though the answer was lost, counts."""
+    locked: list[ListedObject] = []
+    refused: Mapping[str, ArchiverError] = {}
+    waiting = batch
+    for pause_s in PAUSES_S:
+        Event().wait(pause_s)
+        still, held = _ask_now(store, waiting)
+        locked += held
+        refused = _deleted(store, still)
+        waiting = [item for item in still if isinstance(refused.get(item.key), StoreTemporaryError)]
+        if not waiting:
             break
-    else:
-        raise _LeftError(STOOD_STILL)
-    swept.refuse([f"{item.key}: is locked by the store" for item in locked])
-    refused = store.delete_each([item.key for item in still]) if still else {}
-    swept.refuse(list(map(str, refused.values())))
-    gone = [item for item in still if item.key not in refused]
+    swept.refuse([*(f"{item.key}: is locked by the store" for item in locked), *map(str, refused.values())])
+    kept = {item.key for item in locked} | refused.keys()
+    gone = [item for item in batch if item.key not in kept]
     swept.objects[group.kind] += len(gone)
     swept.bytes[group.kind] += sum(item.size for item in gone)
 
 
+def _deleted(store: ObjectStore, batch: Sequence[ListedObject]) -> Mapping[str, ArchiverError]:
+    """Delete objects. Returns what was refused."""
+    keys = [item.key for item in batch]
+    try:
+        return store.delete_each(keys) if keys else {}
+    except StoreTemporaryError as error:
+        return dict.fromkeys(keys, error)
+
+
+def _ask_now(store: ObjectStore, batch: Sequence[ListedObject]) -> tuple[list[ListedObject], list[ListedObject]]:
+    for _ in range(ATTEMPTS):
+        asked_s = since_boot_s()
+        found = _ask(store, batch)
+        if since_boot_s() - asked_s <= FRESH_S:
+            return found
+    raise _LeftError(STOOD_STILL)
+
+
 def _ask(store: ObjectStore, batch: Sequence[ListedObject]) -> tuple[list[ListedObject], list[ListedObject]]:
     """Ask objects now: returns those that are as they were listed, and of these those that are locked."""
-    with ThreadPoolExecutor(_ASKS_AT_ONCE, "ask") as pool:
+    with ThreadPoolExecutor(ASKS_AT_ONCE, "ask") as pool:
         answers = list(pool.map(lambda item: store.head(item.key), batch))
     same = [
         (item, info.is_locked)
@@ -218,4 +241,7 @@ def _clear_own_notes(archive: Archive, now_ms: int, swept: DebrisSwept) -> None:
     """Delete what sweeps have noted for themselves long ago."""
     notes: Iterator[str] = iter([*old_facts_of_taken(archive), *old_reports(archive), *old_plans(archive, now_ms)])
     while batch := list(islice(notes, _BATCH)):
-        swept.refuse(list(map(str, archive.store.delete_each(batch).values())))
+        try:
+            swept.refuse(list(map(str, archive.store.delete_each(batch).values())))
+        except StoreTemporaryError as error:  # the next sweep deletes them
+            swept.refuse([str(error)])

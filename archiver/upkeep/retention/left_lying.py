@@ -1,6 +1,7 @@
 """Takes back what counts as swept and still lies there: held, denied, revived, or planned by a run that died. A later loss of it must show."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -16,11 +17,10 @@ from archiver.archive.swept import (
 from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.process.workers import side_by_side
-from archiver.upkeep.retention.partition_plan import Answer, AskedItem, ListedItem
+from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE, AskedItem, ListedItem
 from archiver.upkeep.retention.survey import ask_object, lies_in, list_items
 
 LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
-_AT_ONCE: Final = 16
 
 
 def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms: int) -> list[str]:
@@ -38,7 +38,7 @@ def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms:
             return f"{place.topic}-{place.partition}: {error}"
         return ""
 
-    return [why for why in side_by_side(_AT_ONCE, take_back, list(places), "take back") if why]
+    return [why for why in side_by_side(ASKS_AT_ONCE, take_back, list(places), "take back") if why]
 
 
 def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
@@ -65,13 +65,14 @@ def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None
 
     Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
     """
-    lying = [one for one in _list(archive, place) if lies_in(one, swept)]
-    covered = {one.key: _covered(one, ask_object(archive.store, one)) for one in lying}
+    lying = [one for one in list_place(archive, place) if lies_in(one, swept)]
+    told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
+    covered = {one.key: found for one, found in zip(lying, told, strict=True) if found is not None}
     if not covered:
         return
     taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
     reach("sweep.taken_back")
-    for one in _list(archive, place):
+    for one in list_place(archive, place):
         covered.pop(one.key, None)
     gone = OffsetRanges.of(piece for start, stop in covered.values() for piece in swept.within(start, stop)).minus(
         taken
@@ -80,10 +81,13 @@ def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None
         add_swept(archive, place, gone)
 
 
-def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
+def list_place(archive: Archive, place: SweptPlace) -> list[ListedItem]:
     return list_items(archive, place.topic, place.life, place.partition)
 
 
-def _covered(item: ListedItem, told: Answer) -> tuple[int, int]:
-    """Return what an object covers; of one that does not tell, at least its first offset."""
-    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1
+def _covered(archive: Archive, item: ListedItem) -> tuple[int, int] | None:
+    """Return what an object covers; of one that does not tell, at least its first offset. None: it is gone, and the listing late."""
+    told = ask_object(archive.store, item)
+    if isinstance(told, AskedItem):
+        return item.base, told.next
+    return None if archive.store.head(item.key) is None else (item.base, item.named_next or item.base + 1)

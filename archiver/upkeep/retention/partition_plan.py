@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 from archiver.archive.layout import MOST_OFFSET
 from archiver.upkeep.retention.limits import Limits
 
+ASKS_AT_ONCE: Final = 16  # objects: nearly all of the time is waiting for the store
+
 
 class Going(StrEnum):
     """Why an object goes."""

@@ -6,7 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Final
 
 from archiver.archive.handle import Archive, patient_archive_of
 from archiver.archive.layout import MOST_OFFSET
@@ -21,6 +20,7 @@ from archiver.store.port import ObjectStore
 from archiver.upkeep.retention.covers import prove_covers
 from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import (
+    ASKS_AT_ONCE,
     Answer,
     AskedItem,
     GoingItem,
@@ -33,8 +33,6 @@ from archiver.upkeep.retention.partition_plan import (
     remembering,
 )
 from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
-
-_ASKS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +71,8 @@ class PartitionSweep:
     surveyed: tuple[SweptPlace, ...] = ()  # in all of its lives
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
-    fold_next: int = (
-        0  # of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for
-    )
+    # Of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for.
+    fold_next: int = 0
     notes: tuple[str, ...] = ()  # what else is to be told
 
     @property
@@ -225,7 +222,7 @@ class _Asking:
             while self._likely and len(self._ahead) < self._many:
                 following = self._likely.popleft()
                 self._ahead[following.key] = self._submit(following)
-        self._many = min(max(1, 2 * self._many), _ASKS_AT_ONCE)
+        self._many = min(max(1, 2 * self._many), ASKS_AT_ONCE)
         return asked.result()
 
     def _submit(self, item: ListedItem) -> Future[Answer]:
@@ -235,7 +232,7 @@ class _Asking:
 
 @contextmanager
 def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Asking]:
-    with ThreadPoolExecutor(_ASKS_AT_ONCE, "ask") as pool:
+    with ThreadPoolExecutor(ASKS_AT_ONCE, "ask") as pool:
         yield _Asking(store, pool, likely)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
@@ -22,11 +23,11 @@ from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_ol
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.covers import still_shadowed
-from archiver.upkeep.retention.left_lying import take_back_lying, take_back_own
-from archiver.upkeep.retention.partition_plan import Going, GoingItem, ListedItem
+from archiver.upkeep.retention.left_lying import list_place, take_back_lying, take_back_own
+from archiver.upkeep.retention.partition_plan import Going, GoingItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
-from archiver.upkeep.retention.survey import PartitionSweep, ask_object, list_items
+from archiver.upkeep.retention.survey import PartitionSweep, ask_object
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,11 @@ FRESH_S: Final = 60  # so long what was asked decides: a process may have slept 
 ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
 STOOD_STILL: Final = (
-    f"this process stood still {ATTEMPTS} times, for more than {FRESH_S} s each, before it could delete"
+    f"{ATTEMPTS} times it took more than {FRESH_S} s to ask the store again before anything could be deleted: it answers slowly,"
+    " or this process stood still"
 )
+# Before what the store refused for now is decided on anew.
+PAUSES_S: Final = (0.0, 1.0, 5.0, 20.0)
 
 
 @dataclass(slots=True)
@@ -159,14 +163,37 @@ def _sweep_place(
     noted: list[OffsetRanges] = []
     try:
         for start in range(0, len(going), _BATCH):
-            batch = _noted(archive, place, going[start : start + _BATCH], checks, swept, noted)
+            _sweep_batch(archive, place, going[start : start + _BATCH], checks, swept, noted)
             if swept.stopped:
                 return
-            if batch:
-                _delete(archive, place, batch, swept)
     finally:
         take_back_own(archive, place, OffsetRanges.of(one for some in noted for one in some.ranges))
     clear_old_swept(archive, place)
+
+
+def _sweep_batch(
+    archive: Archive,
+    place: SweptPlace,
+    batch: Sequence[GoingItem],
+    checks: _Checks,
+    swept: Swept,
+    noted: list[OffsetRanges],
+) -> None:
+    """Delete a batch. What the store refuses for now is decided on anew: a hold may have come since, or the object again."""
+    left: Mapping[str, ArchiverError] = {}
+    for pause_s in PAUSES_S:
+        Event().wait(pause_s)
+        still = _noted(archive, place, batch, checks, swept, noted)
+        if left:
+            listed = {one.key for one in list_place(archive, place)}
+            swept.deleted += [one for one in batch if one.item.key not in listed]  # though the answer was lost
+        if swept.stopped or not still:
+            return
+        left = _delete(archive, place, still, swept)
+        batch = [one for one in still if one.item.key in left]
+        if not batch:
+            return
+    swept.refused += [str(error) for error in left.values()]
 
 
 def _noted(
@@ -194,10 +221,10 @@ def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swe
     """Ask again what could stop a batch, then decide what of it goes; all of it anew where the process stood still meanwhile."""
     for _ in range(ATTEMPTS):
         checks.ensure()
-        asked_s = since_boot_s()
         swept.stopped = _reason(checks.changed)
         if swept.stopped:
             return ()
+        asked_s = since_boot_s()  # partitions wait for each other's turn to ask; the answer has just come
         still = decide()
         if since_boot_s() - asked_s <= FRESH_S:
             return still
@@ -213,16 +240,19 @@ def _sweep_shadowed(
             return
         batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], changed, swept)
         if batch:
-            _delete_batch(archive, batch, swept)
+            for_now = _delete_batch(
+                archive, batch, swept
+            )  # no record goes with them: the next sweep looks at them again
+            swept.refused += map(str, for_now.values())
             _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
 
 
 def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem]) -> None:
     """Write down as swept what has lost its cover to another sweep at the same moment: its offsets went with that."""
-    listed = {one.key for one in _list(archive, place)}
+    listed = {one.key for one in list_place(archive, place)}
     bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
-    swept = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
-    gone = [one.going for one in bare if one.cover.base in swept]
+    swept_bases = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
+    gone = [one.going for one in bare if one.cover.base in swept_bases]
     if gone:
         add_swept(archive, place, _ranges_of(gone))
 
@@ -233,7 +263,7 @@ def _still_shadowed(
     """Ask again what could stop a batch, the objects, and what covers them. Returns what may be deleted right now."""
 
     def decide() -> Sequence[GoingItem]:
-        listed = {one.key: one for one in _list(archive, place)}
+        listed = {one.key: one for one in list_place(archive, place)}
         still = still_shadowed(listed, lambda item: ask_object(archive.store, item), batch)
         reach("sweep.covers_asked")
         return [one.going for one in still]
@@ -265,27 +295,28 @@ def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
     return OffsetRanges.of((one.item.base, one.told.next) for one in batch)
 
 
-def _delete(archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept) -> None:
-    """Delete what was written down."""
+def _delete(
+    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept
+) -> Mapping[str, ArchiverError]:
+    """Delete what was written down. Returns what the store refused for now."""
     try:
-        _delete_batch(archive, batch, swept)
+        return _delete_batch(archive, batch, swept)
     finally:
-        add_swept(
-            archive, place, _ranges_of(batch)
-        )  # another sweep may have taken them back while they still lay there
+        # Another sweep may have taken them back while they still lay there.
+        add_swept(archive, place, _ranges_of(batch))
 
 
-def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) -> None:
-    """Delete a batch. Of what the store refuses, the rest goes on."""
+def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) -> Mapping[str, ArchiverError]:
+    """Delete a batch. Of what the store refuses, the rest goes on. Returns what it refused for now."""
     try:
-        refused: Mapping[str, ArchiverError] = archive.store.delete_each([one.item.key for one in batch])
-    except (StoreError, StoreTemporaryError) as error:
+        refused = archive.store.delete_each([one.item.key for one in batch])
+    except StoreTemporaryError as error:
+        return {one.item.key: error for one in batch}
+    except StoreError as error:
         swept.refused.append(str(error))
-        return
+        return {}
     reach("sweep.deleted")
-    swept.refused += [str(error) for error in refused.values()]
+    for_now = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}
+    swept.refused += [str(error) for key, error in refused.items() if key not in for_now]
     swept.deleted += [one for one in batch if one.item.key not in refused]
-
-
-def _list(archive: Archive, place: SweptPlace) -> list[ListedItem]:
-    return list_items(archive, place.topic, place.life, place.partition)
+    return for_now

@@ -15,7 +15,7 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
-from archiver.errors import NotWholeError
+from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
@@ -89,10 +89,17 @@ class SweepSurvey:
             log_starts = dict.fromkeys(list_partitions(self._archive, judged.topic, fact.lives_of(judged.root)))
         return replace(judged, swept_by=_limits_of(applied), log_starts=log_starts)
 
-    def note(self, news: Sequence[NotedPolicy]) -> None:
-        """Write down what topics keep from now on."""
+    def note(self, news: Sequence[NotedPolicy]) -> list[str]:
+        """Write down what topics keep from now on. Returns of which that failed, and why: until it is noted, more is kept."""
+        failed: list[str] = []
         for one in news:
-            note_policy(self._archive, one)
+            try:
+                note_policy(self._archive, one)
+            except StoreTemporaryError:
+                raise
+            except ArchiverError as error:  # of this topic: the others go on
+                failed.append(f"{one.topic}: {error}")
+        return failed
 
     def change_of(self, before: TopicTerms, fact: TopicFact) -> str:
         """Ask again what decides about a topic. Returns what has changed since; empty: nothing that keeps more."""
@@ -107,10 +114,10 @@ class SweepSurvey:
         return "the cluster tells otherwise whether it has the topic" if now is None else _change(before, now)
 
     def _asked(self, names: Sequence[str]) -> Asked:
+        cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
         now_ms = epoch_ms(self._archive.store.now())
         pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
-        cluster = self._ask(names)
         return Asked(
             config=self._config.retention,
             cluster=None if cluster is None else with_groups_limit(cluster, self._config.retention.groups_ms),

@@ -170,6 +170,9 @@ def test_a_plan_of_objects_is_read_once_until_its_restore_is_finished(monkeypatc
     assert len(asked) == len(set(asked))
     RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
     assert pins.read_objects(0).objects == {}
+    many = len(asked)
+    assert pins.read_objects(0).restores == frozenset()
+    assert len(asked) == many  # nor is a finished one
 
 
 def test_two_restores_of_a_partition_pin_what_either_reads() -> None:

@@ -12,7 +12,8 @@ from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold
 from archiver.archive.inventory import read_inventory
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.layout import LAST_FACT_NUMBER, Layout, SegmentKey
+from archiver.archive.policies import NotedPolicy, read_policies
 from archiver.archive.sweeps import read_last_report
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
@@ -22,6 +23,7 @@ from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.debris_survey import debris_terms
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.sweep_survey import SweepSurvey
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -58,12 +60,13 @@ class Site:
     def put(
         self, base: int, end: int, *, topic: str = "t", is_merged: bool = False, is_old: bool = True, size: int = 10
     ) -> str:
-        key = LAYOUT.segment_key(
-            SegmentKey(topic=topic, life=0, partition=0, base=base, next=end if is_merged else None)
-        )
+        key = self.key(base, topic=topic, merged_next=end if is_merged else None)
         facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15)
         self.store.put_if_absent(key, b"x" * size, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         return key
+
+    def key(self, base: int, *, topic: str = "t", merged_next: int | None = None) -> str:
+        return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=0, base=base, next=merged_next))
 
     def run(self, **asked: Any) -> SweepResult:  # noqa: ANN401
         return run_retention(self.config, SweepRequest(without_kafka=True, **asked))
@@ -96,6 +99,37 @@ def test_what_nobody_reads_makes_no_smaller_share_of_what_goes(monkeypatch: pyte
     site.put(30, 90, is_merged=True, size=60, is_old=False)
     (topic,) = site.run().waiting
     assert topic.unforeseen_share == pytest.approx(0.3)
+
+
+def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a first small one would make all that comes behind it foreseen."""
+    site = Site(monkeypatch, fixed={"ms": "1d", "segment-ms": "0s"})
+    site.record()
+    for base in range(0, 100, 10):
+        site.put(base, base + 10, is_old=base < 10)
+    assert len(site.run().swept[0].deleted) == 1
+    for base in range(10, 60, 10):
+        site.store.delete([site.key(base)])
+        site.put(base, base + 10)
+    (topic,) = site.run().waiting
+    assert topic.unforeseen_share > 0.5
+    assert len(site.run(agreed=True).swept[0].deleted) == 5
+    for base in range(60, 90, 10):
+        site.store.delete([site.key(base)])
+        site.put(base, base + 10)
+    assert len(site.run().swept[0].deleted) == 3  # agreed on once
+
+
+def test_a_topic_whose_policy_cannot_be_noted_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch)
+    asking = SweepSurvey(site.archive, site.config, lambda _: None)
+    news = [NotedPolicy(topic=name, topic_id=name, effective={}, since_ms=1) for name in ("a", "b")]
+    site.store.put_if_absent(
+        LAYOUT.fact_key("policies/a", LAST_FACT_NUMBER), b'{"format": 1}', {}, kind=ObjectKind.FACT
+    )
+    (failed,) = asking.note(news)
+    assert failed.startswith("a: control/policies/a/")
+    assert [one.topic for one in read_policies(site.archive, "b", "b")] == ["b"]
 
 
 def test_a_topic_that_cannot_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,7 @@ def test_a_process_that_always_sleeps_deletes_nothing(monkeypatch: pytest.Monkey
     times = count(0, 3600)
     monkeypatch.setattr("archiver.upkeep.retention.sweep.since_boot_s", lambda: next(times))
     done = sweep(archive)
-    assert done.stopped.startswith("this process stood still 3 times")
+    assert done.stopped.startswith("3 times it took more than 60 s")
     assert len(bases(archive)) == 10
 
 
@@ -408,6 +408,88 @@ def test_several_partitions_are_swept_at_once_and_told_as_one_topic() -> None:
     (done,) = sweep_topics(archive, [work], lambda *one: reported.append(one), left_alone_ms=0, at_once=4)
     assert len(done.deleted) == 8 * 6
     assert reported == [(number, 8) for number in range(1, 9)]
+
+
+class BusyStore(MortalStore):
+    """Refuses its first deletes for now, each in another way; then others do something."""
+
+    def __init__(self, *others: Callable[[], object], loses_answer: bool = False) -> None:
+        super().__init__()
+        self.others = list(others)
+        self.loses_answer = loses_answer
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        asked = list(keys)
+        if not self.others:
+            return super().delete_each(asked)
+        if self.loses_answer:
+            super().delete_each(asked[:2])
+        self.others.pop(0)()
+        if self.loses_answer:
+            raise StoreTemporaryError("the answer was lost")
+        return {key: StoreTemporaryError(f"{key}: SlowDown") for key in asked}
+
+
+@pytest.mark.parametrize("loses_answer", [False, True])
+def test_what_is_refused_for_now_is_deleted_later_and_counted_once(
+    loses_answer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    archive = archive_in(BusyStore(lambda: None, lambda: None, loses_answer=loses_answer))
+    done = sweep(archive)
+    assert (len(done.deleted), len({one.item.key for one in done.deleted}), done.refused) == (6, 6, [])
+    assert bases(archive) == [60, 70, 80, 90]
+    archive = archive_in(BusyStore(*[lambda: None] * 3))
+    assert len(sweep(archive).refused) == 3
+    assert bases(archive) == [0, 10, 20, 60, 70, 80, 90]
+    assert read(archive).gaps == ()
+
+
+def test_a_delete_that_is_repeated_is_decided_on_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hold was added while the store was busy; or somebody has put an object again."""
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    held: list[str] = []
+    archive = archive_in(BusyStore(lambda: held.append("a hold was added")))
+    assert sweep_topic(archive, planned(archive), lambda _: "".join(held), left_alone_ms=0).deleted == []
+    assert len(bases(archive)) == 10
+    store = BusyStore()
+    archive = archive_in(store)
+    plan = planned(archive)
+
+    def put_again() -> None:
+        store.delete([key_of(10)])
+        facts = replace(facts_of(10, 20), max_timestamp=0)
+        store.put_if_absent(key_of(10), b"again", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+
+    store.others = [put_again]
+    sweep_topic(archive, plan, lambda _: "", left_alone_ms=0)
+    assert bases(archive) == [10, 60, 70, 80, 90]
+
+
+class LateStore(MortalStore):
+    """Lists what was deleted a moment ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: list[ListedObject] = []
+
+    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+        asked = list(keys)
+        self.gone += [item for item in super().list("topics/") if item.key in asked]
+        return super().delete_each(asked)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        late = [item for item in self.gone if item.key.startswith(prefix) and item.key > start_after]
+        return iter(sorted([*super().list(prefix, start_after), *late], key=lambda item: item.key))
+
+
+def test_what_is_listed_late_and_gone_is_not_taken_back() -> None:
+    store = LateStore()
+    archive = archive_in(store)
+    sweep(archive)
+    assert swept_of(archive).ranges == ((0, 60),)
+    store.gone.clear()
+    assert read(archive).gaps == ()
 
 
 class SilentStore(MortalStore):
