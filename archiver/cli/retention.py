@@ -184,6 +184,11 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
     elif not result.plan.kept:
         yield "the archive has no topic to sweep"
     yield from _control_lines(result)
+    yield from _agreement_lines(result)
+
+
+def _agreement_lines(result: "SweepResult") -> Iterator[str]:
+    """Tell what waits for somebody who agrees, and how to."""
     end = (
         "a sweep leaves it as it is without --yes"
         if result.is_dry_run
