@@ -92,7 +92,8 @@ NOTHING_SWEPT: Final = OffsetRanges()
 class _Swept:
     """What of a partition, in one life, a sweep has taken or is about to take. The newest fact says all.
 
-    `noted_ms`: when a sweep last noted what it was about to delete, by the store's clock; 0: not known.
+    `noted_ms`: when a sweep last noted what it was about to delete, by the store's clock; 0: not known. `noted_by`: the run that
+    noted it, if no other one had a short while before; empty: several, or not known.
     """
 
     topic: BoundedText
@@ -100,6 +101,7 @@ class _Swept:
     partition: Number
     ranges: Annotated[tuple[Item[tuple[_Offset, _Offset]], ...], Field(max_length=MOST_RANGES)]
     noted_ms: Number = 0
+    noted_by: BoundedText = ""
 
     def __post_init__(self) -> None:
         position = -1
@@ -137,9 +139,21 @@ def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
     return any(one for ranges in facts for one in ranges.within(offset, offset + 1))
 
 
-def note_going(archive: Archive, place: SweptPlace, ranges: OffsetRanges, now_ms: int) -> None:
+class Noting(NamedTuple):
+    """Who notes that something is about to go, and when. What another run has noted within `beside_ms` may go at the same time."""
+
+    run: str
+    now_ms: int
+    beside_ms: int
+
+    def is_alone(self, before: _Swept | None) -> bool:
+        is_beside = before is not None and abs(self.now_ms - before.noted_ms) < self.beside_ms
+        return before is None or not is_beside or before.noted_by == self.run
+
+
+def note_going(archive: Archive, place: SweptPlace, ranges: OffsetRanges, noting: Noting) -> None:
     """Write down that ranges are about to go, also if they count as swept: from now on others leave them alone for a while."""
-    _write(archive, place, lambda before: before.plus(ranges), now_ms)
+    _write(archive, place, lambda before: before.plus(ranges), noting)
 
 
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
@@ -147,9 +161,14 @@ def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> Offs
     return _write(archive, place, lambda before: before.plus(ranges))
 
 
-def take_back_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
-    """Write down that ranges did not go: a loss of them must show. Returns what holds then."""
-    return _write(archive, place, lambda before: before.minus(ranges))
+def take_back_swept(
+    archive: Archive, place: SweptPlace, ranges: OffsetRanges, noted_by: str | None = None
+) -> OffsetRanges:
+    """Write down that ranges did not go: a loss of them must show. Returns what holds then.
+
+    `noted_by`: only if this run alone has noted something lately: another one may be about to delete what it has noted.
+    """
+    return _write(archive, place, lambda before: before.minus(ranges), noted_by=noted_by)
 
 
 def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
@@ -160,29 +179,39 @@ def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
 
 
 def _write(
-    archive: Archive, place: SweptPlace, change: Callable[[OffsetRanges], OffsetRanges], noted_ms: int | None = None
+    archive: Archive,
+    place: SweptPlace,
+    change: Callable[[OffsetRanges], OffsetRanges],
+    noting: Noting | None = None,
+    *,
+    noted_by: str | None = None,
 ) -> OffsetRanges:
     """Append what a change makes of what holds, if it changes anything; in any case where something is noted."""
 
     def decide(latest: Fact | None) -> Fact | None:
         found = _checked(archive, place.stream, latest)
         before = NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
+        if noted_by is not None and (found is None or found.noted_by != noted_by):
+            return None
         after = change(before)
-        if after == before and noted_ms is None:
+        if after == before and noting is None:
             return None
         if len(after.ranges) > MOST_RANGES:  # nobody would read it, and all of them would count as lost
             raise ArchiverError(
                 f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
                 f" {MOST_RANGES:,}; release the holds between them"
             )
-        known_ms = 0 if found is None else found.noted_ms
+        known = (0, "") if found is None else (found.noted_ms, found.noted_by)
+        if noting is not None:
+            known = noting.now_ms, noting.run if noting.is_alone(found) else ""
         return _FACT.write(
             _Swept(
                 topic=place.topic,
                 life=place.life,
                 partition=place.partition,
                 ranges=after.ranges,
-                noted_ms=known_ms if noted_ms is None else noted_ms,
+                noted_ms=known[0],
+                noted_by=known[1],
             )
         )
 

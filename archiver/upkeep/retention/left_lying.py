@@ -51,16 +51,22 @@ def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> 
         _take_back(archive, place, swept)
 
 
-def take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges) -> None:
-    """Take out of what this run has noted what still lies there, for instance because it was denied."""
+def take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges, run: str) -> None:
+    """Take out of what this run has noted what still lies there, for instance because it was denied.
+
+    Not if another one has noted something lately, and may be about to delete it: then a later run does it.
+    """
     if noted:
         swept = read_swept_place(archive, place)
         _take_back(
-            archive, place, OffsetRanges.of(one for start, stop in noted.ranges for one in swept.within(start, stop))
+            archive,
+            place,
+            OffsetRanges.of(one for start, stop in noted.ranges for one in swept.within(start, stop)),
+            run,
         )
 
 
-def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None:
+def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges, noted_by: str | None = None) -> None:
     """Take out of what counts as swept what still lies in some ranges.
 
     Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
@@ -70,7 +76,7 @@ def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges) -> None
     covered = {one.key: found for one, found in zip(lying, told, strict=True) if found is not None}
     if not covered:
         return
-    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()))
+    taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()), noted_by)
     reach("sweep.taken_back")
     for one in list_place(archive, place):
         covered.pop(one.key, None)

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, clear_old_swept, note_going, was_swept
+from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, clear_old_swept, note_going, was_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.covers import still_shadowed
@@ -141,7 +142,7 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
         try:
             checks = _Checks(partial(work.still_holds, topic), partial(work.ensure, partition))
             take_back_lying(archive, place, left_alone_ms)
-            _sweep_place(archive, place, going, checks, swept)
+            _sweep_place(archive, place, going, checks, swept, left_alone_ms)
             _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
         except StoreTemporaryError:  # the others would wait for the store as long as this one did
             raise
@@ -157,17 +158,25 @@ class _Checks(NamedTuple):
     ensure: Callable[[], None]
 
 
+class _Noted(NamedTuple):
+    """What a run has noted of a place that was about to go. `beside_ms`: so long what another run has noted may go as well."""
+
+    run: str
+    beside_ms: int
+    ranges: list[OffsetRanges]
+
+
 def _sweep_place(
-    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], checks: _Checks, swept: Swept
+    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], checks: _Checks, swept: Swept, left_alone_ms: int
 ) -> None:
-    noted: list[OffsetRanges] = []
+    noted = _Noted(uuid4().hex, left_alone_ms, [])
     try:
         for start in range(0, len(going), _BATCH):
             _sweep_batch(archive, place, going[start : start + _BATCH], checks, swept, noted)
             if swept.stopped:
                 return
     finally:
-        take_back_own(archive, place, OffsetRanges.of(one for some in noted for one in some.ranges))
+        take_back_own(archive, place, OffsetRanges.of(one for some in noted.ranges for one in some.ranges), noted.run)
     clear_old_swept(archive, place)
 
 
@@ -177,7 +186,7 @@ def _sweep_batch(
     batch: Sequence[GoingItem],
     checks: _Checks,
     swept: Swept,
-    noted: list[OffsetRanges],
+    noted: _Noted,
 ) -> None:
     """Delete a batch. What the store refuses for now is decided on anew: a hold may have come since, or the object again."""
     left: Mapping[str, ArchiverError] = {}
@@ -202,15 +211,16 @@ def _noted(
     batch: Sequence[GoingItem],
     checks: _Checks,
     swept: Swept,
-    noted: list[OffsetRanges],
+    noted: _Noted,
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
 
     def decide() -> Sequence[GoingItem]:
         still = _as_they_were(archive, batch)
         reach("sweep.decided")
-        noted.append(_ranges_of(still))
-        note_going(archive, place, noted[-1], epoch_ms(archive.store.now()))
+        ranges = _ranges_of(still)
+        noted.ranges.append(ranges)
+        note_going(archive, place, ranges, Noting(noted.run, epoch_ms(archive.store.now()), noted.beside_ms))
         reach("sweep.noted")
         return still
 

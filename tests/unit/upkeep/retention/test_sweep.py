@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import PartitionInventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, note_going, read_swept
+from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, read_swept
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
@@ -265,7 +265,7 @@ def test_what_was_noted_a_while_ago_or_in_the_future_is_taken_back() -> None:
     for noted_ms, is_left in ((-LEFT_ALONE_MS, False), (1 - LEFT_ALONE_MS, True), (LEFT_ALONE_MS, False)):
         archive, store = ten_objects()
         now_ms = epoch_ms(store.now())
-        note_going(archive, PLACE, OffsetRanges.of([(0, 30)]), now_ms + noted_ms)
+        note_going(archive, PLACE, OffsetRanges.of([(0, 30)]), Noting("other", now_ms + noted_ms, 0))
         with patch.object(store, "now", return_value=datetime.fromtimestamp(now_ms / 1000, UTC)):
             take_back_lying(archive, PLACE, LEFT_ALONE_MS)
         assert bool(swept_of(archive)) is is_left
@@ -273,10 +273,32 @@ def test_what_was_noted_a_while_ago_or_in_the_future_is_taken_back() -> None:
 
 def test_what_this_run_has_noted_is_taken_back_at_its_end() -> None:
     archive, store = ten_objects()
-    note_going(archive, PLACE, OffsetRanges.of([(70, 80)]), epoch_ms(store.now()))  # another one, a moment ago
     store.denied = frozenset({key_of(10), key_of(40)})
     sweep_topic(archive, planned(archive), lambda _: "", left_alone_ms=LEFT_ALONE_MS)
-    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60), (70, 80))
+    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60))
+
+
+@pytest.mark.parametrize("effect", range(3))
+def test_what_another_one_is_about_to_delete_is_left_to_a_later_run(effect: int) -> None:
+    """This one is denied to delete; the other one deletes afterwards, and dies before it can write that down again."""
+    archive, store = ten_objects()
+    store.denied = frozenset(map(key_of, range(0, 30, 10)))
+
+    def note_beside() -> None:
+        note_going(
+            archive,
+            PLACE,
+            OffsetRanges.of([(0, 30)]),
+            Noting("other", epoch_ms(store.now()), LEFT_ALONE_MS),
+        )
+
+    store.meanwhile = [*[lambda: None] * effect, note_beside]
+    sweep_topic(archive, planned(archive), lambda _: "", left_alone_ms=LEFT_ALONE_MS)
+    assert swept_of(archive).ranges == ((0, 60),)
+    store.delete([key_of(0)])
+    take_back_lying(archive, PLACE, 0)  # a later run
+    assert swept_of(archive).ranges == ((0, 10), (30, 60))
+    assert read(archive).gaps == ()
 
 
 def test_what_another_sweep_deletes_while_it_is_taken_back_counts_as_swept() -> None:
