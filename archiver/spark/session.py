@@ -143,9 +143,14 @@ def _stop_in_background(starting: Future[SparkContext]) -> threading.Thread:
     return thread
 
 
-def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_wanted: threading.Event) -> SparkContext:
-    while _stops:  # there is one context in a process
+def await_stops() -> None:
+    """Wait until each Spark that this process has started, and does not need any more, has stopped."""
+    while _stops:
         _stops.pop().join()
+
+
+def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_wanted: threading.Event) -> SparkContext:
+    await_stops()  # there is one context in a process
     if is_submitted():
         return _go_on(name, more)
     try:

@@ -11,7 +11,7 @@ from pyspark import SparkContext
 
 from archiver.process.jvm_classes import options_to_write
 from archiver.spark.class_cache import place_for_classes
-from archiver.spark.session import open_session
+from archiver.spark.session import await_stops, open_session
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def _same(batches: Iterable[Any]) -> Iterable[Any]:
 def _end_jvm(context: SparkContext) -> None:
     """End the JVM, which then writes its file: it ends when nobody holds its stdin any more."""
     gateway: Any = context._gateway  # noqa: SLF001
-    context.stop()
+    await_stops()
     gateway.shutdown()
     gateway.proc.communicate()
 
