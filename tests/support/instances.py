@@ -172,7 +172,6 @@ class Changelog(threading.Thread):
             self.committed += 1
         else:
             self._producer.flush(30)
-            self._producer.flush(30)  # what the broker has not begun cannot be aborted
             self._producer.abort_transaction(30)
             self.aborted += 1
 
@@ -216,7 +215,6 @@ def fill_oddly(bootstrap: str, topic: str) -> None:
             producer.commit_transaction(20)
         else:
             producer.flush(20)
-            producer.flush(30)  # what the broker has not begun cannot be aborted
             producer.abort_transaction(20)
 
 

@@ -132,7 +132,6 @@ class Voice:
             self._stop.wait(self._rng.uniform(0.2, 1.5))  # meanwhile the last stable offset stands still
         if self._rng.random() < 0.4:
             producer.flush(_FLUSH_S)  # else an abort would purge what was not sent yet
-            producer.flush(30)  # what the broker has not begun cannot be aborted
             producer.abort_transaction(_FLUSH_S)
             self._tally.add(aborted=1)
         else:
