@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but not marked so
     AclBinding,
@@ -72,8 +72,18 @@ def member(broker: Broker, group: str, topic: str, protocol: str = "classic") ->
 def commit(broker: Broker, group: str, *positions: ClientPartition) -> None:
     """As a simple consumer does, which never joins."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=list(positions), asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:  # the client does not ask again by itself
+                raise
+            return False
+        return True
+
     try:
-        consumer.commit(offsets=list(positions), asynchronous=False)
+        eventually(is_done, "the coordinator still loads")
     finally:
         consumer.close()
 
