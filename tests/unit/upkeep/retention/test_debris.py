@@ -696,3 +696,12 @@ def test_an_index_of_a_program_that_counted_sweeps_tells_nothing_false(world: tu
     index = Index()
     index.seen_control = SeenControl(counts={"sweeps": 40})
     assert lost_control_objects(archive, index)[0] == []
+
+
+def test_a_group_that_a_dead_run_has_noted_is_noted_anew() -> None:
+    """Else another run would settle it while it is deleted."""
+    archive = Archive(MemoryStore(), Layout())
+    note_taking(archive, "group-positions/1", 10, 1_000)
+    note_taking(archive, "group-positions/1", 4, 9_000)
+    (noted,) = read_taken(archive).taking.values()
+    assert (noted.objects, noted.since_ms) == (10, 9_000)
