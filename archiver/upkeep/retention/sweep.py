@@ -188,35 +188,15 @@ def _sweep_batch(
     swept: Swept,
     noted: _Noted,
 ) -> None:
-    """Delete a batch. What the store refuses for now is decided on anew: a hold may have come since, or the object again."""
+    """Delete a batch: ask again what could stop it, write down what goes, delete it.
+
+    What the store refuses for now is decided on anew: a hold may have come since, or the object again.
+    """
+    waiting: Sequence[GoingItem] = batch
     left: Mapping[str, ArchiverError] = {}
-    for pause_s in PAUSES_S:
-        Event().wait(pause_s)
-        still = _noted(archive, place, batch, checks, swept, noted)
-        if left:
-            listed = {one.key for one in list_place(archive, place)}
-            swept.deleted += [one for one in batch if one.item.key not in listed]  # though the answer was lost
-        if swept.stopped or not still:
-            return
-        left = _delete(archive, place, still, swept)
-        batch = [one for one in still if one.item.key in left]
-        if not batch:
-            return
-    swept.refused += [str(error) for error in left.values()]
-
-
-def _noted(
-    archive: Archive,
-    place: SweptPlace,
-    batch: Sequence[GoingItem],
-    checks: _Checks,
-    swept: Swept,
-    noted: _Noted,
-) -> Sequence[GoingItem]:
-    """Ask again what could stop a batch, and write down what goes. Returns what may be deleted right now."""
 
     def decide() -> Sequence[GoingItem]:
-        still = _as_they_were(archive, batch)
+        still = _as_they_were(archive, waiting)
         reach("sweep.decided")
         ranges = _ranges_of(still)
         noted.ranges.append(ranges)
@@ -224,7 +204,19 @@ def _noted(
         reach("sweep.noted")
         return still
 
-    return _decided_now(checks, decide, swept)
+    for pause_s in PAUSES_S:
+        Event().wait(pause_s)
+        still = _decided_now(checks, decide, swept)
+        if left:
+            listed = {one.key for one in list_place(archive, place)}
+            swept.deleted += [one for one in waiting if one.item.key not in listed]  # though the answer was lost
+        if swept.stopped or not still:
+            return
+        left = _delete(archive, place, still, swept)
+        waiting = [one for one in still if one.item.key in left]
+        if not waiting:
+            return
+    swept.refused += [str(error) for error in left.values()]
 
 
 def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swept: Swept) -> Sequence[GoingItem]:
@@ -250,9 +242,8 @@ def _sweep_shadowed(
             return
         batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], changed, swept)
         if batch:
-            for_now = _delete_batch(
-                archive, batch, swept
-            )  # no record goes with them: the next sweep looks at them again
+            # What is refused for now waits for the next sweep: no record goes with it.
+            for_now = _delete_batch(archive, batch, swept)
             swept.refused += map(str, for_now.values())
             _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
 
