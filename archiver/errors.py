@@ -98,6 +98,10 @@ class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
 
 
+class TooLargeError(CorruptSegmentError):
+    """An object with more bytes than this program writes there. It was not read."""
+
+
 class FalseFactsError(ArchiverError):
     """A whole object has other facts than those by which its reading was planned, so other objects may be missing from the plan."""
 

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple, TypeVar
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout
@@ -13,13 +15,15 @@ from archiver.errors import (
     CorruptSegmentError,
     FormatTooNewError,
     TemporaryError,
+    TooLargeError,
 )
-from archiver.process.json_values import as_object, parse_json
+from archiver.process.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind, refuse_larger
 
 FACT_FORMAT = 1
 CLUSTER = "cluster"
+PRESENT = "present"
 TOPICS = "topics"
 RESTORES = "restores"
 MOMENTS = "moments"
@@ -32,7 +36,7 @@ _ATTEMPTS = 32
 # the plan of a sweep of 300,000 objects up to 60 MB. All other facts name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
-    "present": 64 << 20,
+    PRESENT: 64 << 20,
     "group-positions": 64 << 20,
     "swept": 16 << 20,
     RESTORES: 64 << 20,
@@ -40,15 +44,28 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     "sweeps": 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
+# Most memory that a fact may need once it is parsed, as estimated before that, where it may have more than `_FEW_BYTES`.
+_MOST_PARSED_BYTES: Final = 128 << 20
+_MOST_PARSED_ENDS_BYTES: Final = 384 << 20  # of `present`, with the ends of a million partitions
+_one_large_fact = threading.Lock()
 _MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs
 READS_AT_ONCE = 16
 
 Fact = Mapping[str, Any]
+Decoded = TypeVar("Decoded")
 
 
 def most_fact_bytes(stream: str) -> int:
     """Return how many bytes a fact of a stream may have. A larger one is neither written nor read."""
     return _MOST_BYTES.get(stream.partition("/")[0], _FEW_BYTES)
+
+
+def most_parsed_bytes(stream: str) -> int:
+    """Return how much memory a parsed fact of a stream may need."""
+    kind = stream.partition("/")[0]
+    if kind == PRESENT:
+        return _MOST_PARSED_ENDS_BYTES
+    return _MOST_PARSED_BYTES if kind in _MOST_BYTES else MOST_PARSED_BYTES
 
 
 def latest_fact(archive: Archive, stream: str) -> Fact | None:
@@ -77,10 +94,7 @@ def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], F
         if wanted is None:
             return latest
         key = _key_behind(archive.layout, stream, newest)
-        if (
-            archive.store.put_if_absent(key, _bounded(encode_fact(wanted), stream, key), {}, kind=ObjectKind.FACT)
-            is not None
-        ):
+        if archive.store.put_if_absent(key, encode_bounded(wanted, stream, key), {}, kind=ObjectKind.FACT) is not None:
             return wanted
     raise TemporaryError(f"{archive.layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
@@ -94,11 +108,26 @@ def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
     return layout.fact_key(stream, 0 if newest is None else newest.number + 1)
 
 
-def _bounded(content: bytes, stream: str, key: str) -> bytes:
-    """Refuse to write a fact that is so large that nobody would read it."""
-    if len(content) > most_fact_bytes(stream):
-        raise ArchiverError(f"{key}: would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}")
+def encode_bounded(fact: Fact, stream: str, key: str) -> bytes:
+    """Encode a fact. Raises ArchiverError for a fact that readers refuse as too large."""
+    content = encode_fact(fact)
+    problem = _excess(content, stream)
+    if problem:
+        raise ArchiverError(f"{key}: {problem}")
     return content
+
+
+def is_readable(fact: Fact, stream: str) -> bool:
+    """Tell whether a fact is within the limits of readers."""
+    return not _excess(encode_fact(fact), stream)
+
+
+def _excess(content: bytes, stream: str) -> str:
+    """Return by which limit readers refuse a fact; empty: by none."""
+    if len(content) > most_fact_bytes(stream):
+        return f"would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}"
+    expected, most = parsed_bytes(content.decode()), most_parsed_bytes(stream)
+    return f"readers would need {expected:,} bytes of memory, and the limit is {most:,}" if expected > most else ""
 
 
 def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
@@ -155,18 +184,39 @@ def _newest(archive: Archive, stream: str) -> _Listed | None:
 def _read(archive: Archive, stream: str, listed: _Listed) -> Fact:
     key = archive.layout.fact_key(stream, listed.number)
     refuse_larger(key, listed.size, most_fact_bytes(stream))
-    return decode_fact(read_content(archive, stream, listed.number), key)
-
-
-def read_content(archive: Archive, stream: str, number: int) -> bytes:
-    """Read the bytes of a fact that was listed. Raises NotWholeError."""
-    key = archive.layout.fact_key(stream, number)
-    found = archive.store.get(key, most_fact_bytes(stream))
+    found = read_with(archive, stream, listed.number, lambda content: decode_fact(content, key, stream), listed.size)
     if found is None:
-        raise CorruptSegmentError(
-            f"{key}: was listed, and is gone: a retention sweep took it, or it is lost; run the same command again"
-        )
-    return found[0]
+        raise gone_error(key)
+    return found
+
+
+def gone_error(key: str) -> CorruptSegmentError:
+    return CorruptSegmentError(
+        f"{key}: was listed, and is gone: a retention sweep took it, or it is lost; run the same command again"
+    )
+
+
+def read_with(
+    archive: Archive, stream: str, number: int, decode: Callable[[bytes], Decoded], size: int = 0
+) -> Decoded | None:
+    """Get and decode a fact; None: it is gone. A process gets and decodes one fact above 1 MiB at a time. `size`: as listed; 0: unknown."""
+    key, most_bytes = archive.layout.fact_key(stream, number), most_fact_bytes(stream)
+    if size <= _FEW_BYTES:
+        try:
+            found = archive.store.get(key, min(_FEW_BYTES, most_bytes))
+        except TooLargeError:
+            if most_bytes <= _FEW_BYTES:
+                raise
+        else:
+            return None if found is None else decode(found[0])
+    with turn_for(most_bytes):
+        found = archive.store.get(key, most_bytes)
+        return None if found is None else decode(found[0])
+
+
+def turn_for(size: int) -> AbstractContextManager[object]:
+    """Return a lock that one thread of this process holds at a time while it gets and decodes an object above 1 MiB."""
+    return _one_large_fact if size > _FEW_BYTES else nullcontext()
 
 
 def encode_fact(fact: Fact) -> bytes:
@@ -175,10 +225,10 @@ def encode_fact(fact: Fact) -> bytes:
     return _spelled({**plain, _DIGEST: hashlib.sha256(_spelled(plain)).hexdigest()})
 
 
-def decode_fact(content: bytes, key: str) -> Fact:
-    """Decode a fact, check its digest if it has one, and leave the digest out. Raises NotWholeError."""
+def decode_fact(content: bytes, key: str, stream: str = "") -> Fact:
+    """Decode a fact, check its digest if it has one, and leave the digest out. Raises NotWholeError. `stream` decides its limit."""
     try:
-        fact = parse_json(content)
+        fact = parse_json(content, most_parsed_bytes(stream))
     except ValueError as error:
         raise CorruptSegmentError(f"{key}: not JSON: {error}") from error
     if not isinstance(fact, dict) or type(fact.get("format")) is not int:
@@ -186,9 +236,17 @@ def decode_fact(content: bytes, key: str) -> Fact:
     if fact["format"] > FACT_FORMAT:
         raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FACT_FORMAT})")
     digest = fact.pop(_DIGEST, None)
-    if digest is not None and digest != hashlib.sha256(_spelled(fact)).hexdigest():
+    # Spelling it again takes memory and time, and is needed only for facts that others have spelled.
+    if digest is not None and not is_as_written(content) and digest != _digest_of(fact, key):
         raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")
     return fact
+
+
+def _digest_of(fact: Fact, key: str) -> str:
+    try:
+        return hashlib.sha256(_spelled(fact)).hexdigest()
+    except RecursionError:
+        raise CorruptSegmentError(f"{key}: not JSON: nested too deep") from None
 
 
 def is_as_written(content: bytes) -> bool:
@@ -203,7 +261,7 @@ def is_as_written(content: bytes) -> bool:
 
 def has_digest(content: bytes) -> bool:
     """Tell whether a fact, which must be readable, has a digest in it."""
-    return _DIGEST in as_object(parse_json(content))
+    return _DIGEST in as_object(parse_json(content, _MOST_PARSED_ENDS_BYTES))
 
 
 def _spelled(fact: Fact) -> bytes:

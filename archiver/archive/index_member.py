@@ -31,6 +31,7 @@ _FEW_BYTES = 1 << 20  # any member may expand to this
 # Empty lists take thirty times their text in memory. Our files have one list for each topic directory or column, with text in it.
 _LEAST_OF_A_LIST: Final = 8
 _FEW_LISTS: Final = 16_000
+_MOST_PARSED_BYTES: Final = 384 << 20  # of the longest first member, 32 MiB, with 800,000 topic directories
 _MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
 
 _PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
@@ -95,7 +96,7 @@ def pack(texts: Iterable[str]) -> bytes:
 def parse_flat(text: str) -> object:
     if text.count("[") + text.count("{") > _FEW_LISTS + len(text) // _LEAST_OF_A_LIST:
         raise ValueError("more lists than it could have")
-    return parse_json(text)
+    return parse_json(text, _MOST_PARSED_BYTES)
 
 
 def cut_member(member: bytes) -> deque[bytes]:

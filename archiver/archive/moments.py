@@ -9,11 +9,12 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import MOMENTS, decode_fact, encode_fact, most_fact_bytes
+from archiver.archive.control import MOMENTS, decode_fact, encode_bounded, most_fact_bytes, read_with
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, MOST_OFFSET, MOST_PARTITION, is_instance
@@ -160,12 +161,12 @@ def put_moments(
     notes = tuple(sorted(moments, key=_by_place))
     also = tuple(sorted(left, key=_by_place))[: max(0, MOST_MOMENTS - len(notes))]
     told = _Told(instance=instance, process=process, moments=notes, left=also)
-    content = encode_fact(_TOLD.write(told, None if also else {"left": True}))
-    if len(notes) > MOST_MOMENTS or len(content) > most_fact_bytes(stream):
+    if len(notes) > MOST_MOMENTS:
         raise ArchiverError(
-            f"{key}: would tell of {len(notes):,} partitions in {len(content):,} bytes, which nobody reads; run more processes"
-            f" of instance {instance}"
+            f"{key}: would have {len(notes):,} partitions, and the limit is {MOST_MOMENTS:,}; run more processes of instance"
+            f" {instance}"
         )
+    content = encode_bounded(_TOLD.write(told, None if also else {"left": True}), stream, key)
     if archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is not None:
         return True
     try:
@@ -242,10 +243,13 @@ def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedN
     """Read the newest fact of a process, which may meanwhile be an old one, and gone."""
     stream = moment_stream(instance, process)
     for _ in range(_LOOKS):
-        key = archive.layout.fact_key(stream, newest.number)
-        found = archive.store.get(key, most_fact_bytes(stream))
-        if found is not None:
-            told = _told_in(found[0], key, instance, process, newest.last_modified)
+        told = read_with(
+            archive,
+            stream,
+            newest.number,
+            partial(_told_in, archive, stream, newest, instance, process),
+        )
+        if told is not None:
             return _ToldAt(newest.last_modified, told.moments, told.left)
         notes = _listed(archive, instance, f"{process}/").get(process, [])
         if not notes:
@@ -254,18 +258,19 @@ def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedN
     raise CorruptSegmentError(f"{archive.layout.control_prefix(stream)}: its facts are gone as soon as they are listed")
 
 
-def _told_in(content: bytes, key: str, instance: str, process: str, last_modified: datetime) -> _Told:
+def _told_in(archive: Archive, stream: str, listed: _ListedNote, instance: str, process: str, content: bytes) -> _Told:
     """Read a fact, if it speaks of the process under whose key it was found, and of nothing that is still to come."""
+    key = archive.layout.fact_key(stream, listed.number)
 
     def refusal(why: str) -> CorruptSegmentError:
         return CorruptSegmentError(
             f"{key}: does not tell what a process has read: {why}; find out who put it, and delete it"
         )
 
-    told = _TOLD.read(decode_fact(content, key), refusal)
+    told = _TOLD.read(decode_fact(content, key, stream), refusal)
     if (told.instance, told.process) != (instance, process):
         raise refusal("it speaks of another process than its key")
-    latest_ms = epoch_ms(last_modified) + _MOST_AHEAD_MS
+    latest_ms = epoch_ms(listed.last_modified) + _MOST_AHEAD_MS
     if any(note.at_ms is not None and note.at_ms > latest_ms for note in (*told.moments, *told.left)):
         raise refusal("it tells of a moment after it was put")
     if any(note.left_ms > latest_ms for note in told.left):

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-from archiver.archive.control import decode_fact, is_as_written, list_numbers, newest_numbers, read_content
+from archiver.archive.control import decode_fact, gone_error, is_as_written, list_numbers, newest_numbers, read_with
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
@@ -207,11 +207,14 @@ def _read_backwards(
 
     def read(number: int) -> Snapshot | NotWholeError:
         key = archive.layout.fact_key(stream, number)
-        try:
-            content = read_content(archive, stream, number)
+
+        def decode(content: bytes) -> Snapshot:
             if names is not None and not any(name in content for name in names) and is_as_written(content):
                 return _without_groups(content)
-            return _SNAPSHOT.read(decode_fact(content, key), partial(_refusal, stream, number))
+            return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
+
+        try:
+            return read_with(archive, stream, number, decode) or gone_error(key)
         except NotWholeError as error:
             return error
 

@@ -8,7 +8,7 @@ from enum import Enum
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, Protocol
 
-from archiver.errors import ArchiverError, CorruptSegmentError
+from archiver.errors import ArchiverError, TooLargeError
 
 Body = bytes | io.RawIOBase
 # The most that S3 takes in one put. Each object of an archive is put by one.
@@ -109,9 +109,9 @@ class ObjectStore(Protocol):
 
 
 def refuse_larger(key: str, size: int, most_bytes: int) -> None:
-    """Raise CorruptSegmentError for an object that is larger than anything this program writes there."""
+    """Raise TooLargeError for an object that is larger than anything this program writes there."""
     if size > most_bytes:
-        raise CorruptSegmentError(
+        raise TooLargeError(
             f"{key}: has {size:,} bytes, and what is written there never has more than {most_bytes:,}; it was not read. Find"
             " out who put it, and bring its older version back"
         )

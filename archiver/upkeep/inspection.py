@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from archiver.archive.control import decode_fact
+from archiver.archive.control import PRESENT, decode_fact
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment import check_header
@@ -84,7 +84,7 @@ def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentK
     found.metadata = {key: text for key, text in (metadata or {}).items() if key.startswith(PREFIX_IN_METADATA)}
     if key is None and content.lstrip()[:1] == b"{":  # JSON; a container file begins with its magic
         found.text = content.decode(errors="replace")
-        found.checks = _made([("fact", lambda: decode_fact(content, name))])
+        found.checks = _made([("fact", lambda: decode_fact(content, name, PRESENT))])  # with the largest limit
         return found
     view = memoryview(content)
     steps: list[tuple[str, Callable[[], object]]] = [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
-from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes
+from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
 from archiver.archive.control_census import gone_facts, lost_control_objects
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
@@ -338,10 +338,11 @@ def check_control(archive: Archive) -> list[str]:
     def problem_of(item: ListedObject) -> str:
         try:
             refuse_larger(item.key, item.size, _most_bytes(archive.layout, item.key))
-            found = archive.store.get(item.key, item.size)
+            with turn_for(item.size):
+                found = archive.store.get(item.key, item.size)
+                return "" if found is None else control_problem(archive.layout, item.key, *found)
         except CorruptSegmentError as error:
             return str(error)
-        return "" if found is None else control_problem(archive.layout, item.key, *found)
 
     return [problem for problem in side_by_side(_READS_AT_ONCE, problem_of, listed, "control") if problem]
 
@@ -379,8 +380,8 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
         return problem
     if layout.is_chosen(key):
         check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
-    elif layout.is_fact(key):
-        return _problem_of_fact(content, key)
+    elif (fact := layout.split_fact(key)) is not None:
+        return _problem_of_fact(content, key, fact[0])
     else:
         return f"{key}: is not one of ours"
     return ""
@@ -399,8 +400,8 @@ def _check_of_container(
     return None
 
 
-def _problem_of_fact(content: bytes, key: str) -> str:
-    if encode_fact(decode_fact(content, key)) == content:
+def _problem_of_fact(content: bytes, key: str, stream: str) -> str:
+    if encode_fact(decode_fact(content, key, stream)) == content:
         return ""
     if not has_digest(content):
         return f"{key}: has no sha256, and nothing tells whether it is as it was written; bring its older version back"

@@ -20,7 +20,12 @@ from tests.support.rights_table import COMMANDS, Right
 
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
-# The sweep's right to put below control/ is given for the streams that it writes.
+# A right to put below the prefix, or below control/, is given for the streams that the role writes.
+PUT_BY_WRITERS = [f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "starts", "topics")]
+PUT_BY = {
+    "backup": ["topics/", "control/group-positions/", *PUT_BY_WRITERS],
+    "compacted": ["compacted/", "control/moments/", "control/roles/", *PUT_BY_WRITERS],
+}
 PUT_BY_SWEEPS = ("group-folds", "policies", "swept", "sweeps")
 DELETED_BY_SWEEPS = ("group-positions", "index", "restores", "sweeps", "swept")
 STREAMS = {
@@ -121,6 +126,8 @@ def needed_by(role: str) -> Iterator[tuple[str, str]]:
             for right in command.needs:
                 if right is Right.LIST:
                     yield "s3:ListBucket", "the bucket"
+                elif right is Right.PUT:
+                    yield from (("s3:PutObject", prefix) for prefix in PUT_BY[role])
                 elif right in STREAMS:
                     yield from STREAMS[right]
                 elif right in IN_STORE and right is not Right.TAG:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.archive.control import append_first_fact, encode_fact, latest_fact, most_fact_bytes
+from archiver.archive.control import append_first_fact, is_readable, latest_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms
@@ -47,7 +47,7 @@ def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
         return ""
     plan = KeptPlan(made_ms=made_ms, objects=tuple(objects))
     stream, fact = _stream(plan.digest), _FACT.write(plan)
-    if len(encode_fact(fact)) > most_fact_bytes(stream):
+    if not is_readable(fact, stream):
         return ""
     append_first_fact(archive, stream, fact)
     return plan.digest

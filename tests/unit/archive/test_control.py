@@ -3,9 +3,11 @@
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -20,8 +22,10 @@ from archiver.archive.control import (
     encode_fact,
     latest_fact,
     most_fact_bytes,
+    most_parsed_bytes,
     read_fact,
     read_history,
+    read_with,
 )
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
@@ -47,6 +51,8 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
+from archiver.process.json_values import parsed_bytes
+from archiver.process.workers import side_by_side
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
 from tests.support.memory_store import MemoryStore
 
@@ -634,8 +640,8 @@ def test_json_that_is_nested_without_end_is_damage(depth: int) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [b"NaN", b"-Infinity", b"9" * 5000, b'"\\ud800"', b"[" * 40 + b"]" * 40],
-    ids=["nan", "inf", "long", "half", "deep"],
+    [b"NaN", b"-Infinity", b"9" * 5000, b'"\\ud800"'],
+    ids=["nan", "inf", "long", "half"],
 )
 def test_json_that_nobody_could_write_again_is_damage(said: bytes) -> None:
     with pytest.raises(CorruptSegmentError, match=r"^the/key: not JSON"):
@@ -650,7 +656,7 @@ def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
         store.listed, store.real, store.asked = listed, 1 << 40, 0
         with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
             read_topic(Archive(store, LAYOUT), "t")
-        assert (store.asked, store.read_bytes) == (0 if listed else 1, 0)
+        assert (store.asked, store.read_bytes) == (0 if listed else 2, 0)
     with pytest.raises(CorruptSegmentError, match=r"000000.json: has"):
         read_fact(Archive(store, LAYOUT), STREAM, 0)
     store.listed, store.real = 200 << 20, None
@@ -677,21 +683,137 @@ class Weighed(MemoryStore):
         return super().get(key, most_bytes)
 
 
-def test_the_largest_facts_are_within_their_bounds() -> None:
-    """Of a hundredth of what a bound is made for, each takes less than a hundredth of it."""
-    branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1) for nr in range(100)}
+LONG: Final = "t" * 249  # a topic's longest name
+MS: Final = 2**41
+
+
+def _cut_back_topic() -> Fact:
+    branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1, seen_ms=MS) for nr in range(100)}
     first = Life(life=0, topic_id="t" * 22)
-    cut_back = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
-    topic = fact_of(first, *cut_back).to_fact()
-    assert 100 * len(encode_fact(topic)) < most_fact_bytes(STREAM)
-    ends = {
-        "format": 1,
-        "at_ms": 2**41,
-        "topics": {"t": {"topic_id": "", "ends": {str(nr): [2**40, 99] for nr in range(10_000)}}},
+    lives = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
+    return fact_of(first, *lives).to_fact()
+
+
+def _moment(number: int) -> Fact:
+    place = {"topic": LONG, "life": 2**31 - 1, "partition": number, "generation": 999_999}
+    return {**place, "at_ms": MS, "last_stable": 2**62, "left_ms": MS}
+
+
+def _planned(number: int) -> Fact:
+    facts = dict.fromkeys(("records", "min-timestamp", "max-timestamp", "bytes", "source-bytes", "largest-record"), MS)
+    return {
+        "partition": number,
+        "selection": "d" * 16,
+        "facts": {"exact": True, **facts},
+        "parts": [["k" * 600, 0, MS]],
     }
-    assert 100 * len(encode_fact(ends)) < most_fact_bytes("present")
+
+
+def _piece() -> Fact:
+    columns = dict.fromkeys(("base", "named_next", "from_offset", "until_offset", "next_offset"), f"{2**62} " * 200)
+    return {"objects": 200, "stem": "k" * 900, **columns, "digests": ("d" * 24 + " ") * 200}
+
+
+def _reported() -> Fact:
+    kept = dict.fromkeys(map(str, range(12)), MS)
+    return {
+        "objects": MS,
+        "records": MS,
+        "bytes": MS,
+        "deleted_because": kept,
+        "kept_because": kept,
+        "stopped": "s" * 900,
+    }
+
+
+HUNDREDTHS: Final[Mapping[str, tuple[str, Fact]]] = {
+    "a topic of 10,000 partitions that were cut back ten times each": (STREAM, _cut_back_topic()),
+    "the ends of a million partitions": (
+        "present",
+        {"topics": {LONG: {"topic_id": "", "ends": {str(nr + 10**6): [2**40, 99] for nr in range(10_000)}}}},
+    ),
+    "200,000 positions of groups": (
+        "group-positions/2026-11-20",
+        {
+            "groups": {
+                "g" * 249 + str(group): {
+                    LONG: {str(nr): {"offset": 2**62, "leader_epoch": 2**30, "metadata": "m" * 60} for nr in range(50)}
+                }
+                for group in range(40)
+            }
+        },
+    ),
+    "100,000 swept ranges": ("swept/t/0/0", {"ranges": [[2**61 + 2 * nr, 2**61 + 2 * nr + 1] for nr in range(1000)]}),
+    "the plan of 10,000 partitions": ("restores/r/t/plan", {"partitions": [_planned(nr) for nr in range(100)]}),
+    "a piece of a plan, with 20,000 objects": ("restores/r/t/plan/0-d", _piece()),
+    "100,000 moments": ("moments/a/p", {"moments": [_moment(nr) for nr in range(1000)]}),
+    "the plan of a sweep of 300,000 objects": ("sweeps/plans/d", {"objects": ["k" * 190] * 3000}),
+    "100,000 groups of control objects that are being deleted": (
+        "sweeps/taken",
+        {
+            "taken": {f"restores/{'r' * 64}{nr}": MS for nr in range(1000)},
+            "taking": {f"restores/{'r' * 64}{nr}": {"objects": MS, "since_ms": MS} for nr in range(1000)},
+        },
+    ),
+    "the report of a sweep of 10,000 topics": (
+        "sweeps/reports",
+        {"topics": {f"{LONG}@{nr}": _reported() for nr in range(100)}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HUNDREDTHS)
+def test_the_largest_facts_are_within_their_limits(kind: str) -> None:
+    """Of a hundredth of what a limit is made for, each takes less than a hundredth of it, written and parsed."""
+    stream, members = HUNDREDTHS[kind]
+    content = encode_fact({"format": 1, **members})
+    assert 100 * len(content) < most_fact_bytes(stream)
+    assert 100 * parsed_bytes(content.decode()) < most_parsed_bytes(stream)
+
+
+def test_a_fact_that_readers_would_refuse_is_not_written() -> None:
+    archive = Archive(MemoryStore(), LAYOUT)
     with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
-        append_first_fact(Archive(MemoryStore(), LAYOUT), "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+        append_first_fact(archive, "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+    with pytest.raises(
+        ArchiverError, match=r"cluster/000000.json: readers would need .* bytes of memory, and the limit"
+    ):
+        append_first_fact(archive, "cluster", {"format": 1, "cluster_id": "c", "more": [[]] * 100_000})
+    assert not list(archive.store.list(""))
+
+
+@pytest.mark.parametrize("stream", ["cluster", STREAM, "present", "restores/r/t/plan"])
+def test_a_fact_that_would_need_gigabytes_is_refused_before_it_is_parsed(stream: str) -> None:
+    """As large as a fact of its stream may be, and nothing but lists in lists."""
+    bomb = b'{"format": 1, "more": [' + b"[]," * (most_fact_bytes(stream) // 3 - 16) + b"0]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptSegmentError, match=r"^the/key: not JSON: parsing it may take .* bytes of memory"):
+            decode_fact(bomb, "the/key", stream)
+        assert tracemalloc.get_traced_memory()[1] < len(bomb) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_large_fact_is_parsed_at_a_time() -> None:
+    """Small ones are parsed side by side."""
+    archive = Archive(MemoryStore(), LAYOUT)
+    for nr in range(8):
+        append_first_fact(archive, f"topics/t{nr}", {"format": 1, "more": "x" * (2 << 20) if nr % 2 else ""})
+    inside, at_once = list[int](), list[int]()
+
+    def decode(content: bytes) -> bool:
+        if len(content) > 1 << 20:
+            inside.append(1)
+            threading.Event().wait(0.01)
+            at_once.append(len(inside))
+            inside.pop()
+        return True
+
+    found = side_by_side(8, lambda nr: read_with(archive, f"topics/t{nr}", 0, decode), range(8), "read")
+    assert list(found) == [True] * 8
+    assert at_once == [1] * 4
+    assert read_with(archive, "topics/t9", 0, decode) is None
 
 
 def test_a_stream_whose_last_number_is_taken_is_told() -> None:

@@ -160,7 +160,7 @@ def test_what_nobody_would_read_is_not_put(archive: Archive) -> None:
         MomentNote(topic="t", life=0, partition=at, generation=0, at_ms=None, last_stable=0)
         for at in range(MOST_MOMENTS + 1)
     ]
-    with pytest.raises(ArchiverError, match=r"would tell of 100,001 partitions .* run more processes of instance a"):
+    with pytest.raises(ArchiverError, match=r"would have 100,001 partitions, .* run more processes of instance a"):
         put_moments(archive, "a", P1, 0, many)
     longest = [MomentNote(topic="t" * 249, life=2**31 - 1, partition=one.partition, generation=2**63 - 1, at_ms=2**63 - 1, last_stable=2**63 - 1) for one in many[1:]]  # fmt: skip
     assert put_moments(archive, "a", P1, 0, longest)

@@ -64,6 +64,6 @@ def test_a_plan_of_nothing_and_one_of_too_much_are_not_kept(archive: Archive) ->
 def test_a_plan_that_nobody_could_read_is_shown_without_a_digest(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.kept_plans.most_fact_bytes", lambda _: 500)
+    monkeypatch.setattr("archiver.archive.control.most_fact_bytes", lambda _: 500)
     assert keep_plan(archive, MADE_MS, ["k" * 100] * 3)
     assert keep_plan(archive, MADE_MS, ["k" * 100] * 5) == ""
