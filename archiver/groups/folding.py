@@ -243,5 +243,10 @@ def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
     for one in fold_frames(archive, fold):
         log.add(one)
     found = log.finish().frame
-    if not (np.array_equal(found.table, frame.table) and np.array_equal(found.body, frame.body)):
+    if not is_same(found, frame):
         raise NotWholeError(f"{fold.key}: does not read back as what was written; run the same command again")
+
+
+def is_same(one: Frame, other: Frame) -> bool:
+    """Tell whether two reduced logs have the same records."""
+    return np.array_equal(one.table, other.table) and np.array_equal(one.body, other.body)

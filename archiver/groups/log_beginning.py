@@ -109,7 +109,7 @@ def _read(folds: Folds, pieces: list[_Piece], until_ms: int) -> LogBeginning:
         facts = piece.fold.facts
         try:
             for frame in fold_frames(folds.archive, piece.fold):
-                found.log.add(_within(frame, piece.first, piece.until))
+                found.log.add(rows_within(frame, piece.first, piece.until))
         except NotWholeError as error:
             raise _DamagedFoldError(piece.fold.key, error) from error
         found = replace(
@@ -133,6 +133,7 @@ def _doubts_of(piece: _Piece) -> Iterator[Doubt]:
         yield Doubt(piece.first, piece.until - 1, needs_later=True)
 
 
-def _within(frame: Frame, first: int, until: int) -> Frame:
+def rows_within(frame: Frame, first: int, until: int) -> Frame:
+    """Return the records between two offsets, `until` not included."""
     start, stop = np.searchsorted(frame.column(Column.OFFSET), [first, until])
     return frame if stop - start == len(frame) else frame.rows(int(start), int(stop))

@@ -4,12 +4,13 @@
    time from which on positions must stay known, so that a reader of any later time begins with it, or with one behind it.
 2. The sweep's own ends as far up as it can be made. Where the newest fold ends there or above already, none can come before it:
    then an earlier one decides how much goes.
-3. Right before each batch the fold is read back whole, as a reader of that time would.
+3. Before the first batch of a partition the fold is compared with the objects below its end: it must hold what they hold.
+4. Before each batch the fold is read back whole, as a reader of that time would.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import blocks_of
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
-from archiver.groups.folding import plan_fold_until, run_fold
+from archiver.groups.archived_log import whole_frames
+from archiver.groups.commit_log import CommitLog
+from archiver.groups.folding import is_same, plan_fold_until, run_fold
 from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
+from archiver.groups.log_beginning import rows_within
 from archiver.process.text import spell_count
 from archiver.upkeep.retention.partition_plan import GoingItem, Staying
 from archiver.upkeep.retention.survey import PartitionSweep
@@ -35,6 +39,7 @@ class CoveringFolds:
     archive: Archive
     topic: ArchivedTopic
     known_ms: int
+    _proved: set[str] = field(default_factory=set)  # hashes of the folds that were compared with their objects
 
     def choose(self, sweep: PartitionSweep, folds: Folds) -> PartitionSweep:
         """Leave to go of a partition what a fold stands for, or will. Writes nothing."""
@@ -76,8 +81,31 @@ class CoveringFolds:
                 f"{self.topic.topic}-{number}: no fold of before {spell_time(self.known_ms)} reaches up to offset"
                 f" {sweep.fold_next}, as the one does that is to stand for what goes; nothing more of it goes{told}"
             )
-        for _ in fold_frames(self.archive, fold):
-            pass
+        if fold.sha256 in self._proved:
+            for _ in fold_frames(self.archive, fold):
+                pass
+        else:
+            self._prove(number, fold)
+            self._proved.add(fold.sha256)
+
+    def _prove(self, number: int, fold: Fold) -> None:
+        """Compare a fold with the objects below its end. Raises NotWholeError where it lacks a record of them, or has another one."""
+        folded, log, position = CommitLog(), CommitLog(), 0
+        for frame in fold_frames(self.archive, fold):
+            folded.add(frame)
+        told = folded.finish().frame
+        readings = self.topic.partitions.get(number, EMPTY_PARTITION).below(fold.facts.next).readable
+        for reading in readings:
+            log.add(rows_within(told, position, reading.from_offset))  # of objects that earlier sweeps deleted
+            for frame in whole_frames(self.archive.store, self.topic.topic, number, [reading]):
+                log.add(frame)
+            position = reading.next
+        log.add(rows_within(told, position, fold.facts.next))
+        if not is_same(log.finish().frame, told):
+            raise NotWholeError(
+                f"{fold.key}: does not hold what the objects below offset {fold.facts.next} hold; nothing of"
+                f" {self.topic.topic}-{number} goes. Find out who put it, and delete it and its note"
+            )
 
     def _reaches(self, number: int) -> Sequence[Reach]:
         return reaches_of(self.topic, number)

@@ -19,6 +19,7 @@ from archiver.config.model import IndexUse, StorageConfig
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, StoreError
 from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.folding import plan_fold_until, run_fold
 from archiver.groups.folds import Folds
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.store.port import Body, ObjectKind
@@ -137,15 +138,14 @@ def test_as_of_all_times_that_are_kept_positions_stay_what_they_were(pytestconfi
     holds()
 
 
-def ten(store: MortalStore | None = None) -> OffsetsArchive:
-    """Ten objects of two commits each, a day apart; groups come, are superseded, and go."""
+def ten(store: MortalStore | None = None, lost: int = -1) -> OffsetsArchive:
+    """Ten objects of two commits each, a day apart; groups come, are superseded, and go. `lost`: the group of one object has another name."""
     archive = OffsetsArchive(MortalStore() if store is None else store)
     for number in range(10):
         at_ms, at = FIRST_MS - (20 - number) * DAY_MS, 2 * number
         first = Rec(at, at_ms, 0, position_key(f"g{number % 4}", "x", 0), commit_value(at))
-        second = Rec(
-            at + 1, at_ms + 1, 0, position_key(f"h{number % 3}", "x", 0), None if number == 2 else commit_value(1)
-        )
+        other = "lost" if number == lost else f"h{number % 3}"
+        second = Rec(at + 1, at_ms + 1, 0, position_key(other, "x", 0), None if number == 2 else commit_value(1))
         archive.put([first, second], at + 2, base=at)
     return archive
 
@@ -187,6 +187,21 @@ def test_a_sweep_makes_one_fold_at_its_own_boundary() -> None:
     assert [told(archive, until_ms) for until_ms in TIMES[2:]] == before[2:]
     assert archive.read(TIMES[1]).kept_from_ms == FIRST_MS - 13 * DAY_MS + 1  # of the newest record that went
     assert len([key for key in folds_of(archive) if key.endswith(".avro")]) == 2
+
+
+@pytest.mark.parametrize(("lost", "until"), [(4, 12), (0, 6), (5, 16)])
+def test_a_forged_fold_stands_for_nothing(lost: int, until: int) -> None:
+    """It is whole in itself, and lacks a record of an object below its end, at the sweep's boundary, below it or above."""
+    archive, forged = ten(), ten(lost=lost)
+    folds = Folds.of(forged.archive, pytest.fail)
+    run_fold(forged.archive, folds, plan_fold_until(forged.topic(), folds, 0, until))
+    archive.store.objects |= {key: forged.store.objects[key] for key in folds_of(forged)}
+    done = Sweeper(archive, KNOWN_MS if until <= 12 else KNOWN_MS + 2 * DAY_MS).run()
+    assert not done.deleted
+    assert re.search(
+        r"\.avro: does not hold what the objects below offset \d+ hold", "\n".join([*done.refused, done.stopped])
+    )
+    assert left(archive) == list(range(0, 20, 2))
 
 
 @pytest.mark.parametrize("dies_at", [(effect, is_done) for effect in range(6) for is_done in (False, True)])
