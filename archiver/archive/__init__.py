@@ -33,6 +33,7 @@
 - moments: what each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are
 - noted_parts: the objects that a restore reads, as the fact of its plan spells them, or the pieces of a large one
 - offset_map: an offset map: where a restore has put the records of a partition
+- overlaps: objects of one partition that cover the same offsets: which merged ones are not read, and what readers report
 - parts: parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them
 - plain_records: reads records of the archive as plain values, for people (`cat`)
 - planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it

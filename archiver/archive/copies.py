@@ -12,7 +12,6 @@ from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
 from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry
 from archiver.process.workers import side_by_side
-from archiver.store.port import ListedObject
 
 _LISTINGS_AT_ONCE: Final = 8
 
@@ -160,7 +159,7 @@ class CopyReader:
         layout = self._archive.layout
         items = self._archive.store.list(layout.copy_prefix(copy))
         parsed = ((layout.parse_copied_segment(copy, item.key), item) for item in items)
-        rows: list[tuple[int, int, ListedObject]] = [(key.base, key.next or 0, item) for key, item in parsed if key]
+        rows = [(key.base, key.next or 0, key.rewrite, item) for key, item in parsed if key]
         return ListedPartition.of((copy.topic, copy.life, copy.partition), rows) if rows else None
 
     def _ask(self, listed: Mapping[CopyKey, ListedPartition | None]) -> dict[CopyKey, _Arranged]:

@@ -39,10 +39,11 @@ class Entry(NamedTuple):
     size: int
     etag: str
     facts: SegmentFacts | Bounds
+    rewrite: int = 0  # by the name of a merged object
 
 
 class Entries:
-    """Columns by their names: NUMBERS, `partition`, `merged`, `size`, `etag`, `sha256`; and `kind`, which of the traits.
+    """Columns by their names: NUMBERS, `partition`, `merged`, `rewrite`, `size`, `etag`, `sha256`; and `kind`, which of the traits.
 
     A row whose traits are None has no facts, but at most bounds: base, first and last.
     """
@@ -66,6 +67,7 @@ class Entries:
         columns |= {
             "partition": narrow(np.array([entry.partition for entry in entries], np.int64)),
             "merged": np.array([entry.is_merged for entry in entries], bool),
+            "rewrite": narrow(np.array([entry.rewrite for entry in entries], np.int64)),
             "size": narrow(np.array([entry.size for entry in entries], np.int64)),
             "etag": Texts.of([entry.etag for entry in entries]),
             "sha256": Texts.of([one.sha256 for one in known]),
@@ -143,6 +145,7 @@ class Entries:
             size=int(self.numbers("size")[place]),
             etag=self.texts("etag")[place],
             facts=self.facts(place),
+            rewrite=int(self.numbers("rewrite")[place]),
         )
 
 

@@ -75,7 +75,7 @@ def _swept_around(store: ObjectStore, key: str) -> OffsetRanges:
     found = None if layout is None else layout.split_segment(key)
     if layout is None or found is None:
         return NOTHING_SWEPT
-    (topic, life, partition), base, _ = found
+    (topic, life, partition), base, *_ = found
     try:
         swept = read_swept_place(Archive(store, layout), SweptPlace(topic, life, partition))
     except NotWholeError:

@@ -1,7 +1,7 @@
 """The index of segment facts as a reader has it in memory: saves asking each segment for its facts. It is a cache, never believed over the listing (docs/format.md §9)."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -63,31 +63,40 @@ class KnownDirectory:
     def latest(self, partition: int) -> Numbers:
         """Return the rows of a partition without those that a later entry replaces."""
         rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
-        base, named_next = self.entries.numbers("base")[rows], self.entries.named_next(rows)
-        order = np.lexsort((named_next, base))
+        names = [column.astype(np.int64) for column in self._names(rows)]
+        order = _order_of(names)
         is_last = np.ones(len(rows), bool)
-        is_last[:-1] = (np.diff(base[order].astype(np.int64)) != 0) | (np.diff(named_next[order].astype(np.int64)) != 0)
+        is_last[:-1] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in names])
         return rows[order[is_last]]
 
-    def of_names(self, partition: int, base: Numbers, named_next: Numbers) -> Numbers:
-        """Return the latest row for each of these objects, by their names; -1 where there is no entry."""
+    def _names(self, rows: Places) -> tuple[Numbers, Numbers, Numbers]:
+        """Return what the names of these objects say: base, next (0: none), and rewrite."""
+        return self.entries.numbers("base")[rows], self.entries.named_next(rows), self.entries.numbers("rewrite")[rows]
+
+    def of_names(self, partition: int, *asked_names: Numbers) -> Numbers:
+        """Return the latest row for each of these objects, by base, next and rewrite of their names; -1 where there is no entry."""
         rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
-        bases = np.concatenate([self.entries.numbers("base")[rows].astype(np.int64), base])
-        nexts = np.concatenate([self.entries.named_next(rows).astype(np.int64), named_next])
-        order = np.lexsort(
-            (nexts, bases)
-        )  # a stable sort: of one name, first the entries, then the object that is asked about
+        names = [
+            np.concatenate([told.astype(np.int64), asked])
+            for told, asked in zip(self._names(rows), asked_names, strict=True)
+        ]
+        order = _order_of(names)  # stable: of one name, first the entries, then the object that is asked about
         is_asked = order >= len(rows)
         latest = np.maximum.accumulate(np.where(is_asked, -1, np.arange(len(order))))[is_asked]
         asked, told = order[is_asked], order[latest]
-        is_told = (latest >= 0) & (bases[told] == bases[asked]) & (nexts[told] == nexts[asked])
-        found = np.full(len(base), -1, np.int32)
+        is_told = np.logical_and.reduce([latest >= 0, *(column[told] == column[asked] for column in names)])
+        found = np.full(len(asked), -1, np.int32)
         found[asked[is_told] - len(rows)] = rows[told[is_told]]
         return found
 
+    def is_listed(self, listed: ListedPartition, row: Numbers) -> bool:
+        """Tell whether the object of one row is listed."""
+        names = zip((listed.base, listed.named_next, listed.rewrite), self._names(row), strict=True)
+        return bool(np.logical_and.reduce([column == told for column, told in names]).any())
+
     def find(self, listed: ListedPartition) -> Numbers:
         """Return for each listed object the row that has its name, size and ETag, and facts; -1 where there is none."""
-        found = self.of_names(listed.partition[-1], listed.base, listed.named_next)
+        found = self.of_names(listed.partition[-1], listed.base, listed.named_next, listed.rewrite)
         places = np.flatnonzero(found >= 0)
         rows, objects, entries = found[places], listed.only(as_slice(places)), self.entries
         is_same = (entries.numbers("size")[rows] == objects.size) & entries.texts("etag").only(rows).are(objects.etag)
@@ -190,8 +199,7 @@ class Index:
             rows = np.arange(len(known.entries))[known.rows(number)]
             furthest = rows[np.argmax(known.entries.numbers("next")[rows])][np.newaxis]
             there = listed.get(number)
-            names = (known.entries.numbers("base")[furthest], known.entries.named_next(furthest))
-            is_there = there is not None and bool(((there.base == names[0]) & (there.named_next == names[1])).any())
+            is_there = there is not None and known.is_listed(there, furthest)
             if not is_there:
                 lost += furthest.tolist()
         return np.array(lost, np.int64)
@@ -199,8 +207,15 @@ class Index:
     def remembered(self, key: SegmentKey) -> SegmentFacts | None:
         """Return the facts of the object that was last put under this key."""
         known = self.of((key.topic, key.life))
-        (row,) = known.of_names(key.partition, np.array([key.base]), np.array([key.next or 0])).tolist()
+        names = (np.array([number]) for number in (key.base, key.next or 0, key.rewrite))
+        (row,) = known.of_names(key.partition, *names).tolist()
         return known.entries.known_facts(row) if row >= 0 else None
+
+
+def _order_of(names: Sequence[Numbers]) -> Numbers:
+    """Sort by base, next and rewrite; the last is nearly always 0, and costs nothing then."""
+    *others, rewrite = names
+    return np.lexsort((*([rewrite] if rewrite.any() else []), *reversed(others)))
 
 
 def _reach_from_first(known: KnownDirectory, partition: int, end: int) -> int:

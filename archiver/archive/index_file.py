@@ -78,7 +78,7 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
     grouped: dict[Directory, list[Entry]] = {}
     for key, size, etag, facts in entries:
         grouped.setdefault((key.topic, key.life), []).append(
-            Entry(key.partition, key.next is not None, size, etag, facts)
+            Entry(key.partition, key.next is not None, size, etag, facts, key.rewrite)
         )
     return [(directory, Entries.of(grouped[directory])) for directory in sorted(grouped)]
 

@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 
 from archiver.archive.entries import NOT_TOLD, NUMBERS, Entries, Traits, can_be
-from archiver.archive.segment_facts import FORMAT_VERSION, NOT_IN_ALL, TEXTS, SegmentFacts, parse_fact, spell_fact
+from archiver.archive.layout import MOST_PARTITION
+from archiver.archive.segment_facts import (
+    FORMAT_VERSION,
+    NOT_IN_ALL,
+    TEXTS,
+    UNENCRYPTED,
+    SegmentFacts,
+    parse_fact,
+    spell_fact,
+)
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Numbers, Texts, chunks, narrow, same
@@ -34,16 +43,20 @@ _FEW_LISTS: Final = 16_000
 _MOST_PARSED_BYTES: Final = 384 << 20  # of the longest first member, 32 MiB, with 800,000 topic directories
 _MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
 
-_PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
+_PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "rewrite": int, "size": int, "etag": str}
 _FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
 _TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}
 # Columns that files of earlier programs lack, and what stands for them.
-_NOT_IN_ALL: Final[Mapping[str, int]] = dict.fromkeys(NOT_IN_ALL, NOT_TOLD)
+_NOT_IN_ALL: Final[Mapping[str, int]] = dict.fromkeys(NOT_IN_ALL, NOT_TOLD) | {"rewrite": 0}
 
 # The range of numbers; `can_be` asks more of numbers that are facts.
-_RANGES: Final[Mapping[str, tuple[int, int]]] = {"partition": (0, 2**31 - 1), "size": (0, LAST_LONG)}
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "partition": (0, MOST_PARTITION),
+    "rewrite": (0, MOST_PARTITION),
+    "size": (0, LAST_LONG),
+}
 _ANY: Final = (FIRST_LONG, LAST_LONG)
 
 
@@ -339,4 +352,5 @@ def _traits(values: Iterable[Any]) -> Traits | None:
         )
     except ValueError:
         return None
-    return told if told.format <= FORMAT_VERSION and -1 <= told.leader_epoch < 2**31 else None
+    is_known = told.format <= FORMAT_VERSION and told.encryption == UNENCRYPTED
+    return told if is_known and -1 <= told.leader_epoch < 2**31 else None

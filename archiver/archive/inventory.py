@@ -14,17 +14,19 @@ from archiver.archive.layout import CopyKey, Layout, SegmentKey
 from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
 from archiver.archive.listing import Newest, Partition, list_directory, list_segments
 from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
+from archiver.archive.overlaps import LeftOut, Overlap, OverlapCause, left_out_of, told_overlaps
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.archive.swept import OffsetRanges, read_swept
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.process.columns import Chain, as_slice
+from archiver.process.columns import Chain, Numbers, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
 log = logging.getLogger(__name__)
 
+_SAME_RECORDS = ("base", "next", "records", "digest")  # facts that show that two objects have the same records
 _LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
@@ -38,19 +40,6 @@ class Gap:
     last_offset: int
     is_certain: bool = True
     is_remembered: bool = False  # only the index knows that there was something
-
-    def __str__(self) -> str:
-        return f"{self.first_offset}-{self.last_offset}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """Offsets, both inclusive, that two objects cover, one of them of v1.0: nothing shows whether their records are the same."""
-
-    first_offset: int
-    last_offset: int
-    read: str
-    left_out: str
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -237,15 +226,17 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
         return EMPTY_PARTITION
     found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
     base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
-    position = np.zeros_like(base)  # up to where earlier segments reach, before each segment
-    np.maximum.accumulate(following[:-1], out=position[1:])
+    position, left_out = _position_before(following), list[LeftOut]()
+    if (base < position).any() and (left_out := left_out_of(found, base, following)):
+        following[[one.place for one in left_out]] = 0
+        position = _position_before(following)
     is_read = following > position
     before = np.full(len(base), -1)  # the segment that was read last, before each
     before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
     is_certain = has_facts & ((before < 0) | has_facts[before])
     # An archive of v1.0 begins where the log began, and does not tell what was below.
-    gaps = (base > position) & ((before >= 0) | is_certain)
-    overlaps = (before >= 0) & (base < position) & ~is_certain
+    gaps = (base > position) & is_read & ((before >= 0) | is_certain)
+    overlaps = (before >= 0) & (base < position) & (following > 0)
     read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
     segments, from_offset = found.only(read), np.maximum(base, position)[read]
     named = segments.numbers("base")  # most segments are read from their base on: then both are one column
@@ -257,23 +248,54 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
             for at in np.flatnonzero(gaps).tolist()
         ),
         overlaps=tuple(
-            Overlap(
-                first_offset=int(base[at]),
-                last_offset=int(min(position[at], following[at])) - 1,
-                read=found[int(before[at])].object_key,
-                left_out=found[at].object_key,
-            )
+            overlap
             for at in np.flatnonzero(overlaps).tolist()
-        ),
+            for overlap in _overlap(found[int(before[at])], found[at], int(position[at]))
+        )
+        + tuple(_contradiction(found, one, one.cause) for one in left_out if one.cause is not None),
+    )
+
+
+def _position_before(following: Numbers) -> Numbers:
+    """Return up to where earlier segments reach, before each segment."""
+    position = np.zeros_like(following)
+    np.maximum.accumulate(following[:-1], out=position[1:])
+    return position
+
+
+def _overlap(read: Segment, left_out: Segment, position: int) -> Iterator[Overlap]:
+    """Report what is left out of a segment, unless its facts are those of all of another one."""
+    ours, theirs = read.facts, left_out.facts
+    both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
+    if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
+        return
+    yield Overlap(
+        first_offset=theirs.base,
+        last_offset=min(position, theirs.next) - 1,
+        read=read.object_key,
+        left_out=left_out.object_key,
+        cause=OverlapCause.UNPROVEN if both_have_facts else OverlapCause.OF_V1,
+        is_within=both_have_facts and ours.base <= theirs.base and theirs.next <= ours.next,
+    )
+
+
+def _contradiction(found: Segments, one: LeftOut, cause: OverlapCause) -> Overlap:
+    left_out = found[one.place]
+    return Overlap(
+        first_offset=left_out.facts.base,
+        last_offset=left_out.facts.next - 1,
+        read=found[one.beside].object_key,
+        left_out=left_out.object_key,
+        cause=cause,
     )
 
 
 def _in_order(segments: Segments) -> Segments:
-    """Sort by base; of segments with the same base, the one that reaches furthest comes first."""
+    """Sort by base; of segments with the same base, the one that reaches furthest comes first, and of rewrites the last."""
     base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
     if bool((np.diff(base) > 0).all()):
         return segments
-    return segments.only(as_slice(np.lexsort((-following, base))))
+    return segments.only(as_slice(np.lexsort((-segments.numbers("rewrite").astype(np.int64), -following, base))))
 
 
 def swept_note(name: str, partition: PartitionInventory) -> str:
@@ -294,11 +316,7 @@ def problems_of(topic: str, number: int, partition: PartitionInventory, damaged:
         problems.append(
             f"{topic}-{number}: offsets {unknown} are in no object, and v1.0 does not tell whether they ever were records"
         )
-    problems += [
-        f"{topic}-{number}: offsets {overlap} are in {overlap.read} and in {overlap.left_out}, and v1.0 does not tell"
-        " whether they are the same records; the first are read"
-        for overlap in partition.overlaps
-    ]
+    problems += [f"{topic}-{number}: {overlap}" for overlap in told_overlaps(partition.overlaps)]
     # A single damaged object is most often the reason for the single gap: one line names both.
     is_one = len(problems) == 2 and partition.gaps and not partition.overlaps
     return ["; ".join(problems)] if is_one else problems

@@ -9,13 +9,16 @@ OFFSET_DIGITS = 20
 FACT_DIGITS = 6
 LAST_FACT_NUMBER = 10**FACT_DIGITS - 1
 MOST_OFFSET = 2**63 - 1
-MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives have the same
+MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives and rewrites have the same
 
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _NUMBER = r"0|[1-9][0-9]{0,9}"
 _TOPIC_DIRECTORY = re.compile(rf"(?P<topic>{_TOPIC})(?:@(?P<life>[1-9][0-9]{{0,9}}))?", re.ASCII)
 _PARTITION_DIRECTORY = re.compile(rf"(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})", re.ASCII)
-_OFFSETS = re.compile(rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}}))?\.data", re.ASCII)
+_OFFSETS = re.compile(
+    rf"(?P<base>[0-9]{{{OFFSET_DIGITS}}})(?:-(?P<next>[0-9]{{{OFFSET_DIGITS}}})(?:\.(?P<rewrite>[1-9][0-9]{{0,9}}))?)?\.data",
+    re.ASCII,
+)
 _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*", re.ASCII)
 _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
 _MOST_KEY = 1024  # bytes of a key in S3
@@ -66,13 +69,14 @@ def is_instance(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
-    """What the key of a segment says. Only a merged segment has `next` in its key; a plain one has it in its facts."""
+    """What the key of a segment says. Only a merged segment has `next` in its key, and may have a `rewrite` number."""
 
     topic: str
     life: int = 0
     partition: int
     base: int
     next: int | None = None
+    rewrite: int = 0
 
     def __post_init__(self) -> None:
         if not is_topic_name(self.topic):
@@ -81,6 +85,8 @@ class SegmentKey:
             raise ValueError(f"negative life or partition: {self}")
         if not 0 <= self.base <= MOST_OFFSET or (self.next is not None and not self.base < self.next <= MOST_OFFSET):
             raise ValueError(f"not a range of offsets: {self.base}..{self.next}")
+        if not 0 <= self.rewrite <= (0 if self.next is None else MOST_PARTITION):
+            raise ValueError(f"not a rewrite of a merged segment: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +174,7 @@ class Layout:
 
     def segment_key(self, segment: SegmentKey) -> str:
         """Spell a segment's key; keys of one partition sort as their bases do."""
-        return f"{self.segment_stem(segment.topic, segment.life, segment.partition)}{offsets_name(segment.base, segment.next)}"
+        return f"{self.segment_stem(segment.topic, segment.life, segment.partition)}{offsets_name(segment.base, segment.next, segment.rewrite)}"
 
     def segment_stem(self, topic: str, life: int, partition: int) -> str:
         """Spell the beginning of all segment keys of a partition; `offsets_name` spells the rest."""
@@ -179,11 +185,11 @@ class Layout:
         parts = self.split_segment(key)
         if parts is None:
             return None
-        (topic, life, partition), base, named_next = parts
-        return SegmentKey(topic=topic, life=life, partition=partition, base=base, next=named_next)
+        (topic, life, partition), base, named_next, rewrite = parts
+        return SegmentKey(topic=topic, life=life, partition=partition, base=base, next=named_next, rewrite=rewrite)
 
-    def split_segment(self, key: str) -> tuple[tuple[str, int, int], int, int | None] | None:
-        """Parse a key into (topic, life, partition), base and next: faster, for listings of millions, as no SegmentKey is made."""
+    def split_segment(self, key: str) -> tuple[tuple[str, int, int], int, int | None, int] | None:
+        """Parse a key into (topic, life, partition), base, next and rewrite: faster, for listings of millions, as no SegmentKey is made."""
         parent, _, name = key.rpartition("/")
         directory = _parse_partition_directory(self.topics_prefix, parent)
         if directory is None or not name.startswith(directory.stem):
@@ -195,7 +201,8 @@ class Layout:
         named_next = None if after is None else int(after)
         if base > MOST_OFFSET or (named_next is not None and not base < named_next <= MOST_OFFSET):
             return None
-        return directory.place, base, named_next
+        rewrite = int(match[3] or 0)
+        return None if rewrite > MOST_PARTITION else (directory.place, base, named_next, rewrite)
 
     @staticmethod
     def parse_segment_name(name: str) -> SegmentKey | None:
@@ -254,8 +261,8 @@ class Layout:
             return None
         return replace(found, life=copy.life)
 
-    def split_copied(self, key: str) -> tuple[CopyKey, int, int | None] | None:
-        """Parse a key into the copy that the segment is of, its base, and the next in its name; None for anything else."""
+    def split_copied(self, key: str) -> tuple[CopyKey, SegmentKey] | None:
+        """Parse a key into the copy that the segment is of, and what its name says; None for anything else."""
         match = _COPIED.fullmatch(key, len(self.copies_root)) if key.startswith(self.copies_root) else None
         topic_life = _parse_topic_directory(match["directory"]) if match else None
         if (
@@ -273,7 +280,7 @@ class Layout:
             generation=int(match["generation"]),
         )
         found = self.parse_copied_segment(copy, key)
-        return None if found is None else (copy, found.base, found.next)
+        return None if found is None else (copy, found)
 
     def parse_stored(self, key: str) -> SegmentKey | None:
         """Parse the key of a segment, under `topics/` or of a copy; None for anything else."""
@@ -281,10 +288,7 @@ class Layout:
         if found is not None:
             return found
         copied = self.split_copied(key)
-        if copied is None:
-            return None
-        copy, base, named_next = copied
-        return SegmentKey(topic=copy.topic, life=copy.life, partition=copy.partition, base=base, next=named_next)
+        return None if copied is None else copied[1]
 
     def place_of(self, key: str) -> tuple[str, int, int] | None:
         """Return the topic, life and partition of a segment, under `topics/` or of a copy; None for anything else."""
@@ -398,10 +402,10 @@ class Layout:
         return self._under("control/probe/put-if-absent")
 
 
-def offsets_name(base: int, named_next: int | None) -> str:
+def offsets_name(base: int, named_next: int | None, rewrite: int = 0) -> str:
     """Spell the end of a segment's key."""
     end = "" if named_next is None else f"-{named_next:0{OFFSET_DIGITS}}"
-    return f"{base:0{OFFSET_DIGITS}}{end}.data"
+    return f"{base:0{OFFSET_DIGITS}}{end}{f'.{rewrite}' if rewrite else ''}.data"
 
 
 def chosen_name(digest: str) -> str:
@@ -409,9 +413,9 @@ def chosen_name(digest: str) -> str:
     return f"{digest}.offsets"
 
 
-def stem_of(key: str, base: int, named_next: int | None) -> str:
+def stem_of(key: str) -> str:
     """Return the part of a segment's key before its offsets, also of a copied segment."""
-    return key.removesuffix(offsets_name(base, named_next))
+    return key[: key.index("-", key.rindex("+")) + 1]
 
 
 def _fact_number(number: int) -> str:

@@ -37,6 +37,10 @@ class ListedSegment(NamedTuple):
 
 
 Partition = tuple[str, int, int]  # topic, life, number
+ListedRow = tuple[
+    int, int, int, ListedObject
+]  # a segment's base, the next in its name or 0, its rewrite, and its object
+_LISTED_NUMBERS: Final = ("base", "named_next", "rewrite", "size", "put")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK: Final = timedelta(microseconds=1)  # the unit of moments
@@ -59,6 +63,7 @@ class ListedPartition(Lazy[ListedSegment]):
         stem: str,
         base: Numbers,
         named_next: Numbers,
+        rewrite: Numbers,
         size: Numbers,
         put: Numbers,
         etag: Texts,
@@ -67,43 +72,45 @@ class ListedPartition(Lazy[ListedSegment]):
         self.stem = stem  # what all keys begin with
         self.base = base
         self.named_next = named_next  # 0: there is none in the name
+        self.rewrite = rewrite
         self.size = size
         self.put = put  # ticks
         self.etag = etag
 
     @classmethod
-    def of(cls, partition: Partition, rows: Sequence[tuple[int, int, ListedObject]]) -> "ListedPartition":
-        """Make columns of segments, each given as base, next by its name or 0, and row of the listing."""
-        first_base, first_next, first = rows[0]
-        stem = stem_of(first.key, first_base, first_next or None)
-        base, named_next = (narrow(np.array([row[column] for row in rows], np.int64)) for column in (0, 1))
-        size = narrow(np.array([item.size for _, _, item in rows], np.int64))
-        put = np.array([ticks_of(item.last_modified) for _, _, item in rows], np.int64)
-        return cls(partition, stem, base, named_next, size, put, Texts.of([item.etag for _, _, item in rows]))
+    def of(cls, partition: Partition, rows: Sequence["ListedRow"]) -> "ListedPartition":
+        """Make columns of segments."""
+        items = [row[-1] for row in rows]
+        base, named_next, rewrite = (narrow(np.array([row[at] for row in rows], np.int64)) for at in (0, 1, 2))
+        size = narrow(np.array([item.size for item in items], np.int64))
+        put = np.array([ticks_of(item.last_modified) for item in items], np.int64)
+        etag = Texts.of([item.etag for item in items])
+        return cls(partition, stem_of(items[0].key), base, named_next, rewrite, size, put, etag)
 
     @classmethod
     def join(cls, several: Sequence["ListedPartition"]) -> "ListedPartition":
         if len(several) == 1:
             return several[0]
-        base, named_next, size, put = (
-            np.concatenate([getattr(one, name) for one in several]) for name in ("base", "named_next", "size", "put")
+        base, named_next, rewrite, size, put = (
+            np.concatenate([getattr(one, name) for one in several]) for name in _LISTED_NUMBERS
         )
         etag = Texts.join([one.etag for one in several])
-        return cls(several[0].partition, several[0].stem, base, named_next, size, put, etag)
+        return cls(several[0].partition, several[0].stem, base, named_next, rewrite, size, put, etag)
 
     def __len__(self) -> int:
         return len(self.base)
 
     def only(self, places: Places) -> "ListedPartition":
-        base, named_next, size, put = (column[places] for column in (self.base, self.named_next, self.size, self.put))
-        return ListedPartition(self.partition, self.stem, base, named_next, size, put, self.etag.only(places))
+        base, named_next, rewrite, size, put = (getattr(self, name)[places] for name in _LISTED_NUMBERS)
+        return ListedPartition(self.partition, self.stem, base, named_next, rewrite, size, put, self.etag.only(places))
 
     def value(self, place: int) -> ListedSegment:
         topic, life, number = self.partition
         base, named_next = int(self.base[place]), int(self.named_next[place]) or None
-        key = SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next)
+        rewrite = int(self.rewrite[place])
+        key = SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next, rewrite=rewrite)
         item = ListedObject(
-            key=f"{self.stem}{offsets_name(base, named_next)}",
+            key=f"{self.stem}{offsets_name(base, named_next, rewrite)}",
             size=int(self.size[place]),
             etag=self.etag[place],
             last_modified=moment_of(int(self.put[place])),
@@ -224,7 +231,7 @@ _Parsed = tuple[list[ListedPartition], list[str]]  # runs of segments of one par
 def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
     runs: list[ListedPartition] = []
     strangers: list[str] = []
-    rows: list[tuple[int, int, ListedObject]] = []  # of a run
+    rows: list[ListedRow] = []  # of a run
     current: Partition | None = None
 
     def end_run() -> None:
@@ -237,11 +244,11 @@ def _parse(layout: Layout, items: Iterable[ListedObject]) -> _Parsed:
         if parts is None:
             strangers.append(item.key)
             continue
-        partition, base, named_next = parts
+        partition, base, named_next, rewrite = parts
         if partition != current or len(rows) == CHUNK:
             end_run()
             current = partition
-        rows.append((base, named_next or 0, item))
+        rows.append((base, named_next or 0, rewrite, item))
     end_run()
     return runs, strangers
 

@@ -17,6 +17,7 @@ from archiver.process.json_values import as_list, as_number, as_object, as_text,
 
 MOST_OF_PIECE: Final = 20_000  # parts of one fact: two megabytes, as columns
 _DIGITS: Final = 24
+_LEFT_OUT: Final = "rewrite"  # where it is 0 of all objects
 _LONGEST_NUMBER: Final = 22  # a long and what is between two
 _LONGEST_DIGEST: Final = 32
 _NUMBERS: Final = re.compile(r"-?[0-9]{1,19}(?: -?[0-9]{1,19})*", re.ASCII)
@@ -35,7 +36,11 @@ def columns_to_fact(parts: ObjectParts, facts: FactsOfParts) -> Fact:
     return {
         "objects": len(parts),
         "stem": parts.stem,
-        **{name: _spelled(column) for name, column in zip(PART_COLUMNS, parts.columns, strict=True)},
+        **{
+            name: _spelled(column)
+            for name, column in zip(PART_COLUMNS, parts.columns, strict=True)
+            if name != _LEFT_OUT or column.any()
+        },
         **{name: _spelled(column) for name, column in zip(PartFacts._fields, facts.columns, strict=True)},
         **(
             {}
@@ -101,7 +106,7 @@ def piece_of(fact: Fact) -> Piece:
     if not 0 < count <= MOST_OF_PIECE:  # one number may stand for all
         raise ValueError(f"{count} objects in a piece")
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
-    columns = (_parsed(fact[name], count) for name in PART_COLUMNS)
+    columns = (_parsed(fact[name] if name != _LEFT_OUT else fact.get(name, "0"), count) for name in PART_COLUMNS)
     parts = ObjectParts(
         as_text(fact["stem"]), *columns, chosen=_chosen(fact["chosen"], count) if "chosen" in fact else None
     )

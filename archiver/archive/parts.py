@@ -49,7 +49,7 @@ class ObjectPart:
         return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
 
 
-PART_COLUMNS: Final = ("base", "named_next", "from_offset", "until_offset", "next_offset")
+PART_COLUMNS: Final = ("base", "named_next", "rewrite", "from_offset", "until_offset", "next_offset")
 
 
 class Chosen(NamedTuple):
@@ -95,9 +95,9 @@ class ObjectParts(Lazy[ObjectPart]):
         return ObjectParts(self.stem, *self.columns, chosen=chosen)
 
     def value(self, place: int) -> ObjectPart:
-        base, named_next, first, until, following = (int(column[place]) for column in self.columns)
+        base, named_next, rewrite, first, until, following = (int(column[place]) for column in self.columns)
         return ObjectPart(
-            object_key=f"{self.stem}{offsets_name(base, named_next or None)}",
+            object_key=f"{self.stem}{offsets_name(base, named_next or None, rewrite)}",
             from_offset=first,
             until_offset=until or None,
             next_offset=following,
@@ -127,8 +127,8 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
     if selection.last_offset < LAST_LONG:
         end = selection.last_offset + 1
         until = np.where(until > 0, np.minimum(until.astype(np.int64), end), end)
-    columns = segments.numbers("base"), segments.named_next, from_offset, until, segments.numbers("next")
-    return ObjectParts(segments.stem, *columns)
+    names = segments.numbers("base"), segments.named_next, segments.numbers("rewrite")
+    return ObjectParts(segments.stem, *names, from_offset, until, segments.numbers("next"))
 
 
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
@@ -233,7 +233,7 @@ class FactsOfParts(Lazy[PartFacts]):
 
 def _facts_of(parts: ObjectParts, readings: Readings) -> FactsOfParts:
     segments = readings.segments
-    _, _, first, until, _ = parts.columns
+    *_, first, until, _ = parts.columns
     is_exact = (first <= segments.numbers("first")) & ((until == 0) | (until > segments.numbers("last")))
     has_facts = segments.has_facts
     columns = {name: segments.numbers(name) for name in PartFacts._fields[1:]}

@@ -17,7 +17,10 @@ _FIRST_FORMAT = 1  # written wherever readers of that format understand the whol
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
+SIGNATURE = PREFIX_IN_METADATA + "signature"  # put by whoever signs objects; no fact, and not in the checksum of facts
+UNENCRYPTED = "none"  # the only name of a block codec that is known as yet
 NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
+_MOST_CODEC = 60  # characters of a name that are told
 # Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
@@ -28,6 +31,11 @@ class HoleCause(StrEnum):
     EXPIRED = "expired"  # the log start had moved past the position
     BEFORE_START = "before-start"  # the backup was told to begin later
     UNREADABLE = "unreadable"  # Kafka had a batch there that nobody can read, and the backup was told to skip it
+    UNDECIDED = "undecided"  # records of a transaction without an outcome, left out on purpose
+    ERASED = "erased"  # records that a later rewrite of the object left out, on request
+
+
+_FIRST_CAUSES = frozenset({HoleCause.EXPIRED, HoleCause.BEFORE_START})  # those of the first format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,7 @@ class SegmentFacts:
     stable_end: int | None = None  # the highest last stable offset of the answers it was made of; None: nothing tells
     sha256: str
     digest: int
-    encryption: str = "none"
+    encryption: str = UNENCRYPTED
 
     def __post_init__(self) -> None:
         if not 0 <= self.base <= self.first <= self.last < self.next:
@@ -206,19 +214,29 @@ def _checksum(metadata: Mapping[str, str]) -> str:
     lines = sorted(
         f"{name}: {text}\n"
         for name, text in metadata.items()
-        if name.startswith(PREFIX_IN_METADATA) and name != FACTS_SHA256
+        if name.startswith(PREFIX_IN_METADATA) and name not in {FACTS_SHA256, SIGNATURE}
     )
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | None:
-    ours = {name[len(prefix) :].replace("-", "_"): text for name, text in texts.items() if name.startswith(prefix)}
+    ours = {
+        name[len(prefix) :].replace("-", "_"): text
+        for name, text in texts.items()
+        if name.startswith(prefix) and name != SIGNATURE
+    }
     if not ours:
         return None
     version = ours.get("format", "")
     if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > FORMAT_VERSION:
         raise FormatTooNewError(
             f"{key}: format {version} is newer than this program reads ({FORMAT_VERSION}); use a later version"
+        )
+    codec = ours.get("encryption", UNENCRYPTED)
+    if codec != UNENCRYPTED:
+        raise FormatTooNewError(
+            f"{key}: its blocks are encrypted by the codec {codec[:_MOST_CODEC]!r}, which this program does not know; use a"
+            " later version"
         )
     try:
         names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in NOT_IN_ALL]
@@ -230,8 +248,8 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
 
 
 def format_for(holes: Iterable[Hole]) -> int:
-    """Return the version to write: readers of the first format do not know unreadable holes, and take them for damage."""
-    return FORMAT_VERSION if any(hole.cause is HoleCause.UNREADABLE for hole in holes) else _FIRST_FORMAT
+    """Return the version to write: readers of the first format do not know the other causes, and take them for damage."""
+    return FORMAT_VERSION if any(hole.cause not in _FIRST_CAUSES for hole in holes) else _FIRST_FORMAT
 
 
 TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})

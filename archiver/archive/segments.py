@@ -33,7 +33,7 @@ class Segment:
     @property
     def entry(self) -> Entry:
         """What is known of the object, without topic and life."""
-        return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts)
+        return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts, self.key.rewrite)
 
     @property
     def put_ticks(self) -> int:
@@ -56,7 +56,7 @@ class Segments(Lazy[Segment]):
         key = segments[0].key
         return cls(
             (key.topic, key.life, key.partition),
-            stem_of(segments[0].object_key, key.base, key.next),
+            stem_of(segments[0].object_key),
             Entries.of([one.entry for one in segments]),
             slice(0, len(segments)),
             np.array([one.put_ticks for one in segments], np.int64),
@@ -79,8 +79,8 @@ class Segments(Lazy[Segment]):
         named_next = known.facts.next if known.is_merged else None
         base = known.facts.base
         return Segment(
-            key=SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next),
-            object_key=f"{self.stem}{offsets_name(base, named_next)}",
+            key=SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next, rewrite=known.rewrite),
+            object_key=f"{self.stem}{offsets_name(base, named_next, known.rewrite)}",
             size=known.size,
             etag=known.etag,
             put_at=None if put == _UNKNOWN else moment_of(put),
@@ -161,10 +161,10 @@ class Segments(Lazy[Segment]):
 
     def object_keys(self) -> Iterator[str]:
         """Spell the keys of the objects."""
-        base, named = self.numbers("base"), self.named_next
+        names = self.numbers("base"), self.named_next, self.numbers("rewrite")
         for places in chunks(len(self)):
-            for one, following in zip(base[places].tolist(), named[places].tolist(), strict=True):
-                yield f"{self.stem}{offsets_name(one, following or None)}"
+            for base, named, rewrite in zip(*(column[places].tolist() for column in names), strict=True):
+                yield f"{self.stem}{offsets_name(base, named or None, rewrite)}"
 
     def content_ids(self) -> Iterator[str]:
         """Return for each segment what identifies its content: its digest, or the ETag of a v1.0 object."""

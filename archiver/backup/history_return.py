@@ -114,4 +114,4 @@ def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> Histor
     tell_swept(archive, partitions)
     inventory = Inventory(partitions=partitions, strangers=(), damaged=found.damaged)
     joined, damaged = inventory.join(place.topic, place.partition, lineage)
-    return History(position=joined.position, is_whole=not joined.gaps and not damaged)
+    return History(position=joined.position, is_whole=not (joined.gaps or damaged or joined.overlaps))

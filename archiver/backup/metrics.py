@@ -115,6 +115,7 @@ BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
 
 # From a put of a small object in the same network to the 300 s after which a writer gives up.
+_CAUSES: Final = (HoleCause.EXPIRED, HoleCause.BEFORE_START, HoleCause.UNREADABLE)  # of the holes that a backup makes
 _PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -241,7 +242,7 @@ class Metrics:
             for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
                 self._counts[declared][topic,] += 0
             for declared in (HOLES, HOLE_OFFSETS):
-                for cause in HoleCause:
+                for cause in _CAUSES:
                     self._counts[declared][topic, cause.value] += 0
 
     def _put_histogram(self) -> Metric:

@@ -69,7 +69,7 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
     from archiver.config.quantities import parse_moment_ms
-    from archiver.errors import UsageError
+    from archiver.errors import NotWholeError, UsageError
     from archiver.process.failpoints import arm
     from archiver.process.progress import Progress
     from archiver.spark.retention import SweepRequest, report_of, run_retention
@@ -99,6 +99,8 @@ def _run_sweep(options: argparse.Namespace) -> int:
         complain(problem)
     if options.metrics_file is not None and not options.dry_run:
         write_metrics(options.metrics_file, report_of(result))
+    if any(part.problems for topic in result.plan.topics for part in topic.partitions):
+        return NotWholeError.exit_code
     return 0 if result.is_complete else 1
 
 

@@ -109,18 +109,17 @@ def _blocks(plan: PartitionPlan, source: Source) -> Iterator[_Block]:
 def _columns(parts: Sequence[ObjectPart], source: Source) -> Iterator[ObjectParts]:
     """Make columns of parts that were noted one by one."""
 
-    def split(part: ObjectPart) -> tuple[str, int, int]:
+    def split(part: ObjectPart) -> tuple[str, int, int, int]:
         named = source.layout.parse_segment_name(part.object_key.rpartition("/")[2])
         if named is None or source.layout.place_of(part.object_key) is None:
             raise ValueError(f"{part.object_key!r:.300} is no object of records")
-        base, named_next = named.base, named.next
-        return stem_of(part.object_key, base, named_next), base, named_next or 0
+        return stem_of(part.object_key), named.base, named.next or 0, named.rewrite
 
     for stem, run in groupby(((split(part), part) for part in parts), lambda one: one[0][0]):
         named = list(run)
         rows = [
-            (base, following, part.from_offset, _until(part), _UNTOLD if part.next_offset is None else part.next_offset)
-            for (_, base, following), part in named
+            (*names, part.from_offset, _until(part), _UNTOLD if part.next_offset is None else part.next_offset)
+            for (_, *names), part in named
         ]
         if not all(type(number) is int for row in rows for number in row):
             raise ValueError(f"offsets of objects below {stem!r:.300} are no numbers")
@@ -166,7 +165,7 @@ def _disorder(blocks: Sequence[_Block]) -> str:
         named = block.column("named_next")
         starts = np.concatenate(([position], np.maximum(ends[:-1], first[:-1] + 1)))
         wrong = (base < 0) | (first < base) | (first < starts) | ((ends >= 0) & (ends <= first))
-        wrong |= (named != 0) & (named <= base)
+        wrong |= ((named != 0) & (named <= base)) | ((named == 0) & (block.column("rewrite") != 0))
         if wrong.any():
             place = int(np.argmax(wrong))
             return f"has offsets {first[place]}-{ends[place] - 1} of {block.key(place)} where they cannot be"
@@ -193,13 +192,14 @@ class _Match(NamedTuple):
                 raise ValueError(f"{noted.parts.stem!r:.300} is of a life that is not read")
             return cls(noted, None, slice(0, 0), slice(0, 0))
         count = len(noted)
-        ours, theirs = ((block.column("base"), block.column("named_next")) for block in (noted, present))
+        ours, theirs = ([block.column(name) for name in PART_COLUMNS[:3]] for block in (noted, present))
         if count <= len(present) and all(
             np.array_equal(one, two[:count]) for one, two in zip(ours, theirs, strict=True)
         ):
             return cls(noted, present, slice(0, count), slice(0, count))
         places = np.minimum(np.searchsorted(theirs[0], ours[0]), len(present) - 1)
-        found = np.flatnonzero((theirs[0][places] == ours[0]) & (theirs[1][places] == ours[1]))
+        is_same = [one[places] == other for one, other in zip(theirs, ours, strict=True)]
+        found = np.flatnonzero(np.logical_and.reduce(is_same))
         return cls(noted, present, places[found], found)
 
     def change(self, *, is_narrowed: bool) -> str:

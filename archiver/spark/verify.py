@@ -65,7 +65,11 @@ def run_verify(
     objects, comparison = _Objects(), _Comparison()
     with _spark_for(notice, is_needed=kafka is not None or level is not Level.LISTING) as start_spark:
         listing = check_listing(
-            archive, wanted, make_reporter("reading the archive's facts", notice, "objects"), choice
+            archive,
+            wanted,
+            make_reporter("reading the archive's facts", notice, "objects"),
+            choice,
+            reads_records=level is Level.RECORDS and since_ms is None,
         )
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
@@ -154,7 +158,7 @@ def _check_objects(
         notes = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
     spark = start_spark()
     report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
-    return _Objects(check_on_spark(spark, storage, segments, level, report_progress), notes)
+    return _Objects(check_on_spark(spark, storage, segments, level, report_progress, listing.covered), notes)
 
 
 def _plan_comparison(

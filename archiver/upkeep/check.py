@@ -1,7 +1,7 @@
 """A task of `verify`: reads some of the archive's objects, and checks each."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.gone_objects import SweptError
@@ -11,6 +11,7 @@ from archiver.archive.segments import Segment
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError
 from archiver.store.shared import patient_store_of
+from archiver.upkeep.covered_ranges import Covered
 from archiver.upkeep.findings import Findings
 from archiver.upkeep.verify import Level, check_object
 
@@ -24,19 +25,35 @@ class CheckTask:
     storage: StorageConfig
     level: Level
     segments: tuple[Segment, ...]
+    covered: Mapping[str, Sequence[Covered]] = field(
+        default_factory=dict
+    )  # what objects are compared with, by their keys
 
 
-def check_tasks(storage: StorageConfig, segments: Sequence[Segment], level: Level) -> Iterator[CheckTask]:
+def check_tasks(
+    storage: StorageConfig,
+    segments: Sequence[Segment],
+    level: Level,
+    covered: Mapping[str, Sequence[Covered]] | None = None,
+) -> Iterator[CheckTask]:
+    """Share objects out. `covered`: the objects that some of them cover, by the keys of these."""
+
+    def task(chosen: Sequence[Segment]) -> CheckTask:
+        some = (
+            {one.object_key: covered[one.object_key] for one in chosen if one.object_key in covered} if covered else {}
+        )
+        return CheckTask(storage=storage, level=level, segments=tuple(chosen), covered=some)
+
     chosen: list[Segment] = []
     size = 0
     for segment in segments:
         chosen.append(segment)
         size += segment.size
         if size >= _TASK_BYTES:
-            yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+            yield task(chosen)
             chosen, size = [], 0
     if chosen:
-        yield CheckTask(storage=storage, level=level, segments=tuple(chosen))
+        yield task(chosen)
 
 
 def run_check(task: CheckTask) -> Findings:
@@ -51,7 +68,8 @@ def run_check(task: CheckTask) -> Findings:
         ]
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:
-                check_object(*found_or_gone(store, part, found), segment.key, segment.object_key, task.level)
+                key, covered = segment.object_key, task.covered.get(segment.object_key, ())
+                check_object(*found_or_gone(store, part, found), segment.key, key, task.level, covered)
             except SweptError:  # what is not there any more cannot be wrong
                 continue
             except NotWholeError as error:

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from archiver.archive.holdings import problems_in, read_contents, swept_notes
 from archiver.archive.index import Index
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
-from archiver.archive.inventory import Inventory
+from archiver.archive.inventory import Inventory, PartitionInventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_strangers
 from archiver.archive.lost_entries import lost_entries
@@ -46,12 +46,15 @@ from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, refuse_larger
+from archiver.upkeep.covered_ranges import Covered, CoveredRanges
 
 log = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 16
 _NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
-    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read"
+    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read",
+    HoleCause.UNDECIDED: "were left out: their transaction had no outcome",
+    HoleCause.ERASED: "were erased on request",
 }
 _MEND_INDEX = (
     "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
@@ -77,6 +80,9 @@ class ListingReport:
     segments: Sequence[Segment]
     problems: Sequence[str]
     notes: Sequence[str]
+    covered: Mapping[str, Sequence[Covered]] = field(
+        default_factory=dict
+    )  # by the object whose records are to be compared
 
     @property
     def is_empty(self) -> bool:
@@ -94,15 +100,21 @@ def check_listing(
     wanted: Callable[[str], bool] | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     choice: CopyChoice = BY_ROLES,
+    *,
+    reads_records: bool = False,
 ) -> ListingReport:
     """Check object names and metadata of the wanted topics (default: all), and that nothing is missing. `choice`: in which copies.
 
     `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
+    `reads_records`: all objects are read next, so that what their facts do not tell of covered objects is compared then.
     """
     index = read_index(archive)  # before the listing: else what is put meanwhile would look like a loss
     inventory, known, facts, unreadable = read_contents(
         archive, wanted, asks_all=index, report_progress=report_progress
     )
+    covered: dict[str, list[Covered]] = {}
+    if reads_records:
+        inventory, covered = _left_to_records(inventory)
     partitions = {
         (topic, life, number): found
         for (topic, life), numbered in inventory.partitions.items()
@@ -134,7 +146,28 @@ def check_listing(
             *_unremembered(archive.layout, index, history, unknown),
             *notes_of_lost,
         ],
+        covered=covered,
     )
+
+
+def _left_to_records(inventory: Inventory) -> tuple[Inventory, dict[str, list[Covered]]]:
+    """Take out the overlaps that the records themselves decide. Returns the rest, and what each object is compared with."""
+    covered: dict[str, list[Covered]] = {}
+
+    def without(found: PartitionInventory) -> PartitionInventory:
+        decided = {one.left_out: one.read for one in found.overlaps if one.is_within}
+        for segment in found.shadowed if decided else ():
+            facts = segment.facts
+            if segment.object_key in decided and isinstance(facts, SegmentFacts):
+                one = Covered(segment.object_key, facts.base, facts.next, facts.records, facts.digest)
+                covered.setdefault(decided[segment.object_key], []).append(one)
+        return replace(found, overlaps=tuple(one for one in found.overlaps if not one.is_within)) if decided else found
+
+    partitions = {
+        place: {number: without(found) for number, found in numbered.items()}
+        for place, numbered in inventory.partitions.items()
+    }
+    return replace(inventory, partitions=partitions), covered
 
 
 def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:
@@ -194,7 +227,7 @@ def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], i
     unknown = 0
     for some in (block.known for block in segment_blocks(learned)):
         known = index.of(some.partition[:2])
-        rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next)
+        rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next, some.numbers("rewrite"))
         for place, row in enumerate(rows.tolist()):
             remembered = known.entries.known_facts(row) if row >= 0 else None
             if remembered is None:
@@ -325,8 +358,10 @@ def _notes(inventory: Inventory) -> Iterator[str]:
                     " which tells neither how many records there were, nor what they were; what was below the first object"
                     " nothing tells"
                 )
+            doubtful = {one.left_out for one in found.overlaps}
             for segment in found.shadowed:
-                yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
+                if segment.object_key not in doubtful:
+                    yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
     for key in inventory.strangers:
         yield f"{key}: is not one of ours"
 
@@ -429,18 +464,31 @@ def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
 
 
 def check_object(
-    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+    content: bytes | memoryview,
+    metadata: Mapping[str, str],
+    key: SegmentKey,
+    name: str,
+    level: Level,
+    covered: Sequence[Covered] = (),
 ) -> None:
-    """Check an object of the archive. Unlike a copy of its bytes, it must have its facts as metadata."""
+    """Check an object of the archive, and at level `records` that it has the records of those that it covers.
+
+    Unlike a copy of its bytes, it must have its facts as metadata.
+    """
     header = decode_header(memoryview(content), name)
     is_of_ours = RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None
     if is_of_ours and facts_from_metadata(metadata, name) is None:
         raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")
-    check_content(content, metadata, key, name, level)
+    check_content(content, metadata, key, name, level, covered)
 
 
 def check_content(
-    content: bytes | memoryview, metadata: Mapping[str, str], key: SegmentKey, name: str, level: Level
+    content: bytes | memoryview,
+    metadata: Mapping[str, str],
+    key: SegmentKey,
+    name: str,
+    level: Level,
+    covered: Sequence[Covered] = (),
 ) -> None:
     """Compare an object with its facts: those in its metadata and in its header, or those in the header alone.
 
@@ -455,20 +503,28 @@ def check_content(
                 f"{name}: {spell_count(counted, 'record')} in its blocks, {facts.records} in its facts"
             )
     else:
-        _check_records(content, header, facts, key, name)
+        _check_records(content, header, facts, key, name, covered)
 
 
 def _check_records(
-    content: bytes | memoryview, header: ContainerHeader, facts: SegmentFacts | None, key: SegmentKey, name: str
+    content: bytes | memoryview,
+    header: ContainerHeader,
+    facts: SegmentFacts | None,
+    key: SegmentKey,
+    name: str,
+    covered: Sequence[Covered],
 ) -> None:
     # No SHA-256 covers the header, and readers ignore some of its bytes: compare all of it.
     if facts is not None and not says_the_same(
         bytes(content[: header.size]), encode_header(header.codec, header.sync, facts.to_header())
     ):
         raise CorruptSegmentError(f"{name}: its header is not as it was written")
-    tally = Tally()
+    tally, ranges = Tally(), CoveredRanges(covered)
     for frame in read_segment(content, facts, topic=key.topic, partition=key.partition, key=name):
         tally.add(frame)
+        ranges.add(frame)
     differing = [] if facts is None else [fact for fact, one in tally.facts().items() if getattr(facts, fact) != one]
     if differing:
         raise CorruptSegmentError(f"{name}: its records do not add up to its facts: {', '.join(differing)}")
+    if told := ranges.difference():
+        raise CorruptSegmentError(f"{name}: {told}")

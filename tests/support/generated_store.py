@@ -110,6 +110,7 @@ class GeneratedStore(MemoryStore):
         columns: dict[str, Numbers | Texts] = {name: narrow(column) for name, column in facts.items()}
         columns["partition"] = np.full(len(at), partition)
         columns["merged"] = np.zeros(len(at), bool)
+        columns["rewrite"] = np.zeros(len(at), np.uint8)
         columns["size"] = narrow(_sizes(at))
         columns["etag"] = Texts.of([_etag(row) for row in rows])
         columns["sha256"] = Texts.of([_sha256(row) for row in rows])

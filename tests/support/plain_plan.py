@@ -26,10 +26,11 @@ def walk(segments: Iterable[Segment]) -> Plain:
     gaps: list[tuple[int, int, bool]] = []
     overlaps: list[tuple[int, int, str, str]] = []
     position = 0
-    for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next)):
+    kept, aside, contradictions = without_covers(list(segments))
+    for segment in sorted(kept, key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite)):
         facts, before = segment.facts, readable[-1].segment if readable else None
         is_certain = isinstance(facts, SegmentFacts) and (before is None or isinstance(before.facts, SegmentFacts))
-        if before is not None and facts.base < position and not is_certain:
+        if before is not None and facts.base < position and not (is_certain and have_same(before, segment)):
             overlaps.append((facts.base, min(position, facts.next) - 1, before.object_key, segment.object_key))
         if facts.next <= position:
             shadowed.append(segment)
@@ -40,7 +41,79 @@ def walk(segments: Iterable[Segment]) -> Plain:
             position = facts.base
         readable.append(Reading(segment=segment, from_offset=position))
         position = facts.next
-    return Plain(tuple(readable), tuple(shadowed), tuple(gaps), tuple(overlaps))
+    shadowed = sorted([*shadowed, *aside], key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite))
+    return Plain(tuple(readable), tuple(shadowed), tuple(gaps), (*overlaps, *contradictions))
+
+
+def have_same(one: Segment, other: Segment) -> bool:
+    """Whether the facts of two objects say that they have the same records."""
+    assert isinstance(one.facts, SegmentFacts)
+    assert isinstance(other.facts, SegmentFacts)
+    names = ("base", "next", "records", "digest")
+    return [getattr(one.facts, name) for name in names] == [getattr(other.facts, name) for name in names]
+
+
+def without_covers(
+    pile: list[Segment],
+) -> tuple[list[Segment], list[Segment], list[tuple[int, int, str, str]]]:
+    """Take away the merged objects whose offsets others have, the smallest first. Also tells which of them have other records."""
+    with_facts = [one for one in pile if isinstance(one.facts, SegmentFacts)]
+    plain = [one for one in with_facts if one.key.next is None]
+    smaller, aside, contradictions = list(plain), list[Segment](), list[tuple[int, int, str, str]]()
+    for merged in sorted(
+        (one for one in with_facts if one.key.next is not None),
+        key=lambda one: (one.facts.next - one.facts.base, one.key.rewrite),
+    ):
+        base, following = merged.facts.base, merged.facts.next
+        chain = chain_in(merged, smaller)
+        have_all = {offset for one in plain for offset in range(one.facts.base, one.facts.next)}
+        if not chain and not have_all.issuperset(range(base, following)):
+            smaller.append(merged)
+            continue
+        aside.append(merged)
+        if not chain or total_of(chain) != total_of([merged]):
+            first = (
+                chain[0]
+                if chain
+                else max((one for one in plain if one.facts.base <= base), key=lambda one: one.facts.base)
+            )
+            contradictions.append((base, following - 1, first.object_key, merged.object_key))
+    contradicted = {one[3] for one in contradictions}
+    order = [
+        one.object_key for one in sorted(aside, key=lambda one: (one.facts.next - one.facts.base, one.key.rewrite))
+    ]
+    return (
+        [one for one in pile if one not in aside],
+        aside,
+        sorted(contradictions, key=lambda one: order.index(one[3])) if contradicted else [],
+    )
+
+
+def chain_in(merged: Segment, smaller: list[Segment]) -> list[Segment]:
+    chain, position = list[Segment](), merged.facts.base
+    while position < merged.facts.next:
+        joining = [
+            one
+            for one in smaller
+            if one.facts.base == position
+            and one.facts.next <= merged.facts.next
+            and (one.key.next is None or (one.key.base, one.key.next) != (merged.key.base, merged.key.next))
+        ]
+        if not joining:
+            return []
+        chain.append(max(joining, key=lambda one: (one.key.next is None, one.facts.next)))
+        position = chain[-1].facts.next
+    return chain
+
+
+def total_of(chain: list[Segment]) -> tuple[int, int]:
+    """Count and digest of records one behind the other (docs/format.md §5)."""
+    count, digest, modulus = 0, 0, 2**61 - 1
+    for one in chain:
+        assert isinstance(one.facts, SegmentFacts)
+        power = pow(0x1D8E4E27C47D124F, one.facts.records, modulus)
+        count, digest = count + one.facts.records, (digest * power + one.facts.digest) % modulus
+    return count, digest
 
 
 def above(readable: Iterable[Reading], offset: int) -> list[Reading]:

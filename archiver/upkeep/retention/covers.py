@@ -1,4 +1,4 @@
-"""Objects that cover others: read whole before what they cover goes, and asked again right before that (docs/format.md §14)."""
+"""Objects that cover others: read whole, and compared with what they cover, before that goes (docs/format.md §14)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,31 +7,49 @@ from archiver.archive.segment_facts import check_named, facts_from_metadata
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectStore
-from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE, Ask, AskedItem, ListedItem, remembering
+from archiver.upkeep.retention.partition_plan import (
+    ASKS_AT_ONCE,
+    Ask,
+    AskedItem,
+    GoingItem,
+    ListedItem,
+    remembering,
+)
 from archiver.upkeep.retention.shadowed import ShadowedItem
 
 
 def prove_covers(
     store: ObjectStore, topic: str, partition: int, found: Sequence[ShadowedItem], ask: Ask
 ) -> tuple[list[ShadowedItem], list[str]]:
-    """Read each cover whole, once. `ask` asks an object now. Returns what may go because its cover is right, and what is wrong with others."""
-    problems: dict[str, str] = {}
-    proven: set[str] = set()
-    for cover in (one.cover for one in found):
-        if cover.key not in problems and cover.key not in proven:
-            try:
-                _check_whole(store, topic, partition, cover)
-                if not isinstance(ask(cover), AskedItem):
-                    raise CorruptSegmentError(f"{cover.key}: is not the object that was listed any more")
-                proven.add(cover.key)
-            except NotWholeError as error:
-                problems[cover.key] = f"{error}; what it covers stays"
-    return [one for one in found if one.cover.key in proven], list(problems.values())
+    """Read each cover whole, once, and compare it with each object that it covers. `ask` asks an object now.
+
+    Returns what may go because its cover has its records, and what is wrong with other covers.
+    """
+    problems: list[str] = []
+    proven: list[ShadowedItem] = []
+    covered: dict[str, list[ShadowedItem]] = {}
+    for one in found:
+        covered.setdefault(one.cover.key, []).append(one)
+    for some in covered.values():
+        cover = some[0].cover
+        try:
+            _check_whole(store, topic, partition, cover, [one.going for one in some])
+            if not isinstance(ask(cover), AskedItem):
+                raise CorruptSegmentError(f"{cover.key}: is not the object that was listed any more")
+            proven += some
+        except NotWholeError as error:
+            problems.append(f"{error}; what it covers stays")
+    keys = {one.going.item.key for one in proven}
+    return [one for one in found if one.going.item.key in keys], problems
 
 
-def _check_whole(store: ObjectStore, topic: str, partition: int, cover: ListedItem) -> None:
-    """Read an object as `verify --level records` does. Raises NotWholeError."""
-    from archiver.upkeep.verify import Level, check_object  # noqa: PLC0415 - its kernels load slowly, and few sweeps need them
+def _check_whole(
+    store: ObjectStore, topic: str, partition: int, cover: ListedItem, covered: Sequence[GoingItem]
+) -> None:
+    """Read an object as `verify --level records` does, and compare it with what it covers. Raises NotWholeError."""
+    # Its kernels load slowly, and few sweeps need them.
+    from archiver.upkeep.covered_ranges import Covered  # noqa: PLC0415
+    from archiver.upkeep.verify import Level, check_object  # noqa: PLC0415
 
     found = store.get(cover.key)
     if found is None:
@@ -42,7 +60,8 @@ def _check_whole(store: ObjectStore, topic: str, partition: int, cover: ListedIt
         raise CorruptSegmentError(f"{cover.key}: has no facts")
     check_named(facts, cover.base, cover.named_next, cover.key)
     key = SegmentKey(topic=topic, life=cover.life, partition=partition, base=cover.base, next=cover.named_next)
-    check_object(content, metadata, key, cover.key, Level.RECORDS)
+    ranges = [Covered(one.item.key, one.item.base, one.told.next, one.told.records, one.told.digest) for one in covered]
+    check_object(content, metadata, key, cover.key, Level.RECORDS, ranges)
 
 
 def still_shadowed(listed: Mapping[str, ListedItem], ask: Ask, batch: Sequence[ShadowedItem]) -> list[ShadowedItem]:

@@ -75,6 +75,7 @@ class AskedItem(NamedTuple):
     source_bytes: int
     records: int
     is_locked: bool = False
+    digest: int = 0
 
 
 Answer = AskedItem | Staying  # Staying: of an object that tells nothing

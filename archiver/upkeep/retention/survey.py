@@ -177,8 +177,11 @@ def list_partitions(archive: Archive, topic: str, lives: Sequence[int]) -> list[
 def list_items(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
     """List the objects of a partition in one life, in the order of reading."""
     listed = list_directory(archive, topic, life, partition).partitions
-    items = (_item(one) for found in listed.values() for one in found)
-    return sorted(items, key=lambda one: (one.base, -(one.named_next or 0)))
+    found = sorted(
+        (one for some in listed.values() for one in some),
+        key=lambda one: (one.key.base, -(one.key.next or 0), -one.key.rewrite),
+    )
+    return list(map(_item, found))
 
 
 def _item(listed: ListedSegment) -> ListedItem:
@@ -255,4 +258,5 @@ def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
         source_bytes=facts.source_bytes,
         records=facts.records,
         is_locked=info.is_locked,
+        digest=facts.digest,
     )

@@ -24,12 +24,13 @@ from archiver.archive.plain_records import read_records, wanted_of
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection, TopicSelection
+from archiver.codec.tally import Tally
 from archiver.config.model import IndexUse
 from archiver.errors import ArchiverError, FalseFactsError, UsageError
 from archiver.restore.plan import plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind
-from tests.support.frames import records_of
+from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import CountingStore
 from tests.support.records import Rec
 from tests.support.segments import SOURCE, written
@@ -109,14 +110,17 @@ def drawn_selection(draw: random.Random) -> Selection:
     return Selection(first_offset=first, last_offset=last, from_ms=start, until_ms=end)
 
 
-def request_of(wanted: Selection) -> RestoreRequest:
+def request_of(wanted: Selection, *, skips_damage: bool = False) -> RestoreRequest:
     offsets = {SOURCE.partition: (wanted.first_offset, wanted.last_offset)}
-    return RestoreRequest(wanted=TopicSelection(offsets=offsets, from_ms=wanted.from_ms, until_ms=wanted.until_ms))
+    selected = TopicSelection(offsets=offsets, from_ms=wanted.from_ms, until_ms=wanted.until_ms)
+    return RestoreRequest(wanted=selected, skips_damage=skips_damage)
 
 
-def restored(store: CountingStore, wanted: Selection, use: IndexUse = IndexUse.CHECK) -> list[Rec]:
+def restored(
+    store: CountingStore, wanted: Selection, use: IndexUse = IndexUse.CHECK, *, skips_damage: bool = False
+) -> list[Rec]:
     """All records that a restore reads. Raises what it would refuse, or its tasks would."""
-    request = request_of(wanted)
+    request = request_of(wanted, skips_damage=skips_damage)
     archive = read_archive(Archive(store, LAYOUT), use=use, reads=request.wanted.of)
     (topic,) = plan_restore(archive, {SOURCE.topic: "target"}, request).topics
     partition = topic.partitions[SOURCE.partition]
@@ -264,8 +268,11 @@ def test_a_last_object_that_is_said_to_end_within_a_merged_one_is_asked(tmp_path
         entries.append(IndexEntry(key, len(content), etag, facts))
     merged_next = entries[0].facts.next
     archive = Built(store, entries, [*records[:10], *records[merged_next:]])
-    assert restored(archive.copy(), EVERYTHING) == archive.records
-    assert restored(lying(archive, -1, next=merged_next, last=9, first=8, records=1), EVERYTHING) == archive.records
+    with pytest.raises(UsageError, match="do not tell whether they are the same records"):
+        restored(archive.copy(), EVERYTHING)
+    assert restored(archive.copy(), EVERYTHING, skips_damage=True) == archive.records
+    false = lying(archive, -1, next=merged_next, last=9, first=8, records=1)
+    assert restored(false, EVERYTHING, skips_damage=True) == archive.records
 
 
 def test_what_is_said_to_lie_outside_of_the_times_is_asked(archives: list[Built]) -> None:
@@ -295,6 +302,30 @@ def test_other_facts_than_those_of_the_plan_end_a_restore(archives: list[Built],
     change = {"records": -1, "min_timestamp": -1, "max_timestamp": 1}.get(name, 5)
     store = lying(archives[0], 1, **{name: getattr(facts, name) + change})
     with pytest.raises(FalseFactsError, match=f"{name.replace('_', '-')} is"):
+        restored(store, EVERYTHING)
+
+
+def test_no_entry_makes_a_merged_object_hide_others(archives: list[Built], tmp_path: Path) -> None:
+    """Neither one that gives it the records that it should have, nor those that give the others fewer."""
+    archive, store = archives[0], archives[0].copy()
+    end = archive.entries[-1].facts.next
+    content, facts = written(tmp_path, [Rec(end - 5, 0, 0, b"k", b"false")], 0)
+    assert facts.next == end
+    key = replace(key_of(0), next=end)
+    etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
+    assert etag is not None
+    with pytest.raises(UsageError, match="is damaged: it covers offsets"):
+        restored(store, EVERYTHING)
+    whole = Tally()
+    whole.add(frame_of(archive.records))
+    true = replace(facts, first=0, unserved=0, records=whole.records, digest=whole.digest)
+    append_to_index(Archive(store, LAYOUT), [*archive.entries, IndexEntry(key, len(content), etag, true)])
+    assert restored(store, EVERYTHING) == archive.records
+    assert catted(store, EVERYTHING) == [record.offset for record in archive.records]
+    for entry in archive.entries:
+        false = replace(entry.facts, records=1, digest=0)
+        append_to_index(Archive(store, LAYOUT), [entry._replace(facts=false)])
+    with pytest.raises((FalseFactsError, UsageError)):
         restored(store, EVERYTHING)
 
 

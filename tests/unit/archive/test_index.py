@@ -265,7 +265,7 @@ def found_in(store: MemoryStore, entry: IndexEntry) -> SegmentFacts | None:
     """What the index says of an object that would be listed as the entry has it."""
     key = entry.key
     item = ListedObject(key=LAYOUT.segment_key(key), size=entry.size, etag=entry.etag, last_modified=datetime.now(UTC))
-    listed = ListedPartition.of((key.topic, key.life, key.partition), [(key.base, key.next or 0, item)])
+    listed = ListedPartition.of((key.topic, key.life, key.partition), [(key.base, key.next or 0, key.rewrite, item)])
     known = read_index(Archive(store, LAYOUT), key.topic.__eq__).of((key.topic, key.life))
     (row,) = known.find(listed).tolist()
     return None if row < 0 else cast("SegmentFacts", known.entries.facts(row))

@@ -4,9 +4,9 @@ import json
 import random
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import add
 
@@ -37,10 +37,12 @@ from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectInfo, ObjectKind
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key
+from tests.support.plain_plan import without_covers
 from tests.support.records import Rec
 from tests.support.segments import facts_of, known_facts
 
 LAYOUT = Layout("p")
+MOMENT_LATER = datetime(2100, 1, 1, tzinfo=UTC)
 OFFSETS = 60  # histories end below; every offset is asked about
 
 
@@ -81,10 +83,11 @@ def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> No
     inventory = arrange(pile)
     end = max((one.facts.next for one in pile), default=0)
     for offset in range(2 * OFFSETS + 1):
-        holders = [one for one in pile if covers(one, offset)]
+        holders = [one for one in without_covers(pile)[0] if covers(one, offset)]
         missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
         assert len(missing) == (1 if offset < end and not holders else 0)
-        # The oracle: of those that hold it, the one that begins first, and of these the longest, is read.
+        # The oracle: of those that hold it, the one that begins first, and of these the longest, is read; but a merged one
+        # only where others lack some of its offsets.
         wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
         assert [one.facts for one in reader_of(inventory, offset)] == ([] if wanted is None else [wanted.facts])
 
@@ -200,7 +203,7 @@ def test_of_each_offset_the_life_that_holds_it_is_read(
         life = next(
             (life for life, start, until in lineage if start <= offset and (until is None or offset < until)), None
         )
-        pile = [] if life is None else pile_of[life]
+        pile = [] if life is None else without_covers(pile_of[life])[0]
         holders = [one for one in pile if covers(one, offset)]
         is_below_end = life is not None and (
             life < lineage[-1][0] or offset < max((one.facts.next for one in pile), default=0)
@@ -305,10 +308,86 @@ def test_no_history_loses_anything_or_moves_the_position_back(drawn: list[tuple[
 # --- examples that tell the rule
 
 
-def test_a_merged_segment_shadows_its_parts_until_they_are_swept() -> None:
-    inventory = arrange([segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)])
-    assert [(one.facts.base, one.facts.next) for one in inventory.segments] == [(0, 9), (9, 12)]
-    assert [(one.facts.base, one.facts.next) for one in inventory.shadowed] == [(0, 5), (5, 9)]
+def ranges_of(segments: Iterable[Segment]) -> list[tuple[int, int]]:
+    return [(one.facts.base, one.facts.next) for one in segments]
+
+
+def test_a_merged_segment_is_read_when_its_parts_are_gone() -> None:
+    parts, merged, last = [segment(0, 5), segment(5, 9)], segment(0, 9, merged=True), segment(9, 12)
+    both = arrange([*parts, merged, last])
+    assert (ranges_of(both.segments), ranges_of(both.shadowed)) == ([(0, 5), (5, 9), (9, 12)], [(0, 9)])
+    alone = arrange([merged, last])
+    assert (ranges_of(alone.segments), ranges_of(alone.shadowed)) == ([(0, 9), (9, 12)], [])
+    assert (both.gaps, both.overlaps, alone.gaps, alone.overlaps) == ((), (), (), ())
+
+
+def with_facts(one: Segment, **facts: int) -> Segment:
+    return replace(one, facts=replace(known_facts(one), **facts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("facts", [{"records": 1}, {"digest": 7}])
+def test_a_merged_segment_that_has_other_records_hides_nothing(facts: dict[str, int]) -> None:
+    """One object over many, valid in itself: it is damage, and they are read."""
+    parts = [segment(at, at + 5) for at in range(0, 40, 5)]
+    false = with_facts(segment(0, 30, merged=True), **facts)
+    inventory = arrange([*parts, false])
+    assert ranges_of(inventory.segments) == ranges_of(parts)
+    assert list(inventory.shadowed) == [false]
+    (problem,) = problems_of("t", 0, inventory, [])
+    assert problem.startswith(
+        f"t-0: {false.object_key} is damaged: it covers offsets 0-29, and does not have the records"
+    )
+    assert problems_of("t", 0, inventory.from_offset(30), []) == problems_of("t", 0, inventory.below(0), []) == []
+
+
+@pytest.mark.parametrize(("base", "end"), [(0, 32), (3, 30), (7, 8), (1, 39)])
+def test_a_merged_segment_that_ends_within_another_hides_nothing(base: int, end: int) -> None:
+    parts = [segment(at, at + 5) for at in range(0, 40, 5)]
+    inventory = arrange([*parts, segment(base, end, merged=True)])
+    assert ranges_of(inventory.segments) == ranges_of(parts)
+    (problem,) = problems_of("t", 0, inventory, [])
+    assert "does not begin and end where the objects there do" in problem
+
+
+@pytest.mark.parametrize(
+    ("pile", "offsets"),
+    [
+        ([segment(5, 10), segment(10, 15), segment(0, 15, merged=True)], ["5-9", "10-14"]),  # a sweep died half-way
+        ([segment(0, 10), segment(5, 99, merged=True)], ["5-9"]),  # beyond the end
+        ([segment(0, 10), segment(1, 20), segment(10, 20)], ["1-9", "10-19"]),  # plain ones, of two writers
+    ],
+)
+def test_what_is_left_out_without_a_proof_is_reported(pile: list[Segment], offsets: list[str]) -> None:
+    inventory = arrange(pile)
+    assert [f"{one.first_offset}-{one.last_offset}" for one in inventory.overlaps] == offsets
+    assert inventory.gaps == ()
+    problems = problems_of("t", 0, inventory, [])
+    assert all("their facts do not tell whether they are the same records" in one for one in problems)
+    assert len(problems) == len({one.read for one in inventory.overlaps})  # one line for all that one object hides
+
+
+def rewritten(one: Segment, rewrite: int) -> Segment:
+    key = replace(one.key, rewrite=rewrite)
+    return replace(one, key=key, object_key=LAYOUT.segment_key(key))
+
+
+def test_of_two_rewrites_the_higher_one_is_read() -> None:
+    merged = segment(0, 9, merged=True)
+    pile = [merged, rewritten(merged, 2), rewritten(merged, 10), segment(9, 12)]
+    inventory = arrange(pile)
+    assert [one.key.rewrite for one in inventory.segments] == [10, 0]
+    assert [one.key.rewrite for one in inventory.shadowed] == [2, 0]
+    assert inventory.overlaps == ()
+    store = CountingStore()
+    put(store, pile)
+    found = read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=lambda: MOMENT_LATER))
+    assert list(found.partitions["t", 0][0].segments) == list(
+        read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0].segments
+    )
+    assert store.heads == len(pile)  # the second reader found all in the index, each by its name
+    other = arrange([merged, with_facts(rewritten(merged, 1), records=8)])
+    assert [one.key.rewrite for one in other.segments] == [1]
+    assert len(problems_of("t", 0, other, [])) == 1
 
 
 def test_of_an_overlap_only_the_rest_is_read() -> None:

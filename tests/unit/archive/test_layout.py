@@ -1,5 +1,7 @@
 """docs/format.md §2: what we spell we parse, names sort as offsets do, and nothing else is ours."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,7 +22,8 @@ def segment_keys(draw: st.DrawFn) -> SegmentKey:
         life=draw(st.integers(0, 12)),
         partition=draw(st.integers(0, 2**31 - 1) | st.integers(0, 12)),
         base=base,
-        next=draw(st.none() | st.integers(base + 1, MOST_OFFSET)),
+        next=(named_next := draw(st.none() | st.integers(base + 1, MOST_OFFSET))),
+        rewrite=0 if named_next is None else draw(st.integers(0, 12) | st.integers(0, 2**31 - 1)),
     )
 
 
@@ -100,6 +103,14 @@ def test_the_spelling_is_the_one_of_the_format() -> None:
         ("-00000000000000000009", "-0000000000000000009"),
         ("-00000000000000000009", "-00000000000000000009-00000000000000000009"),
         ("-00000000000000000009", "-"),
+        (".data", ".0.data"),
+        (".data", ".01.data"),
+        (".data", ".-1.data"),
+        (".data", ".1.1.data"),
+        (".data", "..data"),
+        (".data", ".\u0661.data"),
+        (".data", ".2147483648.data"),
+        ("-00000000000000000009", ".1"),  # only a merged one is rewritten
         (".data", ".data\n"),
         (".data", ".data.tmp"),
         (".data", ".DATA"),
@@ -114,6 +125,15 @@ def test_anything_but_our_spelling_is_a_stranger(ours: str, not_ours: str) -> No
     assert layout.parse_segment(SPELLED) == EXAMPLE
     assert SPELLED.count(ours) == 1
     assert layout.parse_segment(SPELLED.replace(ours, not_ours)) is None
+
+
+def test_a_rewrite_has_its_number_in_its_name() -> None:
+    rewritten = replace(EXAMPLE, rewrite=10)
+    assert Layout("p").segment_key(rewritten) == SPELLED.replace(".data", ".10.data")
+    copied = COPIED.replace(".data", ".10.data")
+    assert Layout("p").parse_stored(copied) == Layout("p").parse_copied_segment(COPY, copied) == rewritten
+    with pytest.raises(ValueError, match="not a rewrite"):
+        replace(EXAMPLE, next=None, rewrite=1)
 
 
 @given(segment_keys(), st.data())
@@ -173,7 +193,7 @@ def test_the_spelling_of_a_copy_is_the_one_of_the_format() -> None:
     assert layout.parse_copied_segment(COPY, COPIED) == EXAMPLE
     assert layout.parse_segment(COPIED) is None
     assert layout.parse_copied_segment(COPY, SPELLED) is None
-    assert layout.split_copied(COPIED) == (COPY, EXAMPLE.base, EXAMPLE.next)
+    assert layout.split_copied(COPIED) == (COPY, layout.parse_stored(COPIED))
     assert layout.parse_stored(COPIED) == layout.parse_stored(SPELLED) == EXAMPLE
     assert layout.place_of(COPIED) == layout.place_of(SPELLED) == ("orders", 2, 10)
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.archive.segment_facts import (
+    Bounds,
+    Hole,
+    HoleCause,
+    SegmentFacts,
+    facts_from_header,
+    facts_from_metadata,
+    format_for,
+)
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 
 FACTS = SegmentFacts(
@@ -203,6 +211,33 @@ def test_an_empty_fact_that_a_store_has_dropped_is_read_where_the_checksum_agree
     of_others = {name: text for name, text in FACTS.to_metadata().items() if name in left}
     with pytest.raises(CorruptSegmentError, match=r"k: the fact .* is missing"):
         facts_from_metadata(of_others, "k")
+
+
+def test_a_signature_is_no_fact_and_not_under_the_checksum() -> None:
+    signed = FACTS.to_metadata() | {"archiver-signature": "ed25519 AbC="}
+    assert facts_from_metadata(signed, "k") == FACTS
+    assert (
+        facts_from_metadata({"archiver-signature": "ed25519 AbC="}, "k") is None
+    )  # an object of v1.0 may be signed, too
+    with pytest.raises(CorruptSegmentError, match="are not those that were written"):
+        facts_from_metadata(signed | {"archiver-records": "49"}, "k")
+
+
+def test_blocks_of_an_unknown_codec_of_encryption_are_refused_by_name() -> None:
+    encrypted = replace(FACTS, encryption="aes-256-gcm")
+    for read, texts in ((facts_from_metadata, encrypted.to_metadata()), (facts_from_header, encrypted.to_header())):
+        with pytest.raises(
+            FormatTooNewError, match=r"k: its blocks are encrypted by the codec 'aes-256-gcm', .* later version"
+        ):
+            read(texts, "k")
+
+
+@pytest.mark.parametrize("cause", ["unreadable", "undecided", "erased"])
+def test_causes_that_the_first_format_did_not_have_are_read_and_take_the_second(cause: str) -> None:
+    hole = Hole.parse(f"100-110:{cause}")
+    assert (format_for([hole]), format_for([Hole.parse("100-110:expired")])) == (2, 1)
+    facts = replace(FACTS, format=2, holes=(hole,))
+    assert facts_from_metadata(facts.to_metadata(), "k") == facts
 
 
 def test_a_later_program_may_add_facts_under_the_checksum() -> None:

@@ -81,6 +81,44 @@ def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
     assert not found.notes
 
 
+def put_merged(store: MemoryStore, spool: Path, records: list[Rec]) -> SegmentKey:
+    """Put one object over the first two."""
+    content, facts = written(spool, records)
+    key = replace(KEY, next=48)
+    assert facts.next == 48
+    assert store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
+    return key
+
+
+def test_an_object_over_others_that_has_other_records_is_damage(store: MemoryStore, tmp_path: Path) -> None:
+    false = put_merged(store, tmp_path, records_from(43, 1))
+    for reads_records in (False, True):
+        found = check_listing(Archive(store, LAYOUT), reads_records=reads_records)
+        (problem,) = found.problems
+        assert f"{LAYOUT.segment_key(false)} is damaged" in problem
+        assert not found.notes
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_where_a_sweep_died_half_way_records_are_compared(store: MemoryStore, tmp_path: Path, is_true: bool) -> None:
+    """What facts do not tell, the records do: of each object that is still covered by itself."""
+    other = [Rec(24, 9999, 0, b"k", b"other"), *records_from(25, 19)]
+    key = put_merged(store, tmp_path, [*records_from(0), *(records_from(24) if is_true else other)])
+    gone(store, 0)
+    archive, name = Archive(store, LAYOUT), LAYOUT.segment_key(key)
+    (problem,) = check_listing(archive).problems
+    assert "offsets 24-47 are in" in problem
+    found = check_listing(archive, reads_records=True)
+    assert not found.problems
+    assert list(found.covered) == [name]
+    content, metadata = store.get(name) or (b"", {})
+    if is_true:
+        check_object(content, metadata, key, name, Level.RECORDS, found.covered[name])
+    else:
+        with pytest.raises(CorruptSegmentError, match="has other records at offsets 24-47"):
+            check_object(content, metadata, key, name, Level.RECORDS, found.covered[name])
+
+
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archiver.archive.lookup, "_REPORT_EVERY", 2)
     told: list[tuple[int, int]] = []

@@ -1,6 +1,7 @@
 """Objects that others cover: which of them go, and what must be right before, for a reader never to miss a record."""
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +13,24 @@ from archiver.archive.gone_objects import SweptError
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import found_or_gone
+from archiver.archive.parts import ObjectPart, parts_within
+from archiver.archive.reader import found_or_gone, read_parts
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
+from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.covers import prove_covers
 from archiver.upkeep.retention.left_lying import take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import (
     Answer,
     AskedItem,
     Going,
+    GoingItem,
     HeldTimes,
     LifeItems,
     ListedItem,
@@ -35,10 +40,11 @@ from archiver.upkeep.retention.partition_plan import (
     remembering,
 )
 from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.shadowed import judge_shadowed
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
+from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, ask_object, survey
 from archiver.upkeep.retention.sweep import Swept
 from archiver.upkeep.retention.topic_terms import TopicTerms
+from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.retention_worlds import draw_world
@@ -71,12 +77,24 @@ def key_of(base: int, named_next: int | None = None) -> str:
 
 
 MERGED = key_of(0, 48)
+MERGED_RECORDS = [*records_from(0), *records_from(24)]
 
 
-def put(store: MemoryStore, spool: Path, base: int, count: int, *, is_merged: bool = False) -> None:
-    content, facts = written(spool, records_from(base, count), base)
-    key = key_of(base, facts.next if is_merged else None)
+def put(store: MemoryStore, spool: Path, base: int, count: int) -> None:
+    put_over(store, spool, records_from(base, count), key_of(base))
+
+
+def put_over(store: MemoryStore, spool: Path, records: list[Rec], key: str = MERGED) -> None:
+    """Put an object that is right in itself, in the place of another one."""
+    store.objects.pop(key, None)
+    content, facts = written(spool, records, store_base(key))
     store.put_if_absent(key, content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
+
+
+def store_base(key: str) -> int:
+    parsed = LAYOUT.parse_segment(key)
+    assert parsed is not None
+    return parsed.base
 
 
 @pytest.fixture
@@ -85,8 +103,7 @@ def merged(tmp_path: Path) -> tuple[Archive, MortalStore]:
     store = MortalStore()
     for base in (0, 24, 48):
         put(store, tmp_path, base, 20)
-    put(store, tmp_path, 0, 44, is_merged=True)
-    assert MERGED in store.objects
+    put_over(store, tmp_path, MERGED_RECORDS)
     archive = Archive(store, LAYOUT)
     record_topic(archive, topic=SOURCE.topic, topic_id="t", cluster_id="c", partitions=4, configs={})
     store.effects = 0
@@ -114,10 +131,11 @@ def keys(found: PartitionSweep) -> list[str]:
     return [one.going.item.key for one in found.shadowed]
 
 
-def read(archive: Archive) -> list[tuple[str, int]]:
+def read(archive: Archive) -> list[Rec]:
     part = read_inventory(archive).partitions[SOURCE.topic, 0][SOURCE.partition]
     assert not part.gaps
-    return [(one.segment.object_key, one.from_offset) for one in part.readable]
+    parts = parts_within(part.readable, ALL_RECORDS)
+    return [one for frame in read_parts(archive.store, *PLACE[::2], parts) for one in records_of(frame)]
 
 
 def test_shadowed_objects_go_and_a_reader_reads_what_it_read_before(merged: tuple[Archive, MortalStore]) -> None:
@@ -169,7 +187,7 @@ def test_a_cover_that_another_sweep_takes_at_the_same_moment_makes_no_loss(
     store.meanwhile = [take_the_cover]
     sweep(archive, found)
     assert read_swept_place(archive, PLACE).ranges == ((0, 48),)
-    assert read(archive) == [(key_of(48), 48)]
+    assert read(archive) == records_from(48)
 
 
 def test_a_cover_that_is_lost_at_the_same_moment_is_a_loss(merged: tuple[Archive, MortalStore]) -> None:
@@ -236,6 +254,67 @@ def test_nothing_goes_whose_cover_is_not_whole(
     assert len([key for key in store.objects if key.startswith("topics/")]) == 4
 
 
+FALSE_COVERS = {
+    "one record": records_from(43, 1),
+    "another value": [Rec(0, 1000, 0, b"k", b"other"), *MERGED_RECORDS[1:]],
+    "a record less": MERGED_RECORDS[1:],
+    "a record more": [*records_from(0, 21), *MERGED_RECORDS[20:]],
+}
+
+
+@pytest.mark.parametrize("records", FALSE_COVERS.values(), ids=FALSE_COVERS.keys())
+@pytest.mark.parametrize("is_half_swept", [False, True])
+def test_nothing_goes_whose_cover_has_other_records(
+    merged: tuple[Archive, MortalStore], tmp_path: Path, records: list[Rec], is_half_swept: bool
+) -> None:
+    """Also where some of what it covers is gone already: each of the others is compared by itself."""
+    archive, store = merged
+    put_over(store, tmp_path, records)
+    if is_half_swept:
+        store.delete([key_of(24)])
+    before = set(store.objects)
+    found = surveyed(archive)
+    assert keys(found) == []
+    (problem,) = found.problems
+    assert re.fullmatch(
+        rf"{re.escape(MERGED)}: has .* at offsets 0-23, where {re.escape(key_of(0))} has 20; what it covers stays",
+        problem,
+    )
+    sweep(archive, found)
+    assert set(store.objects) == before
+
+
+def test_a_sweep_that_died_half_way_goes_on(merged: tuple[Archive, MortalStore]) -> None:
+    archive, store = merged
+    before = read(archive)
+    store.delete([key_of(0)])
+    found = surveyed(archive)
+    assert (keys(found), found.problems) == ([key_of(24)], ())
+    sweep(archive, found)
+    assert store.head(key_of(24)) is None
+    assert read(archive) == before
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_a_plain_object_that_covers_plain_ones_is_compared_as_well(tmp_path: Path, is_true: bool) -> None:
+    """A forger needs no merged name: an object between two others may say that it has all that comes."""
+    store = MemoryStore()
+    for base in (0, 24, 48):
+        put(store, tmp_path, base, 20)
+    cover = key_of(1)
+    put_over(store, tmp_path, [*records_from(1, 19), *records_from(24)] if is_true else records_from(39, 1), cover)
+    item = ListedItem(life=0, key=cover, base=1, put_ms=0)
+    told = ask_object(store, replace(item, etag=store.head(cover).etag, size=store.head(cover).size))  # type: ignore[union-attr]
+    covered = replace(item, key=key_of(24), base=24)
+    facts = facts_from_metadata(store.objects[key_of(24)].metadata, key_of(24))
+    assert isinstance(facts, SegmentFacts)
+    going = GoingItem(
+        item=covered, told=AskedItem(facts.next, 0, 0, 1, facts.records, digest=facts.digest), why=Going.SHADOWED
+    )
+    proven, problems = prove_covers(store, SOURCE.topic, SOURCE.partition, [ShadowedItem(going, item)], lambda _: told)
+    assert (len(proven), len(problems)) == ((1, 0) if is_true else (0, 1))
+
+
 def vanish(store: MemoryStore) -> None:
     store.delete([MERGED])
 
@@ -291,7 +370,7 @@ def test_the_newest_plain_object_stays_though_a_merged_one_covers_it(tmp_path: P
     store = MemoryStore()
     put(store, tmp_path, 0, 20)
     put(store, tmp_path, 24, 15)
-    put(store, tmp_path, 0, 39, is_merged=True)
+    put_over(store, tmp_path, [*records_from(0), *records_from(24, 15)], key_of(0, 43))
     assert keys(surveyed(Archive(store, LAYOUT))) == [key_of(0)]
 
 
@@ -321,7 +400,7 @@ def test_what_the_store_denies_stays_and_the_rest_goes_on(merged: tuple[Archive,
     done = sweep(archive, surveyed(archive))
     assert done.refused == [f"{key_of(0)}: denied"]
     assert store.head(key_of(24)) is None
-    assert read(archive)[0] == (MERGED, 0)
+    assert len(read(archive)) == 60
 
 
 # --- random partitions, by a reading of the read rule that was written for this alone

@@ -1,0 +1,169 @@
+"""Objects of one partition that cover the same offsets: which merged ones are not read, and what readers report (docs/format.md §7)."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from archiver.archive.segments import Segments
+from archiver.process.columns import Numbers
+
+
+class OverlapCause(StrEnum):
+    """Why readers report that two objects cover the same offsets."""
+
+    OF_V1 = (
+        "offsets {offsets} are in {read} and in {left_out}, and v1.0 does not tell whether they are the same records; the first"
+        " are read"
+    )
+    UNPROVEN = (
+        "offsets {offsets} are in {read} and in {left_out}, and their facts do not tell whether they are the same records; the"
+        " first are read. `archiver verify --level records` compares them, and `archiver retention` deletes what is the same"
+    )
+    DIFFERENT = (
+        "{left_out} is damaged: it covers offsets {offsets}, and does not have the records of the objects there, of which {read}"
+        " is the first; these are read. Look who wrote it, and move it away"
+    )
+    MISFIT = (
+        "{left_out} is damaged: it covers offsets {offsets}, and does not begin and end where the objects there do, of which"
+        " one is {read}; these are read. Look who wrote it, and move it away"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Offsets, both inclusive, that two objects cover, whose facts do not show that they have the same records."""
+
+    first_offset: int
+    last_offset: int
+    read: str
+    left_out: str
+    cause: OverlapCause = OverlapCause.OF_V1
+    is_within: bool = False  # all of what is left out lies within what is read: content can be compared
+
+    def __str__(self) -> str:
+        return self.cause.format(
+            offsets=f"{self.first_offset}-{self.last_offset}", read=self.read, left_out=self.left_out
+        )
+
+
+def told_overlaps(overlaps: Iterable[Overlap]) -> list[str]:
+    """Spell overlaps; what one object hides of many others, in one line."""
+    hidden: dict[str, list[Overlap]] = {}
+    for one in overlaps:
+        hidden.setdefault(one.read if one.cause is OverlapCause.UNPROVEN else f"{one}", []).append(one)
+    return [f"{first}{f' ({len(more)} more objects lie there)' if more else ''}" for first, *more in hidden.values()]
+
+
+class LeftOut(NamedTuple):
+    """A merged object that is not read, as other objects cover all of its offsets."""
+
+    place: int
+    beside: int  # the place of the first of those objects
+    cause: OverlapCause | None  # None: by their facts it has the same records
+
+
+class _Row(NamedTuple):
+    """One object that overlaps another."""
+
+    place: int
+    base: int
+    next: int
+    is_merged: bool
+    rewrite: int
+    records: int
+    digest: int
+
+
+def left_out_of(found: Segments, base: Numbers, following: Numbers) -> list[LeftOut]:
+    """Find the merged objects whose offsets other objects cover. `found` is in the order of reading, and some overlap.
+
+    Plain objects are read as long as they are there. So no merged object, and no index entry of one, can hide their records.
+    """
+    if not found.numbers("merged").any():
+        return []
+    rows = _contested(found, base, following)
+    plain = [row for row in rows if not row.is_merged]
+    runs = _Plain.of(plain)
+    by_base = {row.base: [row] for row in plain}
+    left_out: list[LeftOut] = []
+    for merged in sorted((row for row in rows if row.is_merged), key=lambda row: (row.next - row.base, row.rewrite)):
+        chain = _chain(merged, by_base)
+        if chain:
+            left_out.append(LeftOut(merged.place, chain[0].place, _difference(merged, chain)))
+        elif beside := runs.covering(merged):
+            left_out.append(LeftOut(merged.place, beside.place, OverlapCause.MISFIT))
+        else:
+            by_base.setdefault(merged.base, []).append(merged)
+    return left_out
+
+
+def _contested(found: Segments, base: Numbers, following: Numbers) -> list[_Row]:
+    """Return the objects with facts that overlap others."""
+    reach = np.maximum.accumulate(following)
+    overlaps = np.zeros(len(base), bool)
+    overlaps[1:] = base[1:] < reach[:-1]
+    overlaps[:-1] |= base[1:] < following[:-1]
+    places = np.flatnonzero(overlaps & found.has_facts)
+    some = found.only(places)
+    names = ("base", "next", "merged", "rewrite", "records", "digest")
+    columns = (some.numbers(name).tolist() for name in names)
+    return [_Row(*row) for row in zip(places.tolist(), *columns, strict=True)]
+
+
+class _Plain(NamedTuple):
+    """The plain objects, in order, and the runs of offsets that they cover without a gap."""
+
+    rows: Sequence[_Row]
+    starts: Sequence[int]
+    ends: Mapping[int, int]  # by start
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row]) -> "_Plain":
+        starts, ends = list[int](), dict[int, int]()
+        for row in rows:
+            if not starts or row.base > ends[starts[-1]]:
+                starts.append(row.base)
+            ends[starts[-1]] = max(ends.get(starts[-1], 0), row.next)
+        return cls(rows, starts, ends)
+
+    def covering(self, merged: _Row) -> _Row | None:
+        """Return the last object that begins at or before a merged one, if plain objects cover all of its offsets."""
+        place = bisect_right(self.starts, merged.base) - 1
+        if place < 0 or self.ends[self.starts[place]] < merged.next:
+            return None
+        return self.rows[bisect_right(self.rows, merged.base, key=lambda row: row.base) - 1]
+
+
+def _chain(merged: _Row, by_base: Mapping[int, Sequence[_Row]]) -> list[_Row]:
+    """Return objects within a merged one that join each other from its base to its next; empty: there are none."""
+    chain, position = list[_Row](), merged.base
+    while position < merged.next:
+        joining = max(
+            _within(merged, by_base.get(position, ())), key=lambda row: (not row.is_merged, row.next), default=None
+        )
+        if joining is None:
+            return []
+        chain.append(joining)
+        position = joining.next
+    return chain
+
+
+def _within(merged: _Row, rows: Iterable[_Row]) -> Iterator[_Row]:
+    """Yield what may be a part of a merged object; another rewrite of the same offsets is none."""
+    for row in rows:
+        is_rewrite = row.is_merged and (row.base, row.next) == (merged.base, merged.next)
+        if row.next <= merged.next and not is_rewrite:
+            yield row
+
+
+def _difference(merged: _Row, chain: Sequence[_Row]) -> OverlapCause | None:
+    from archiver.codec.kernels.digest import join_digests  # noqa: PLC0415 - kernels load slowly, and few archives need them
+
+    records = digest = 0
+    for row in chain:
+        records, digest = records + row.records, join_digests(digest, row.digest, row.records)
+    return None if (merged.records, merged.digest) == (records, digest) else OverlapCause.DIFFERENT
