@@ -115,10 +115,16 @@ def run_retention(
             return SweepResult(
                 plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
             )
+        chosen, left = _only_agreed(plan, agreed_on)
+        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
+        if agreed_on is not None and not chosen_debris.going and not any(one.objects for one in _partitions(chosen)):
+            raise UsageError(
+                f"--yes {request.digest}: nothing of that plan may go by now: it was carried out, or this run has another"
+                " configuration, --topics or --without-kafka than the dry run; `archiver retention --dry-run` prints a new one"
+            )
         not_noted = survey.note(seen.news)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
         not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
-        chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         work = [
@@ -137,7 +143,6 @@ def run_retention(
         if work:
             progress = make_reporter("deleting what goes", notice, "partition")
             swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
-        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
         result = SweepResult(
             plan=plan,
             swept=swept,
@@ -239,7 +244,11 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
         return replace(partition, going=kept, shadowed=shadowed)
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]
-    return chosen, plan.objects - sum(one.objects for topic in chosen for one in topic.partitions)
+    return chosen, plan.objects - sum(one.objects for one in _partitions(chosen))
+
+
+def _partitions(topics: Sequence[TopicSweep]) -> Iterator[PartitionSweep]:
+    return (one for topic in topics for one in topic.partitions)
 
 
 def _without_going(topic: TopicSweep) -> TopicSweep:

@@ -10,7 +10,7 @@ import pytest
 import archiver.spark.retention as runs
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold
+from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, read_policies
@@ -18,7 +18,7 @@ from archiver.archive.sweeps import read_last_report
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
-from archiver.errors import StoreError
+from archiver.errors import StoreError, UsageError
 from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.debris_survey import debris_terms
@@ -166,6 +166,21 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
     report = read_last_report(site.archive)
     assert report is not None
     assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
+
+
+def test_a_digest_that_fits_no_plan_ends_as_a_mistake_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the same command has another configuration, or is given again."""
+    site = Site(monkeypatch)
+    site.record()
+    keys = [site.put(base, base + 10) for base in (0, 10, 20)]
+    shown = site.run(is_dry_run=True)
+    add_hold(site.archive, Hold(name="h", topics="t", reason="r", by="b", added_ms=0))
+    before = set(site.store.objects)
+    with pytest.raises(UsageError, match=rf"^--yes {shown.digest}: nothing of that plan may go by now: "):
+        site.run(digest=shown.digest)
+    assert set(site.store.objects) == before
+    release_hold(site.archive, "h", by="b", now_ms=0)
+    assert len(site.run(digest=shown.digest).swept[0].deleted) == len(keys) - 1
 
 
 def test_a_merged_object_that_stays_counts_as_there_also_where_its_front_did_not_go(
