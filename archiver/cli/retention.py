@@ -204,7 +204,7 @@ def _agreement_lines(result: "SweepResult", command: Sequence[str]) -> Iterator[
         else "nothing of it was deleted. If that is meant, add --yes"
     )
     for one in result.waiting:
-        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; {end}"
+        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the limits of before would have kept; {end}"
     if result.not_planned:
         yield f"{spell_count(result.not_planned, 'object')} may go by now that the plan does not have; the next sweep takes them"
     if result.digest:

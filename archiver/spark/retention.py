@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Lock
 from typing import Any, Final
 
-from archiver.archive.applied_limits import AppliedLimits, note_applied
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
@@ -19,7 +17,7 @@ from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, appen
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, StoreTemporaryError, UsageError
 from archiver.groups.folds import Folds
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -28,6 +26,7 @@ from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.covering_folds import CoveringFolds
 from archiver.upkeep.retention.debris import DebrisKind, DebrisPlan, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
@@ -122,7 +121,7 @@ def run_retention(
                 f"--yes {request.digest}: nothing of that plan may go by now: it was carried out, or this run has another"
                 " configuration, --topics or --without-kafka than the dry run; `archiver retention --dry-run` prints a new one"
             )
-        not_noted = survey.note(seen.news)
+        not_noted = survey.note(seen.news, seen.longer)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
         not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
@@ -335,8 +334,8 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
 
 
 def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
-    """Tell whether somebody has agreed that a topic is swept by its terms, or need not. Else small steps add up until they ask."""
-    return request.agreed or bool(request.digest) or not planned.unforeseen_share
+    """Tell whether somebody has agreed to the limits of a topic: they were asked, as something of it was not foreseen."""
+    return (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
@@ -359,42 +358,10 @@ def _work(
     is_by_policy: bool,
     covering: CoveringFolds | None,
 ) -> TopicWork:
-    """Say what is asked before something of a topic goes. By what it is swept, is noted first, once."""
+    """Say what is asked before something of a topic goes. What somebody has agreed to is noted first, once."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact))
     if is_by_policy:
-        work = work._replace(begin=_Noting(archive, _applied(topic.terms)))
+        work = work._replace(begin=AgreementNote(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
         work = work._replace(ensure=covering.ensure)
     return work
-
-
-class _Noting:
-    """Notes by what a topic is swept, when the first of its partitions is."""
-
-    def __init__(self, archive: Archive, applied: AppliedLimits) -> None:
-        self._archive = archive
-        self._applied = applied
-        self._lock = Lock()
-        self._is_noted = False
-
-    def __call__(self) -> str:
-        with self._lock:
-            if not self._is_noted:
-                try:
-                    note_applied(self._archive, self._applied)
-                except NotWholeError as error:  # of this topic: the others go on
-                    return str(error)
-                self._is_noted = True
-        return ""
-
-
-def _applied(terms: TopicTerms) -> AppliedLimits:
-    limits = terms.limits
-    return AppliedLimits(
-        topic=terms.topic,
-        life=terms.root,
-        whose=terms.whose,
-        ms=limits.ms,
-        bytes=limits.bytes,
-        floor_ms=limits.floor_ms,
-    )

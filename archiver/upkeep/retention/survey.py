@@ -51,7 +51,7 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSweep:
-    """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing.
+    """What goes of a partition. `unforeseen_bytes`: of that, what the limits of before would have kept. Sizes are those of the listing.
 
     `listed_bytes`: of all that lies there; what another object has as well counts once.
     `shadowed` goes besides, and no record with it. `problems`: objects that cover others, and are not right.

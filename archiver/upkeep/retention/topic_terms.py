@@ -31,7 +31,8 @@ class TopicTerms:
     newest: int  # the last of them
     whose: Whose
     limits: Limits
-    swept_by: Limits = FOR_EVER  # those of the last sweep that deleted
+    noted: Limits = FOR_EVER  # the longest since the last agreement, as sweeps have noted them
+    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: what they keep goes only if somebody agrees
     log_starts: Mapping[int, int | None] = field(default_factory=dict)  # None: no broker has a log of it
     effective: Mapping[str, str] = field(default_factory=dict)
     holds: Sequence[HeldTimes] = field(default=())
@@ -156,6 +157,14 @@ def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, 
     if noted and noted[-1].effective == live.effective:
         return []
     return [NotedPolicy(topic=fact.topic, topic_id=live.topic_id, effective=live.effective, since_ms=now_ms)]
+
+
+def kept_by_policy(policy: NotedPolicy, config: RetentionConfig) -> Limits:
+    """Return what a policy keeps, with the factor. One that does not tell keeps all."""
+    try:
+        return widened(limits_of(policy.effective), config.factor)
+    except ValueError:
+        return FOR_EVER
 
 
 def _own_limits(

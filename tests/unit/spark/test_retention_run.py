@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import archiver.spark.retention as runs
+from archiver.archive.applied_limits import Whose, read_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold, release_hold
@@ -38,8 +39,7 @@ class Site:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **retention: Any) -> None:  # noqa: ANN401
         self.store = MemoryStore()
         self.archive = Archive(self.store, LAYOUT)
-        section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
-        self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
+        self.configure(**retention)
 
         @contextmanager
         def no_spark(*_: object) -> Iterator[Callable[[], None]]:
@@ -51,6 +51,10 @@ class Site:
         monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
         monkeypatch.setattr(runs, "spark_in_background", no_spark)
         monkeypatch.setattr("archiver.spark.retention_tasks.survey_on_spark", survey_here)
+
+    def configure(self, **retention: Any) -> None:  # noqa: ANN401
+        section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
+        self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
 
     def record(self, topic: str = "t", topic_id: str = "t") -> None:
         record_topic(
@@ -118,6 +122,53 @@ def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch
         site.store.delete([site.key(base)])
         site.put(base, base + 10)
     assert len(site.run().swept[0].deleted) == 3  # agreed on once
+
+
+def fixed(ms: str) -> dict[str, Any]:
+    return {"fixed": {"ms": ms, "segment-ms": "0s"}}
+
+
+def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For months nothing went by the long limits. That they were in force is seen all the same, but not by a dry run."""
+    site = Site(monkeypatch, **fixed("1d"))
+    site.record()
+    for base in range(0, 50, 10):
+        site.put(base, base + 10, is_old=base < 40)
+    assert len(site.run(agreed=True).swept[0].deleted) == 4
+    site.configure(**fixed("36500d"))
+    site.store.delete([site.key(40)])
+    for base in range(40, 350, 10):
+        site.put(base, base + 10, is_old=base < 340)
+    assert site.run(is_dry_run=True).plan.objects == 0
+    site.configure(**fixed("1d"))
+    assert not site.run(is_dry_run=True).waiting
+    site.configure(**fixed("36500d"))
+    assert site.run().swept == []
+    site.configure(**fixed("1d"))
+    again = site.run()
+    assert [one.topic for one in again.waiting] == ["t"]
+    assert sum(len(one.deleted) for one in again.swept) == 0
+    assert sum(len(one.deleted) for one in site.run(agreed=True).swept) == 30
+    site.store.delete([site.key(340)])
+    site.put(340, 350)
+    site.put(350, 360, is_old=False)
+    assert sum(len(one.deleted) for one in site.run().swept) == 1  # agreed to once
+
+
+def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first just what the longer limits would have taken as well can go. That foresees nothing of what comes behind it."""
+    site = Site(monkeypatch, **fixed("5d"))
+    site.record()
+    for base in range(0, 30, 10):
+        site.put(base, base + 10, is_old=base < 20)
+    assert len(site.run(agreed=True).swept[0].deleted) == 2
+    site.configure(**fixed("1d"))
+    site.store.delete([site.key(20)])
+    for base in range(30, 50, 10):
+        site.put(base, base + 10, is_old=base < 40)
+    assert len(site.run(agreed=True).swept[0].deleted) == 1
+    applied = read_applied(site.archive, "t")[0, Whose.FIXED]
+    assert applied.ms == 5 * 24 * 3600 * 1000
 
 
 def test_a_topic_whose_policy_cannot_be_noted_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
