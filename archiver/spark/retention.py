@@ -12,7 +12,7 @@ from typing import Any, Final
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
@@ -93,7 +93,7 @@ def run_retention(
     started_s = time.monotonic()
     asking = _asking(config, request)
     archive = open_patient_archive(config.storage)
-    now_ms = epoch_ms(archive.store.now())
+    now_ms = agreed_now_ms(archive.store)
     agreed_on = read_plan(archive, request.digest, now_ms) if request.digest else None
     wanted = None if request.topics is None else partial(is_wanted, topics_regex=request.topics)
     with spark_in_background("retention", notice) as start_spark, asking as ask:

@@ -10,7 +10,7 @@ from archiver.archive.holds import Hold
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import check_index_file
 from archiver.archive.restore_pins import RestorePins
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms, epoch_ms
 from archiver.archive.taken import Taken, read_taken
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
@@ -49,7 +49,7 @@ def debris_terms(
     archive: Archive, config: ArchiverConfig, holds: Mapping[str, Hold], now_ms: int | None
 ) -> DebrisTerms:
     """Ask what decides about debris. `now_ms`: from when ages are counted; None: now."""
-    store_now_ms = epoch_ms(archive.store.now())
+    store_now_ms = agreed_now_ms(archive.store)
     unfinished = RestorePins(archive).read_objects(store_now_ms - config.restores.pin_ms).restores
     reasons = {
         DebrisStay.KEPT: config.retention.keeps(OFFSETS_TOPIC),

@@ -12,7 +12,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.archive.restore_pins import RestorePins
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
@@ -143,7 +143,7 @@ class SweepSurvey:
 
     def _asked(self, names: Sequence[str]) -> Asked:
         cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
-        now_ms = epoch_ms(self._archive.store.now())
+        now_ms = agreed_now_ms(self._archive.store)
         pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
         return Asked(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.debris_survey import debris_terms
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
+from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -217,6 +220,38 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
     report = read_last_report(site.archive)
     assert report is not None
     assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_a_store_whose_clock_is_far_ahead_is_swept_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_dry_run: bool
+) -> None:
+    """Its time alone would void min-object-age, retention and the question before much goes."""
+    site = Site(monkeypatch, **{"min-object-age": "1d"})
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+    before = set(site.store.objects)
+    site.store.ahead = timedelta(days=40)
+    with pytest.raises(StoreError, match=r"^the store's clock says 2026-02-10T"):
+        site.run(agreed=not is_dry_run, is_dry_run=is_dry_run)
+    assert set(site.store.objects) == before
+
+
+def test_a_store_whose_clock_jumps_stops_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+
+    def jump(archive: Archive, terms: TopicTerms) -> Callable[[], str]:
+        site.store.ahead = timedelta(days=40)
+        return AgreementNote(archive, terms)
+
+    monkeypatch.setattr(runs, "AgreementNote", jump)
+    (swept,) = site.run(agreed=True).swept
+    assert swept.stopped.startswith("the store's clock says 2026-02-10T")
+    assert swept.deleted == []
 
 
 def test_a_digest_that_fits_no_plan_ends_as_a_mistake_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
