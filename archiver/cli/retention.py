@@ -102,7 +102,7 @@ def _run_sweep(options: argparse.Namespace) -> int:
         complain(problem)
     if options.metrics_file is not None and not options.dry_run:
         write_metrics(options.metrics_file, report_of(result))
-    return 0 if result.is_complete else 1
+    return result.exit_code
 
 
 def _command(file: Path | None, topics: str | None) -> list[str]:
@@ -114,6 +114,7 @@ def _command(file: Path | None, topics: str | None) -> list[str]:
 def _problems(result: "SweepResult") -> Iterator[str]:
     from archiver.spark.retention import failures_of
 
+    yield from dict.fromkeys(one.stop for one in result.plan.kept if one.stop)
     yield from failures_of(result)
     for swept in result.swept:
         yield from swept.refused

@@ -17,7 +17,7 @@ from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, appen
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError, UsageError
 from archiver.groups.folds import Folds
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -38,7 +38,7 @@ from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, l
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,12 @@ class SweepResult:
     def is_complete(self) -> bool:
         return report_of(self).is_complete
 
+    @property
+    def exit_code(self) -> int:
+        if any(one.stop for one in self.plan.kept):
+            return NotWholeError.exit_code
+        return 0 if self.is_complete else 1
+
     def done_by_topic(self) -> Mapping[str, Swept]:
         """Return what was done about each topic of the plan, by its name there; of some it is nothing."""
         swept = {one.topic: one for one in self.swept}
@@ -107,7 +113,8 @@ def run_retention(
         def ask_debris() -> DebrisTerms:
             return debris_terms(archive, config, read_holds(archive), request.now_ms)
 
-        debris = DebrisPlan() if wanted else survey_debris(archive, ask_debris())
+        leaves_debris = wanted is not None or any(one.stop for one in seen.kept)
+        debris = DebrisPlan() if leaves_debris else survey_debris(archive, ask_debris())
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
             waiting = [one for one in plan.topics if one.needs_agreement]
@@ -152,7 +159,9 @@ def run_retention(
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept() if wanted else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
+            debris_swept=DebrisSwept()
+            if leaves_debris
+            else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))
@@ -189,8 +198,9 @@ def report_of(result: SweepResult) -> SweepReport:
     problems = [*failed, *refused, *result.debris_swept.refused]
     return SweepReport(
         begun_ms=result.plan.made_ms,
-        topics={one.name: _sum_up(one, done[one.name]) for one in result.plan.topics},
-        kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
+        topics={one.name: _sum_up(one, done[one.name]) for one in result.plan.topics}
+        | {one.topic: _stopped(one) for one in result.plan.kept if one.stop},
+        kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept if not one.stop},
         without_kafka=result.plan.without_kafka,
         refused=len(refused) + result.debris_swept.refusals,
         problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
@@ -229,6 +239,13 @@ def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
         deleted_because={str(why): count for why, count in Counter(one.why for one in swept.deleted).items()},
         kept_because={str(why): count for why, count in topic.kept_because().items()},
         stopped=swept.stopped[:MOST_TEXT],
+    )
+
+
+def _stopped(topic: KeptTopic) -> SweptTopic:
+    nothing: dict[str, int] = {}
+    return SweptTopic(
+        objects=0, records=0, bytes=0, deleted_because=nothing, kept_because=nothing, stopped=topic.stop[:MOST_TEXT]
     )
 
 
@@ -273,11 +290,13 @@ def _plan(
     for one in sorted(found, key=lambda one: one.partition):
         by_lives.setdefault((one.topic, one.root), []).append(one)
     topics = [TopicSweep(terms=terms, partitions=by_lives.get((terms.topic, terms.root), ())) for terms in seen.terms]
+    strange = {one.topic: one.stranger for one in found if one.stranger}
+    stopped = [KeptTopic(topic=one.name, why=why, stop=why) for one in topics if (why := strange.get(one.topic))]
     return SweepPlan(
         made_ms=seen.store_now_ms,
         now_ms=now_ms,
-        topics=topics,
-        kept=seen.kept,
+        topics=[one for one in topics if one.topic not in strange],
+        kept=sorted([*seen.kept, *stopped], key=lambda one: one.topic),
         without_kafka=request.without_kafka,
     )
 
@@ -327,6 +346,7 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 log_start=None if terms.topic == OFFSETS_TOPIC else log_start,
                 holds=terms.holds,
                 pinned=terms.pinned.get(number, frozenset()),
+                topic_id=terms.topic_id,
             ),
             swept_by=terms.swept_by,
             swept=swept.get(number, {}),

@@ -1,7 +1,7 @@
 """Reads what a sweep is decided on, but for the objects: topics, policies, holds, restores that run, and what the cluster tells."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -84,6 +84,8 @@ class SweepSurvey:
                 seen = policy_news(fact, noted, live, asked.store_now_ms)
                 news += seen
                 longer += [self._seen_of(fact, one) for one in seen if noted]
+        if stop := _other_cluster(facts.values(), asked.cluster):
+            kept = [one if one.is_damage else replace(one, stop=stop) for one in kept]
         return SurveyedTopics(
             store_now_ms=asked.store_now_ms,
             facts=facts,
@@ -170,6 +172,17 @@ def _change(before: TopicTerms, now: TopicTerms) -> str:
     starts = {number: start for number, start in now.log_starts.items() if start is not None}
     back = [number for number, start in begun.items() if starts.get(number, -1) < start]
     return f"the log of partition {back[0]} does not begin where it did" if back else ""
+
+
+def _other_cluster(facts: Collection[TopicFact], cluster: LiveCluster | None) -> str:
+    """Say that another cluster was asked than the archive is of; empty: some topic is of this one, or none was asked."""
+    if cluster is None or not facts or any(fact.cluster_id == cluster.cluster_id for fact in facts):
+        return ""
+    owners = ", ".join(sorted({fact.cluster_id for fact in facts})[:3])
+    return (
+        f"no topic of the archive is of cluster {cluster.cluster_id}, which was asked: they are of {owners}; set"
+        " kafka.bootstrap.servers to that cluster, or, if it is lost, see retention.fixed and --without-kafka"
+    )
 
 
 def _damaged(topic: str, error: NotWholeError) -> KeptTopic:

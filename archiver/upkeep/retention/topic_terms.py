@@ -41,11 +41,15 @@ class TopicTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why. `is_damage`: its notes cannot be read."""
+    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why.
+
+    `is_damage`: its notes cannot be read. `stop`: what is to be looked at before it is swept; empty: it is kept as it should be.
+    """
 
     topic: str
     why: str
     is_damage: bool = False
+    stop: str = ""
 
 
 Judged = TopicTerms | KeptTopic

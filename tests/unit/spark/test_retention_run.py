@@ -25,7 +25,8 @@ from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.debris_survey import debris_terms
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.partition_plan import Staying
+from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
@@ -49,9 +50,10 @@ class Site:
             yield lambda: None
 
         def survey_here(_: object, tasks: list[SurveyTask], __: object) -> list[PartitionSweep]:
-            return [survey(self.archive, task) for task in tasks]
+            return [survey_partition(task) for task in tasks]
 
         monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
+        monkeypatch.setattr("archiver.upkeep.retention.survey.patient_archive_of", lambda _: self.archive)
         monkeypatch.setattr(runs, "spark_in_background", no_spark)
         monkeypatch.setattr("archiver.spark.retention_tasks.survey_on_spark", survey_here)
 
@@ -65,15 +67,24 @@ class Site:
         )
 
     def put(
-        self, base: int, end: int, *, topic: str = "t", is_merged: bool = False, is_old: bool = True, size: int = 10
+        self,
+        base: int,
+        end: int,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        topic_id: str = "t",
+        is_merged: bool = False,
+        is_old: bool = True,
+        size: int = 10,
     ) -> str:
-        key = self.key(base, topic=topic, merged_next=end if is_merged else None)
-        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15)
+        key = self.key(base, topic=topic, partition=partition, merged_next=end if is_merged else None)
+        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15, topic_id=topic_id)
         self.store.put_if_absent(key, b"x" * size, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         return key
 
-    def key(self, base: int, *, topic: str = "t", merged_next: int | None = None) -> str:
-        return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=0, base=base, next=merged_next))
+    def key(self, base: int, *, topic: str = "t", partition: int = 0, merged_next: int | None = None) -> str:
+        return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=partition, base=base, next=merged_next))
 
     def run(self, **asked: Any) -> SweepResult:  # noqa: ANN401
         return run_retention(self.config, SweepRequest(without_kafka=True, **asked))
@@ -220,6 +231,49 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
     report = read_last_report(site.archive)
     assert report is not None
     assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_objects_of_another_topic_than_their_life_stop_the_whole_topic(
+    monkeypatch: pytest.MonkeyPatch, is_dry_run: bool, partition: int
+) -> None:
+    """One that goes is enough: a note of the topic is false, or somebody has put objects there. Another topic goes on."""
+    site = Site(monkeypatch)
+    for topic in ("t", "u"):
+        site.record(topic, topic)
+        for number in (0, 1):
+            for base in (0, 10, 20):
+                topic_id = "X" if (topic, number, base) == ("t", partition, 10) else topic
+                site.put(base, base + 10, topic=topic, partition=number, topic_id=topic_id)
+    result = site.run(is_dry_run=is_dry_run, agreed=not is_dry_run)
+    key = site.key(10, partition=partition)
+    why = (
+        f"{key}: is of topic id X, and control/topics/t has t for its life; nothing of the topic is deleted; bring back"
+    )
+    assert [(one.topic, one.stop == one.why, one.why[: len(why)]) for one in result.plan.kept] == [("t", True, why)]
+    assert result.exit_code == 3
+    left = [key for key in site.store.objects if key.startswith("topics/t/")]
+    assert len(left) == 6
+    report = read_last_report(site.archive)
+    if not is_dry_run:
+        assert report is not None
+        assert {name: (one.objects, bool(one.stopped)) for name, one in report.topics.items()} == {
+            "t": (0, True),
+            "u": (4, False),
+        }
+
+
+def test_objects_that_tell_no_topic_id_stay_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are from before the brokers had ids, or a note has said so of its life since."""
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20, 30):
+        site.put(base, base + 10, topic_id="" if base == 10 else "t")
+    result = site.run(agreed=True)
+    assert [one.item.base for one in result.swept[0].deleted] == [0, 20]
+    assert result.plan.topics[0].kept_because() == {Staying.UNPROVEN: 1, Staying.NEWEST: 1}
+    assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])

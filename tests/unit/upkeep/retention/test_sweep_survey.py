@@ -162,6 +162,28 @@ def test_a_partition_whose_leader_does_not_tell_is_kept_and_told() -> None:
     assert [(one.topic, one.why) for one in found.kept] == [("t-0", "its leader did not tell where its log begins")]
 
 
+def test_a_cluster_that_no_topic_of_the_archive_is_of_stops_the_sweep() -> None:
+    """As after a disaster, with the address of the new one. A topic that is kept in any case counts as well."""
+    site = Site()
+    record_topic(site.archive, topic="u", topic_id="U", cluster_id="c", partitions=1, configs={})
+    site.hold_all()
+    assert [one.stop for one in site.survey.survey().kept] == ["", ""]
+    site.cluster_id = "d"
+    found = site.survey.survey()
+    assert {one.topic: one.stop[:83] for one in found.kept} == dict.fromkeys(
+        ("t", "u"), "no topic of the archive is of cluster d, which was asked: they are of c; set kafka."
+    )
+    assert (found.terms, found.news) == ([], [])
+
+
+def test_a_topic_of_another_cluster_than_the_others_is_kept() -> None:
+    site = Site()
+    record_topic(site.archive, topic="u", topic_id="U", cluster_id="d", partitions=1, configs={})
+    found = site.survey.survey()
+    assert [(one.topic, one.stop) for one in found.kept] == [("u", "")]
+    assert [one.topic for one in found.terms] == ["t"]
+
+
 def test_a_restore_that_has_begun_since_stops_a_sweep() -> None:
     """What its plan names was not pinned when the sweep was planned. What was pinned then, the plan has left out."""
     site = Site()
