@@ -111,7 +111,7 @@ def run_retention(
         notice("looking for control objects that nobody needs any longer")
 
         def ask_debris() -> DebrisTerms:
-            return debris_terms(archive, config, read_holds(archive), request.now_ms)
+            return debris_terms(archive, config, read_holds(archive), request.now_ms, survey.pins)
 
         leaves_debris = wanted is not None or any(one.stop for one in seen.kept)
         debris = DebrisPlan() if leaves_debris else survey_debris(archive, ask_debris())

@@ -56,7 +56,7 @@ class SweepSurvey:
         self._archive = archive
         self._config = config
         self._ask = ask
-        self._pins = RestorePins(archive)
+        self.pins = RestorePins(archive)
 
     def survey(self, wanted: Callable[[str], bool] | None = None) -> SurveyedTopics:
         """Say of the wanted topics by which terms they are swept. Raises NotWholeError where a hold cannot be read."""
@@ -146,7 +146,7 @@ class SweepSurvey:
     def _asked(self, names: Sequence[str]) -> Asked:
         cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
         now_ms = agreed_now_ms(self._archive.store)
-        pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
+        pins = self.pins.read_objects(now_ms - self._config.restores.pin_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
         return Asked(
             config=self._config.retention,
