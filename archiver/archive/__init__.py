@@ -13,6 +13,7 @@
 - copies: copies of compacted topics: what of a partition is read, by an entry of its role log
 - entries: entries of the index, in memory: what is known of many objects, as columns
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be
+- finished_restores: whether a restore has finished a target, by its notes: sweeps and clearings keep what an unfinished one reads, and its notes
 - fresh_entries: entries for the index about what this process has put, kept until it writes them into a file
 - gone_objects: objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost
 - handle: the archive as a value: a store, and where in that store everything lies

@@ -1,6 +1,6 @@
-"""By which limits sweeps last deleted: what those would have kept goes only if somebody agrees (docs/format.md §8)."""
+"""The limits that were last agreed to, or longer ones seen since: what those would have kept goes only if somebody agrees (docs/format.md §8)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -25,7 +25,7 @@ class Whose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedLimits:
-    """What was gone by: `life` is the one without a parent from which the others come. None: there was no such limit."""
+    """What a sweep compares with: `life` is the one without a parent from which the others come. None: there was no such limit."""
 
     topic: BoundedText
     life: Number
@@ -43,21 +43,24 @@ _FACT: Final = FactModel(AppliedLimits)
 
 
 def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], AppliedLimits]:
-    """Read what sweeps last went by, of each life of a topic. Raises NotWholeError."""
+    """Read what sweeps compare with, of each life of a topic. Raises NotWholeError."""
     facts = read_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"))
     found = [_of_fact(archive, stream, fact) for stream, fact in facts.items()]
     return {(one.life, one.whose): one for one in found}
 
 
-def note_applied(archive: Archive, applied: AppliedLimits) -> None:
-    """Note by what a sweep deletes from now on."""
-    wanted = _bounded(applied)
+def change_applied(
+    archive: Archive, stream: str, decide: Callable[[AppliedLimits | None], AppliedLimits | None]
+) -> None:
+    """Note what `decide` makes of what was noted last. None: nothing is to be noted."""
 
-    def decide(latest: Fact | None) -> Fact | None:
-        is_noted = latest is not None and _of_fact(archive, applied.stream, latest) == wanted
-        return None if is_noted else _FACT.write(wanted)
+    def as_fact(latest: Fact | None) -> Fact | None:
+        before = None if latest is None else _of_fact(archive, stream, latest)
+        wanted = decide(before)
+        after = before if wanted is None else _bounded(wanted)
+        return None if after is None or after == before else _FACT.write(after)
 
-    append_fact(archive, applied.stream, decide)
+    append_fact(archive, stream, as_fact)
 
 
 def _bounded(applied: AppliedLimits) -> AppliedLimits:
@@ -70,7 +73,7 @@ def _of_fact(archive: Archive, stream: str, fact: Fact) -> AppliedLimits:
     def refusal(why: str) -> CorruptSegmentError:
         place = archive.layout.control_prefix(stream)
         return CorruptSegmentError(
-            f"{place}: its newest fact does not tell by which limits a sweep deleted: {why}; bring its older version back, or"
+            f"{place}: its newest fact does not tell to which limits somebody agreed: {why}; bring its older version back, or"
             " delete all facts there: then the next sweep asks before it deletes much"
         )
 

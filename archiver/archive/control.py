@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout
+from archiver.archive.store_clock import epoch_ms
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
@@ -76,9 +77,14 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
 
 def read_history(archive: Archive, stream: str) -> list[Fact]:
     """Return the history of a stream, oldest first."""
+    return [fact for _, fact in read_dated_history(archive, stream)]
+
+
+def read_dated_history(archive: Archive, stream: str) -> list[tuple[int, Fact]]:
+    """Return the history of a stream, oldest first, and when each fact was put, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
-    return [_read(archive, stream, one) for one in listed]
+    return [(one.put_ms, _read(archive, stream, one)) for one in listed]
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
@@ -164,17 +170,18 @@ def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
 
 
 class _Listed(NamedTuple):
-    """The number and size of a fact, as a listing has them."""
+    """The number and size of a fact, and when it was put, as a listing has them."""
 
     number: int
     size: int = 0
+    put_ms: int = 0
 
 
 def _listed(archive: Archive, stream: str) -> Iterator[_Listed]:
     for item in archive.store.list(archive.layout.control_prefix(stream)):
         number = archive.layout.parse_fact(stream, item.key)
         if number is not None:
-            yield _Listed(number, item.size)
+            yield _Listed(number, item.size, epoch_ms(item.last_modified))
 
 
 def _newest(archive: Archive, stream: str) -> _Listed | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.archive.control import Fact, append_fact, read_history
+from archiver.archive.control import Fact, append_fact, read_dated_history
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.errors import CorruptSegmentError
@@ -29,8 +29,15 @@ _FACT: Final = FactModel(NotedPolicy)
 
 
 def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[NotedPolicy]:
-    """Read what was noted of a topic with an id, the oldest first. Raises NotWholeError."""
-    noted = (_of_fact(archive, topic, fact) for fact in read_history(archive, _stream(topic)))
+    """Read what was noted of a topic with an id, the oldest first. Raises NotWholeError.
+
+    A policy counts from when it was put at the earliest, whatever it says itself, and from no earlier than those before it.
+    """
+    noted: list[NotedPolicy] = []
+    put_ms = 0
+    for at_ms, fact in read_dated_history(archive, _stream(topic)):
+        one, put_ms = _of_fact(archive, topic, fact), max(put_ms, at_ms)
+        noted.append(replace(one, since_ms=max(one.since_ms, put_ms)))
     return [one for one in noted if one.topic_id == topic_id]
 
 

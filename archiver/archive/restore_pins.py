@@ -1,11 +1,13 @@
 """What unfinished restores read, copies and objects: these stay as long as the restores are young enough."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from archiver.archive.control import RESTORES, Fact, read_fact
+from archiver.archive.finished_restores import FINISHED, PLAN, is_finished
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
 from archiver.archive.noted_parts import planned_objects
@@ -14,12 +16,37 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
 from archiver.process.json_values import as_text
 
-_PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
-_FINISHED: Final = "finished"
-_OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
 # What a fact that is none makes of it.
 _NO_PLAN: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
-_Newest = tuple[int, datetime]  # number of a fact, and when it was put
+_PARTS: Final = 4  # restores/<id>/<target>/<name>
+_Listed = tuple[int, datetime]  # number of a fact, and when it was put
+
+
+class _Target(NamedTuple):
+    """What a listing tells of one target: its plans, the newest fact of its end, and then how many facts of claims it has.
+
+    A later plan names what the earlier ones do, and more. One that names less lets nothing go.
+    """
+
+    parent: str
+    plans: tuple[_Listed, ...]
+    finished: _Listed | None
+    claims: int
+
+    @property
+    def put_ms(self) -> int:
+        return epoch_ms(self.plans[-1][1])
+
+    @property
+    def stream(self) -> str:
+        return f"{self.parent}/{PLAN}"
+
+    @property
+    def restore_id(self) -> str:
+        return self.parent.split("/")[1]
+
+
+_Plans = tuple[str, tuple[_Listed, ...]]  # of which target, and which
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,30 +73,29 @@ class PinnedObjects:
 
 @dataclass(slots=True)
 class RestorePins:
-    """Reads what is pinned. A plan never changes, and what it names is read once.
+    """Reads what is pinned. Plans never change, and what they name is read once.
 
     Of a restore whose notes a sweep took, a later one may have the id: its plan has the same number, and was put later.
     """
 
     archive: Archive
-    _objects: dict[tuple[str, _Newest], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
-    _named: dict[tuple[str, _Newest], frozenset[CopyKey]] = field(default_factory=dict)
-    _finished: set[tuple[str, _Newest, _Newest | None]] = field(default_factory=set)
+    _objects: dict[_Plans, Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
+    _named: dict[_Plans, frozenset[CopyKey]] = field(default_factory=dict)
+    _ends: dict[_Target, bool] = field(default_factory=dict)  # whether it is finished
 
     def read(self, since_ms: int) -> PinnedCopies:
         """Read the copies that are named by plans of restores that are not finished, and whose plan was put at a moment or later."""
         pins: dict[CopyKey, tuple[str, ...]] = {}
         unreadable: list[str] = []
-        for stream, newest, finished in self._plans():
-            if epoch_ms(newest[1]) < since_ms:
+        for target in self._targets():
+            if target.put_ms < since_ms:
                 continue
             try:
-                copies = self._copies_of(stream, newest, finished)
+                copies = self._copies_of(target)
             except NotWholeError as error:
                 unreadable.append(str(error))
                 continue
-            restore_id = stream.split("/")[1]
-            pins |= {copy: (*pins.get(copy, ()), restore_id) for copy in sorted(copies, key=str)}
+            pins |= {copy: (*pins.get(copy, ()), target.restore_id) for copy in sorted(copies, key=str)}
         return PinnedCopies(restores=pins, unreadable=tuple(unreadable))
 
     def read_objects(self, since_ms: int) -> PinnedObjects:
@@ -78,28 +104,28 @@ class RestorePins:
         of_unread: dict[str, str] = {}
         unreadable: list[str] = []
         restores: set[str] = set()
-        for stream, newest, finished in self._plans():
-            if epoch_ms(newest[1]) < since_ms or (stream, newest, finished) in self._finished:
+        for target in self._targets():
+            if target.put_ms < since_ms or self._ends.get(target):
                 continue
-            source = ""
+            source, key = "", (target.stream, target.plans)
             try:
-                if finished is not None or (stream, newest) not in self._objects:
-                    plan = read_fact(self.archive, stream, newest[0])
-                    source = as_text(plan.get("source"))
-                    if finished is not None and self._is_of(plan, stream, finished):
-                        self._finished.add((stream, newest, finished))
+                if target not in self._ends or key not in self._objects:
+                    plans = self._read_plans(target)
+                    source = as_text(plans[-1].get("source"))
+                    if self._is_finished(target, plans[-1]):
                         continue
-                    self._objects[stream, newest] = self._by_partition(planned_objects(self.archive, stream, plan))
+                    named = (key for plan in plans for key in planned_objects(self.archive, target.stream, plan))
+                    self._objects[key] = self._by_partition(named)
             except (NotWholeError, *_NO_PLAN) as error:
-                restores.add(stream.split("/")[1])
-                told = f"{stream.split('/')[1]} (control/{stream} does not tell what of it: {error!r:.300})"
+                restores.add(target.restore_id)
+                told = f"{target.restore_id} (control/{target.stream} does not tell what of it: {error!r:.300})"
                 if source:
                     of_unread[source] = told
                 else:
                     unreadable.append(told)
                 continue
-            restores.add(stream.split("/")[1])
-            for (topic, partition), keys in self._objects[stream, newest].items():
+            restores.add(target.restore_id)
+            for (topic, partition), keys in self._objects[key].items():
                 of_topic = pinned.setdefault(topic, {})
                 of_topic[partition] = of_topic.get(partition, frozenset()) | keys
         return PinnedObjects(
@@ -114,36 +140,47 @@ class RestorePins:
                 found.setdefault((segment.topic, segment.partition), set()).add(key)
         return {place: frozenset(some) for place, some in found.items()}
 
-    def _is_of(self, plan: Fact, stream: str, finished: _Newest) -> bool:
-        """Tell whether it is this plan's target that is finished."""
-        end = read_fact(self.archive, f"{stream.removesuffix(_PLAN)}{_FINISHED}", finished[0])
-        return all(end.get(name, plan.get(name)) == plan.get(name) for name in _OF_TARGET)
+    def _read_plans(self, target: _Target) -> list[Fact]:
+        return [read_fact(self.archive, target.stream, number) for number, _ in target.plans]
 
-    def _plans(self) -> Iterator[tuple[str, _Newest, _Newest | None]]:
-        """List the newest plan of each target of each restore, and the newest fact that says that the target is finished."""
-        newest: dict[str, _Newest] = {}
+    def _is_finished(self, target: _Target, plan: Fact) -> bool:
+        """Tell whether a target is finished. A claim that is noted anew may have lost what was verified: then it is read again."""
+        if target not in self._ends:
+            self._ends[target] = target.finished is not None and is_finished(
+                self.archive, target.parent, plan, target.finished[0]
+            )
+        return self._ends[target]
+
+    def _targets(self) -> Iterator[_Target]:
+        """List the targets of all restores that have a plan."""
+        facts: dict[str, list[_Listed]] = {}  # of plans and ends, by stream
+        claims: Counter[str] = Counter()
         for item in self.archive.store.list(self.archive.layout.control_prefix(RESTORES)):
             stream, number = self.archive.layout.split_fact(item.key) or ("", 0)
-            match stream.split("/"):
-                case [_, restore_id, target, name] if (
-                    name in {_PLAN, _FINISHED} and is_restore_id(restore_id) and is_topic_name(target)
-                ):
-                    found = number, item.last_modified
-                    newest[stream] = max(newest.get(stream, found), found)
-        for stream, plan in newest.items():
-            if stream.endswith(f"/{_PLAN}"):
-                yield stream, plan, newest.get(f"{stream.removesuffix(_PLAN)}{_FINISHED}")
+            parts = stream.split("/")
+            if len(parts) != _PARTS or not is_restore_id(parts[1]) or not is_topic_name(parts[2]):
+                continue
+            if parts[3] in {PLAN, FINISHED}:
+                facts.setdefault(stream, []).append((number, item.last_modified))
+            else:
+                claims[stream.rpartition("/")[0]] += 1
+        for stream, plans in facts.items():
+            parent, _, name = stream.rpartition("/")
+            if name == PLAN:
+                finished = max(facts.get(f"{parent}/{FINISHED}", ()), default=None)
+                yield _Target(parent, tuple(sorted(plans)), finished, claims[parent] if finished else 0)
 
-    def _copies_of(self, stream: str, newest: _Newest, finished: _Newest | None) -> frozenset[CopyKey]:
-        plan = None
-        if (stream, newest) not in self._named:
-            plan = read_fact(self.archive, stream, newest[0])
-            self._named[stream, newest] = _named_copies(stream, plan)
-        named = self._named[stream, newest]
-        if not named or finished is None:
+    def _copies_of(self, target: _Target) -> frozenset[CopyKey]:
+        key = target.stream, target.plans
+        if key not in self._named:
+            plans = self._read_plans(target)
+            self._named[key] = frozenset[CopyKey]().union(*(_named_copies(target.stream, plan) for plan in plans))
+        named = self._named[key]
+        if not named or target.finished is None:
             return named
-        plan = plan or read_fact(self.archive, stream, newest[0])
-        return frozenset() if self._is_of(plan, stream, finished) else named
+        if target not in self._ends:
+            self._is_finished(target, read_fact(self.archive, target.stream, target.plans[-1][0]))
+        return frozenset() if self._ends[target] else named
 
 
 def _named_copies(stream: str, plan: Fact) -> frozenset[CopyKey]:

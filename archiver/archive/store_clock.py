@@ -8,7 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from archiver.config.quantities import spell_time
+from archiver.errors import StoreError
+from archiver.store.port import ObjectStore
+
 _WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
+_MOST_APART_MS: Final = 15 * 60 * 1000  # so far a store's and a machine's clock may differ before anything is deleted
 _DRIFT: Final = 0.001  # a clock that is set right gradually goes up to half as wrong as that
 
 
@@ -23,6 +28,23 @@ def epoch_ms(moment: datetime) -> int:
 
 def from_epoch_ms(moment_ms: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment_ms)
+
+
+def machine_now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def agreed_now_ms(store: ObjectStore) -> int:
+    """Ask the store for its time. Raises StoreError where this machine's clock is far from it: one of both is wrong."""
+    before_ms = machine_now_ms()
+    told_ms = epoch_ms(store.now())
+    after_ms = machine_now_ms()
+    if not before_ms - _MOST_APART_MS <= told_ms <= after_ms + _MOST_APART_MS:
+        raise StoreError(
+            f"the store's clock says {spell_time(told_ms)}, and this machine's {spell_time(after_ms)}: they differ by more than"
+            " 15 minutes, so nothing is deleted by age; set the wrong one right, or that of a proxy in front of the store"
+        )
+    return told_ms
 
 
 class _Bound(NamedTuple):

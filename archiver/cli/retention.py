@@ -1,7 +1,7 @@
 """`archiver retention`: its options, its run, and its two printers."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.retention_last import run_last
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
+from archiver.process.shell import spell_command
 from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
 _ANY_PLAN: Final = True  # no text: an empty digest, as a script may give it, is none
+_COMMAND: Final = ("archiver", "retention")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
-    from archiver.config.load import load_config
+    from archiver.config.load import found_file, load_config
     from archiver.config.quantities import parse_moment_ms
-    from archiver.errors import NotWholeError, UsageError
+    from archiver.errors import UsageError
     from archiver.process.failpoints import arm
     from archiver.process.progress import Progress
     from archiver.spark.retention import SweepRequest, report_of, run_retention
@@ -89,24 +91,30 @@ def _run_sweep(options: argparse.Namespace) -> int:
         topics=options.topics,
         without_kafka=options.without_kafka,
     )
+    file = options.config or found_file()
     with closing(Progress("retention", quiet=options.quiet)) as progress:
-        result = run_retention(load_config(options.config), request, progress.report)
+        result = run_retention(load_config(file), request, progress.report)
     if options.format == "json":
         print_json(retention_row(result))
     else:
-        print_lines(retention_lines(result))
+        print_lines(retention_lines(result, _command(file, options.topics)))
     for problem in _problems(result):
         complain(problem)
     if options.metrics_file is not None and not options.dry_run:
         write_metrics(options.metrics_file, report_of(result))
-    if any(part.problems for topic in result.plan.topics for part in topic.partitions):
-        return NotWholeError.exit_code
-    return 0 if result.is_complete else 1
+    return result.exit_code
+
+
+def _command(file: Path | None, topics: str | None) -> list[str]:
+    """Return the words of a command that plans the same sweep again."""
+    words = [*_COMMAND] if file is None else [*_COMMAND, "-c", str(file)]
+    return words if topics is None else [*words, f"--topics={topics}"]
 
 
 def _problems(result: "SweepResult") -> Iterator[str]:
     from archiver.spark.retention import failures_of
 
+    yield from dict.fromkeys(one.stop for one in result.plan.kept if one.stop)
     yield from failures_of(result)
     for swept in result.swept:
         yield from swept.refused
@@ -157,7 +165,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
     }
 
 
-def retention_lines(result: "SweepResult") -> Iterator[str]:
+def retention_lines(result: "SweepResult", command: Sequence[str] = _COMMAND) -> Iterator[str]:
     done = result.done_by_topic()
     if result.plan.without_kafka:
         yield "this run asked no cluster: it goes by retention.fixed, and takes also what the brokers still have"
@@ -186,10 +194,10 @@ def retention_lines(result: "SweepResult") -> Iterator[str]:
     elif not result.plan.kept:
         yield "the archive has no topic to sweep"
     yield from _control_lines(result)
-    yield from _agreement_lines(result)
+    yield from _agreement_lines(result, command)
 
 
-def _agreement_lines(result: "SweepResult") -> Iterator[str]:
+def _agreement_lines(result: "SweepResult", command: Sequence[str]) -> Iterator[str]:
     """Tell what waits for somebody who agrees, and how to."""
     end = (
         "a sweep leaves it as it is without --yes"
@@ -197,13 +205,14 @@ def _agreement_lines(result: "SweepResult") -> Iterator[str]:
         else "nothing of it was deleted. If that is meant, add --yes"
     )
     for one in result.waiting:
-        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the last sweep's limits would have kept; {end}"
+        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the limits of before would have kept; {end}"
     if result.not_planned:
         yield f"{spell_count(result.not_planned, 'object')} may go by now that the plan does not have; the next sweep takes them"
     if result.digest:
-        option = "--without-kafka " if result.plan.without_kafka else ""
+        option = ["--without-kafka"] if result.plan.without_kafka else []
+        agreeing = spell_command([*command, *option, "--yes", result.digest])
         what = "what of this may go by then" if result.plan.now_ms > result.plan.made_ms else "just this"
-        yield f"nothing was deleted; `archiver retention {option}--yes {result.digest}` deletes {what}, within an hour"
+        yield f"nothing was deleted; `{agreeing}` deletes {what}, within an hour"
     elif result.is_dry_run and (result.plan.objects or result.debris.going):
         yield "nothing was deleted; this is too much to be agreed on by a digest: look at a part with --topics, or agree to all with --yes"
 

@@ -39,7 +39,7 @@ def config_of_bucket(url: str) -> ArchiverConfig:
     If the default configuration file is of the same bucket, its endpoint and other settings of the store are taken.
     """
     by_url = config_from_url(url)
-    found = _found_file()
+    found = found_file()
     if found is None:
         return by_url
     config = _load(ArchiverConfig, found)
@@ -49,13 +49,14 @@ def config_of_bucket(url: str) -> ArchiverConfig:
 
 
 def _default_file() -> Path:
-    found = _found_file()
+    found = found_file()
     if found is None:
         raise UsageError(f"no configuration: give -c FILE, set ${FILE_VARIABLE}, or write ./{DEFAULT_FILE}")
     return found
 
 
-def _found_file() -> Path | None:
+def found_file() -> Path | None:
+    """Return the configuration that is used where none is named: $ARCHIVER_CONFIG, or ./archive.yaml if it is there."""
     named = named_file()
     if named:
         return Path(named)

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, St
 
 from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_fact, read_history
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
+from archiver.archive.finished_restores import TargetIds
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION, is_topic_name
 from archiver.errors import CorruptSegmentError, NotWholeError, TemporaryError
@@ -128,10 +129,15 @@ class GroupNote:
 _NOTE: Final = FactModel(GroupNote)
 
 
-def is_applied(fact: Fact) -> bool:
-    """Tell whether a group was seen wherever it was to stand, by a note of it. Raises NotWholeError."""
+def is_applied(fact: Fact, targets: Mapping[str, TargetIds]) -> bool:
+    """Tell whether a group was seen wherever it was to stand, by a note of it that is about these very targets. Raises NotWholeError."""
     note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"is no note of a group: {why}"))
-    return all(move.applied for topic in note.topics.values() for move in topic.partitions.values())
+    noted = {name: TargetIds(note.target_cluster_id, topic.topic_id) for name, topic in note.topics.items()}
+    return (
+        bool(noted)
+        and noted.items() <= targets.items()
+        and all(move.applied for topic in note.topics.values() for move in topic.partitions.values())
+    )
 
 
 class ApplicationNotes:

@@ -8,6 +8,7 @@ from pydantic import Field, Strict
 
 from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_facts
 from archiver.archive.fact_model import FactModel
+from archiver.archive.finished_restores import FINISHED
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
@@ -19,8 +20,7 @@ from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
 
-_FINISHED = "finished"  # the streams beside those of a topic's partitions
-_REPLACED = "replaced"
+_REPLACED = "replaced"  # a stream beside those of a topic's partitions
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
 _NOTES_AT_ONCE = 16
@@ -62,7 +62,7 @@ class RestoreNotes:
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return which of these very topics were finished: filled, read back, their configs set."""
         return {
-            topic for _, topic, _, fact in self._latest(targets, _FINISHED.__eq__) if self._is_of(fact, targets[topic])
+            topic for _, topic, _, fact in self._latest(targets, FINISHED.__eq__) if self._is_of(fact, targets[topic])
         }
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
@@ -148,7 +148,7 @@ class RestoreNotes:
 
     def note_finished(self, targets: Mapping[str, str]) -> None:
         """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
-        self._note_each(_FINISHED, targets)
+        self._note_each(FINISHED, targets)
 
     def _note_each(
         self, name: str, targets: Mapping[str, str], further: Mapping[str, Mapping[str, object]] = _NOTHING

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Lock
 from typing import Any, Final
 
-from archiver.archive.applied_limits import AppliedLimits, note_applied
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive, open_patient_archive
 from archiver.archive.holds import read_holds
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import TopicFact
@@ -28,6 +26,7 @@ from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
+from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.covering_folds import CoveringFolds
 from archiver.upkeep.retention.debris import DebrisKind, DebrisPlan, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
@@ -39,7 +38,7 @@ from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, l
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +80,13 @@ class SweepResult:
     def is_complete(self) -> bool:
         return report_of(self).is_complete
 
+    @property
+    def exit_code(self) -> int:
+        damaged = any(part.problems for topic in self.plan.topics for part in topic.partitions)
+        if damaged or any(one.stop for one in self.plan.kept):
+            return NotWholeError.exit_code
+        return 0 if self.is_complete else 1
+
     def done_by_topic(self) -> Mapping[str, Swept]:
         """Return what was done about each topic of the plan, by its name there; of some it is nothing."""
         swept = {one.topic: one for one in self.swept}
@@ -94,7 +100,7 @@ def run_retention(
     started_s = time.monotonic()
     asking = _asking(config, request)
     archive = open_patient_archive(config.storage)
-    now_ms = epoch_ms(archive.store.now())
+    now_ms = agreed_now_ms(archive.store)
     agreed_on = read_plan(archive, request.digest, now_ms) if request.digest else None
     wanted = None if request.topics is None else partial(is_wanted, topics_regex=request.topics)
     with spark_in_background("retention", notice) as start_spark, asking as ask:
@@ -106,19 +112,26 @@ def run_retention(
         notice("looking for control objects that nobody needs any longer")
 
         def ask_debris() -> DebrisTerms:
-            return debris_terms(archive, config, read_holds(archive), request.now_ms)
+            return debris_terms(archive, config, read_holds(archive), request.now_ms, survey.pins)
 
-        debris = DebrisPlan() if wanted else survey_debris(archive, ask_debris())
+        leaves_debris = wanted is not None or any(one.stop for one in seen.kept)
+        debris = DebrisPlan() if leaves_debris else survey_debris(archive, ask_debris())
         if request.is_dry_run:
             digest = keep_plan(archive, plan.made_ms, [*plan.lines(), *debris.lines()])
             waiting = [one for one in plan.topics if one.needs_agreement]
             return SweepResult(
                 plan=plan, digest=digest, is_dry_run=True, waiting=waiting, seconds=_since(started_s), debris=debris
             )
-        not_noted = survey.note(seen.news)
+        chosen, left = _only_agreed(plan, agreed_on)
+        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
+        if agreed_on is not None and not chosen_debris.going and not any(one.objects for one in _partitions(chosen)):
+            raise UsageError(
+                f"--yes {request.digest}: nothing of that plan may go by now: it was carried out, or this run has another"
+                " configuration, --topics or --without-kafka than the dry run; `archiver retention --dry-run` prints a new one"
+            )
+        not_noted = survey.note(seen.news, seen.longer)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
         not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
-        chosen, left = _only_agreed(plan, agreed_on)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         work = [
@@ -137,7 +150,6 @@ def run_retention(
         if work:
             progress = make_reporter("deleting what goes", notice, "partition")
             swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
-        chosen_debris = debris if agreed_on is None else debris.only(agreed_on)
         result = SweepResult(
             plan=plan,
             swept=swept,
@@ -148,7 +160,9 @@ def run_retention(
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept() if wanted else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
+            debris_swept=DebrisSwept()
+            if leaves_debris
+            else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))
@@ -185,8 +199,9 @@ def report_of(result: SweepResult) -> SweepReport:
     problems = [*failed, *refused, *result.debris_swept.refused]
     return SweepReport(
         begun_ms=result.plan.made_ms,
-        topics={one.name: _sum_up(one, done[one.name]) for one in result.plan.topics},
-        kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept},
+        topics={one.name: _sum_up(one, done[one.name]) for one in result.plan.topics}
+        | {one.topic: _stopped(one) for one in result.plan.kept if one.stop},
+        kept={one.topic: one.why[:MOST_TEXT] for one in result.plan.kept if not one.stop},
         without_kafka=result.plan.without_kafka,
         refused=len(refused) + result.debris_swept.refusals,
         problems=[line[:MOST_TEXT] for line in problems[:_MOST_PROBLEMS]],
@@ -228,6 +243,13 @@ def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
     )
 
 
+def _stopped(topic: KeptTopic) -> SweptTopic:
+    nothing: dict[str, int] = {}
+    return SweptTopic(
+        objects=0, records=0, bytes=0, deleted_because=nothing, kept_because=nothing, stopped=topic.stop[:MOST_TEXT]
+    )
+
+
 def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[TopicSweep], int]:
     """Leave out what is not in the plan that was agreed on. Returns also how many objects that are."""
     if lines is None:
@@ -239,7 +261,11 @@ def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[To
         return replace(partition, going=kept, shadowed=shadowed)
 
     chosen = [replace(one, partitions=[agreed(partition) for partition in one.partitions]) for one in plan.topics]
-    return chosen, plan.objects - sum(one.objects for topic in chosen for one in topic.partitions)
+    return chosen, plan.objects - sum(one.objects for one in _partitions(chosen))
+
+
+def _partitions(topics: Sequence[TopicSweep]) -> Iterator[PartitionSweep]:
+    return (one for topic in topics for one in topic.partitions)
 
 
 def _without_going(topic: TopicSweep) -> TopicSweep:
@@ -265,11 +291,13 @@ def _plan(
     for one in sorted(found, key=lambda one: one.partition):
         by_lives.setdefault((one.topic, one.root), []).append(one)
     topics = [TopicSweep(terms=terms, partitions=by_lives.get((terms.topic, terms.root), ())) for terms in seen.terms]
+    strange = {one.topic: one.stranger for one in found if one.stranger}
+    stopped = [KeptTopic(topic=one.name, why=why, stop=why) for one in topics if (why := strange.get(one.topic))]
     return SweepPlan(
         made_ms=seen.store_now_ms,
         now_ms=now_ms,
-        topics=topics,
-        kept=seen.kept,
+        topics=[one for one in topics if one.topic not in strange],
+        kept=sorted([*seen.kept, *stopped], key=lambda one: one.topic),
         without_kafka=request.without_kafka,
     )
 
@@ -319,6 +347,7 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 log_start=None if terms.topic == OFFSETS_TOPIC else log_start,
                 holds=terms.holds,
                 pinned=terms.pinned.get(number, frozenset()),
+                topic_id=terms.topic_id,
             ),
             swept_by=terms.swept_by,
             swept=swept.get(number, {}),
@@ -326,8 +355,8 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
 
 
 def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
-    """Tell whether somebody has agreed that a topic is swept by its terms, or need not. Else small steps add up until they ask."""
-    return request.agreed or bool(request.digest) or not planned.unforeseen_share
+    """Tell whether somebody has agreed to the limits of a topic: they were asked, as something of it was not foreseen."""
+    return (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
@@ -350,42 +379,10 @@ def _work(
     is_by_policy: bool,
     covering: CoveringFolds | None,
 ) -> TopicWork:
-    """Say what is asked before something of a topic goes. By what it is swept, is noted first, once."""
+    """Say what is asked before something of a topic goes. What somebody has agreed to is noted first, once."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact))
     if is_by_policy:
-        work = work._replace(begin=_Noting(archive, _applied(topic.terms)))
+        work = work._replace(begin=AgreementNote(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
         work = work._replace(ensure=covering.ensure)
     return work
-
-
-class _Noting:
-    """Notes by what a topic is swept, when the first of its partitions is."""
-
-    def __init__(self, archive: Archive, applied: AppliedLimits) -> None:
-        self._archive = archive
-        self._applied = applied
-        self._lock = Lock()
-        self._is_noted = False
-
-    def __call__(self) -> str:
-        with self._lock:
-            if not self._is_noted:
-                try:
-                    note_applied(self._archive, self._applied)
-                except NotWholeError as error:  # of this topic: the others go on
-                    return str(error)
-                self._is_noted = True
-        return ""
-
-
-def _applied(terms: TopicTerms) -> AppliedLimits:
-    limits = terms.limits
-    return AppliedLimits(
-        topic=terms.topic,
-        life=terms.root,
-        whose=terms.whose,
-        ms=limits.ms,
-        bytes=limits.bytes,
-        floor_ms=limits.floor_ms,
-    )

@@ -23,7 +23,7 @@ from archiver.store import shared
 from archiver.store.port import ObjectKind
 from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
 from tests.support.kafka_topics import create_topic, producer_of
-from tests.support.rights_stage import acting
+from tests.support.rights_stage import FINISHED_RESTORE, acting
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import set_configs
 
@@ -75,8 +75,7 @@ def streams_by(role: str) -> frozenset[str]:
 
 def put_debris(archive: Archive) -> None:
     """A finished restore, and two days of snapshots."""
-    target = {"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"}
-    facts = {f"restores/old/t/{name}": target for name in ("plan", "finished")}
+    facts = {f"restores/old/t/{name}": fact for name, fact in FINISHED_RESTORE.items()}
     for day in ("2020-01-01", "2020-01-02"):
         snapshot = {"format": 1, "time_ms": 1_577_836_800_000, "groups": {}, "missing": []}
         facts[f"group-positions/{day}"] = snapshot

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -142,6 +144,7 @@ class FaultyS3:
     """
 
     def __init__(self, upstream: str, *quirks: Quirk) -> None:
+        self.ahead = timedelta()  # of the clock in its answers
         self._upstream = urlsplit(upstream)
         self._quirks = frozenset(quirks)
         self.refused_keys: dict[str, Refusal] = {}
@@ -326,13 +329,16 @@ class FaultyS3:
         client.send_response_only(answer.status)  # without a date of our own beside that of the store
         for name, value in answer.getheaders():
             if name.lower() not in _OF_THE_HOP and not self._drops(name, value):
-                client.send_header(name, value)
+                client.send_header(name, self._dated(value) if name.lower() == "date" else value)
         # A HEAD tells the length of a body that it does not have.
         client.send_header("Content-Length", answer.getheader("Content-Length") or str(len(content)))
         client.end_headers()
         client.wfile.write(content[: len(content) // 2] if fault is Fault.CUT_DOWNLOAD else content)
         if fault is Fault.CUT_DOWNLOAD:
             _hang_up(client)
+
+    def _dated(self, value: str) -> str:
+        return format_datetime(parsedate_to_datetime(value) + self.ahead, usegmt=True) if self.ahead else value
 
     def _drops(self, name: str, value: str) -> bool:
         is_empty_metadata = name.lower().startswith(_METADATA) and not value.strip()

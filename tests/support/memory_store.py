@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from archiver.errors import ArchiverError
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 
-_FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,11 @@ class MemoryStore:
         self._overwrites = overwrites
         self._lock = threading.Lock()
         self._puts = 0
+        self.ahead = timedelta()  # of the store's clock in its answers
 
     def now(self) -> datetime:
         with self._lock:
-            return _FIRST_MOMENT + timedelta(seconds=self._puts)
+            return FIRST_MOMENT + timedelta(seconds=self._puts) + self.ahead
 
     def put_if_absent(
         self,
@@ -50,7 +51,7 @@ class MemoryStore:
             if key in self.objects and not self._overwrites:
                 return None
             self._puts += 1
-            moment = _FIRST_MOMENT + timedelta(seconds=self._puts)
+            moment = FIRST_MOMENT + timedelta(seconds=self._puts)
             self.objects[key] = created = StoredObject(content, dict(metadata), moment)
             return created.etag
 

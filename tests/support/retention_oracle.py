@@ -70,9 +70,15 @@ class Rules:
         last = told.max_timestamp if hold.until_ms is None else min(hold.until_ms, told.max_timestamp)
         return first <= last
 
+    def is_proven(self, told: AskedItem) -> bool:
+        """An object goes only as one of the topic that the notes name. One that names none is of an unknown topic."""
+        return self.terms.topic_id == told.topic_id
+
     def protection(self, item: ListedItem, told: AskedItem) -> Staying | None:
         if self.is_newest(item, told):
             return Staying.NEWEST
+        if not self.is_proven(told):
+            return Staying.UNPROVEN
         if told.is_locked:
             return Staying.LOCKED
         if any(self.is_of_held_time(hold, told) for hold in self.terms.holds):

@@ -70,7 +70,8 @@ def draw_answer(rng: random.Random, following: int) -> Answer:
     if rng.randrange(15) == 0:
         return rng.choice((Staying.OF_V1, Staying.UNREADABLE))
     first, last = sorted([draw_time(rng), draw_time(rng)]) if rng.randrange(10) else (-1, -1)
-    return AskedItem(following, first, last, rng.randint(0, 9), 1, is_locked=rng.randrange(10) == 0)
+    topic_id = "" if rng.randrange(12) == 0 else "T"
+    return AskedItem(following, first, last, rng.randint(0, 9), 1, rng.randrange(10) == 0, topic_id)
 
 
 def draw_ranges(rng: random.Random, start: int) -> dict[tuple[int, int | None], int]:
@@ -128,6 +129,7 @@ def draw_world(rng: random.Random) -> World:
             min_age_ms=rng.choice((0, 1, 100, 500)),
             log_start=rng.choice((None, rng.randint(0, 60))),
             holds=tuple(draw_held_times(rng) for _ in range(rng.choice((0, 0, 0, 1, 2)))),
+            topic_id="" if rng.randrange(20) == 0 else "T",
             pinned=frozenset(rng.sample(sorted(told), min(len(told), rng.choice((0, 0, 1, 2))))),
         ),
     )

@@ -95,6 +95,13 @@ IN_STORE: Final = {
 
 
 _OLD_MS: Final = 10 * 24 * 3600 * 1000
+_TARGET: Final = {"format": 1, "target_cluster_id": "c", "target_topic_id": "t"}
+# The notes of a target that nobody needs any longer, by the names of their streams.
+FINISHED_RESTORE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "plan": {**_TARGET, "source": "t", "partitions": [{"partition": 0, "parts": []}]},
+    "0": {**_TARGET, "verified": {"records": 0}},
+    "finished": _TARGET,
+}
 _SOON: Final = {"grace": 0, "min-object-age": 0, "fixed": {"ms": "1h", "segment-ms": 0}}
 _SWEPT: Final = {"retention": _SOON, "restores": {"keep": 0}}
 _TICK_S: Final = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
@@ -197,10 +204,9 @@ class RightsStage:
         set_configs(self._broker, topic, retention_ms="3600000")  # not before: the broker would be first
         time.sleep(_TICK_S)
         assert _run(["retention", "-c", path]).exit_code == 0
-        finished = encode_fact({"format": 1, "source": "t", "target_cluster_id": "c", "target_topic_id": "t"})
-        for name in ("plan", "finished"):
+        for name, fact in FINISHED_RESTORE.items():
             key = f"{prefix_of(case)}/control/restores/old/{topic}/{name}/000000.json"
-            s3_client(self._site.bucket).put_object(Bucket=self._site.bucket.name, Key=key, Body=finished)
+            s3_client(self._site.bucket).put_object(Bucket=self._site.bucket.name, Key=key, Body=encode_fact(fact))
         time.sleep(_TICK_S)
 
     def _put_role_log(self, case: Case) -> None:

@@ -110,6 +110,10 @@ class StandingCopies:
         if is_finished:
             finished = {**of_target, "target_topic_id": finished_id}
             self.put(self.layout.fact_key(f"restores/{restore_id}/target/finished", 0), encode_fact(finished))
+            claim = {**of_target, "verified": {"records": 1}}
+            for one in partitions:
+                claimed = self.layout.fact_key(f"restores/{restore_id}/target/{one['partition']}", 0)
+                self.put(claimed, encode_fact(claim))
         return key
 
     def standing(self, place: RolePlace = PLACE) -> set[str]:

@@ -1,5 +1,6 @@
 """Deletes what topics keep no longer: what goes is planned, shown, and proved before anything is deleted.
 
+- agreed_limits: the limits that a sweep compares with: those of the last agreement, and longer ones that sweeps have seen since
 - cluster: what the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such
 - covering_folds: the folds that stand for what a sweep takes of `__consumer_offsets`: chosen with the plan, made and read back before anything goes
 - covers: objects that cover others: read whole before what they cover goes, and asked again right before that

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from archiver.archive.control import RESTORES
+from archiver.archive.finished_restores import FINISHED, PLAN
 from archiver.archive.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.store_clock import epoch_ms
 from archiver.groups.application_notes import APPLICATIONS
@@ -23,8 +24,6 @@ _DAY_MS: Final = 24 * 3600 * 1000
 _INDEX_MS: Final = 3_600_000
 _MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. Who has more is no restore of ours
 _DIGITS: Final = 32
-PLAN: Final = "plan"
-FINISHED: Final = "finished"
 
 
 class DebrisKind(StrEnum):

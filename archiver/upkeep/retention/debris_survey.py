@@ -1,16 +1,17 @@
 """Lists the control objects that may be debris, and says which go. Deletes nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Final
 
-from archiver.archive.control import RESTORES, Fact, read_fact
+from archiver.archive.control import RESTORES, read_fact
+from archiver.archive.finished_restores import PLAN, TargetIds, is_finished, target_ids
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import check_index_file
 from archiver.archive.restore_pins import RestorePins
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms, epoch_ms
 from archiver.archive.taken import Taken, read_taken
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
@@ -21,8 +22,6 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
 from archiver.upkeep.retention.debris import (
-    FINISHED,
-    PLAN,
     DebrisGroup,
     DebrisKind,
     DebrisPlan,
@@ -42,15 +41,14 @@ from archiver.upkeep.retention.debris import (
 
 INDEX: Final = "index"
 _READS_AT_ONCE: Final = 16
-_OF_TARGET: Final = ("target_cluster_id", "target_topic_id")
 
 
 def debris_terms(
-    archive: Archive, config: ArchiverConfig, holds: Mapping[str, Hold], now_ms: int | None
+    archive: Archive, config: ArchiverConfig, holds: Mapping[str, Hold], now_ms: int | None, pins: RestorePins
 ) -> DebrisTerms:
     """Ask what decides about debris. `now_ms`: from when ages are counted; None: now."""
-    store_now_ms = epoch_ms(archive.store.now())
-    unfinished = RestorePins(archive).read_objects(store_now_ms - config.restores.pin_ms).restores
+    store_now_ms = agreed_now_ms(archive.store)
+    unfinished = pins.read_objects(store_now_ms - config.restores.pin_ms).restores
     reasons = {
         DebrisStay.KEPT: config.retention.keeps(OFFSETS_TOPIC),
         DebrisStay.HELD: any(hold.is_in_force and hold.matches(OFFSETS_TOPIC) for hold in holds.values()),
@@ -119,30 +117,30 @@ def _why_restore_stays(archive: Archive, found: GatheredRestore, terms: DebrisTe
     why = judge_restore(found, terms, is_being_taken=found.parent in taken.taking)
     if why is not None:
         return why
-    targets = [(f"{found.parent}/{name}", noted) for name, noted in found.targets.items() if noted.plan is not None]
+    named = [(name, noted) for name, noted in found.targets.items() if noted.plan is not None]
+    is_taken = found.parent in taken.taking
     try:
-        ends = side_by_side(_READS_AT_ONCE, lambda one: _is_finished(archive, *one), targets, "ends")
-        applied = side_by_side(
-            _READS_AT_ONCE, lambda one: is_applied(read_fact(archive, *one)), found.applications.items(), "notes"
+        ends = list(
+            side_by_side(_READS_AT_ONCE, lambda one: _finished_target(archive, found, *one, is_taken), named, "ends")
         )
-        return None if all(chain(ends, applied)) else DebrisStay.UNFINISHED
+        ids = {name: one for (name, _), one in zip(named, ends, strict=True) if one is not None}
+        if len(ids) < len(named):
+            return DebrisStay.UNFINISHED
+        notes = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), found.applications.items(), "notes")
+        return None if all(is_applied(note, ids) for note in notes) else DebrisStay.UNFINISHED
     except NotWholeError:
         return DebrisStay.UNREADABLE
 
 
-def _is_finished(archive: Archive, parent: str, noted: NotedStreams) -> bool:
-    """Tell whether it is the newest plan's target that is finished."""
+def _finished_target(
+    archive: Archive, found: GatheredRestore, name: str, noted: NotedStreams, is_taken: bool
+) -> TargetIds | None:
+    """Return which topic a restore has finished; None: it has not."""
     if noted.plan is None or noted.finished is None:
-        return False
-    plan, end = (
-        read_fact(archive, f"{parent}/{PLAN}", noted.plan),
-        read_fact(archive, f"{parent}/{FINISHED}", noted.finished),
-    )
-    return all(_told(end, plan, name) == plan.get(name) for name in _OF_TARGET)
-
-
-def _told(end: Fact, plan: Fact, name: str) -> object:
-    return end.get(name, plan.get(name))  # earlier programs did not note the cluster
+        return None
+    parent = f"{found.parent}/{name}"
+    plan = read_fact(archive, f"{parent}/{PLAN}", noted.plan)
+    return target_ids(plan) if is_finished(archive, parent, plan, noted.finished, has_claims=not is_taken) else None
 
 
 # --- snapshots

@@ -17,6 +17,7 @@ from itertools import islice
 from threading import Event
 from typing import Final
 
+from archiver.archive.finished_restores import FINISHED, PLAN
 from archiver.archive.handle import Archive
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import old_reports
@@ -24,7 +25,7 @@ from archiver.archive.taken import note_taken, note_taking, old_facts_of_taken, 
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.store.port import ListedObject, ObjectStore
-from archiver.upkeep.retention.debris import FINISHED, PLAN, DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
+from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
 from archiver.upkeep.retention.debris_survey import gather_restore, list_group, survey_debris
 from archiver.upkeep.retention.kept_plans import old_plans
 from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE

@@ -5,8 +5,8 @@ first, as Kafka deletes a log:
 
 1. An object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit. The first
    one of which this is not so ends the walk: it stays, and so does whatever comes after it.
-2. Where it is so, and the object must not go, it is passed over: the newest objects of each life, what is held, locked or wanted
-   by a restore. So one such object does not keep all that come after it; nor does a hold let go what would stay without it.
+2. Where it is so, and the object must not go, it is passed over: the newest objects of each life, what is held, locked, wanted
+   by a restore, or tells no topic id. So one such object does not keep all that come after it; nor does a hold let go what would stay without it.
 3. What does not tell its age is passed over, too.
 
 What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
@@ -38,6 +38,7 @@ class Staying(StrEnum):
     HELD = "on hold"
     LOCKED = "locked by the store"
     PINNED = "an unfinished restore reads it"
+    UNPROVEN = "it does not tell of which topic it is"
     OF_V1 = "of format 1.0: it tells neither times nor sizes"
     UNREADABLE = "its facts cannot be read"
     NO_END = "where its partition ends cannot be read"
@@ -49,7 +50,15 @@ class Staying(StrEnum):
 
 
 _PASSED_OVER: Final = frozenset(
-    {Staying.NEWEST, Staying.HELD, Staying.LOCKED, Staying.PINNED, Staying.OF_V1, Staying.UNREADABLE}
+    {
+        Staying.NEWEST,
+        Staying.HELD,
+        Staying.LOCKED,
+        Staying.PINNED,
+        Staying.UNPROVEN,
+        Staying.OF_V1,
+        Staying.UNREADABLE,
+    }
 )
 
 
@@ -75,6 +84,7 @@ class AskedItem(NamedTuple):
     source_bytes: int
     records: int
     is_locked: bool = False
+    topic_id: str = ""
     digest: int = 0
 
 
@@ -117,6 +127,7 @@ class PartitionTerms:
     log_start: int | None  # where the broker's log begins; None: nobody asks a broker
     holds: Sequence[HeldTimes] = ()
     pinned: frozenset[str] = frozenset()  # keys of objects that restores read
+    topic_id: str = ""  # of the lives, by the notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +278,8 @@ class _Walk:
         """Say why an object must stay, whatever the limits say."""
         if item.key in self._last_plain or told.next >= self._ends[item.life]:
             return Staying.NEWEST
+        if told.topic_id != self._terms.topic_id:
+            return Staying.UNPROVEN
         if told.is_locked:
             return Staying.LOCKED
         if any(times.hold(told) for times in self._terms.holds):

@@ -53,7 +53,7 @@ class TopicSweep:
 
     @property
     def unforeseen_share(self) -> float:
-        """How much of what lies under `topics/` goes that the last sweep's limits would have kept, in bytes."""
+        """How much of what lies under `topics/` goes that the limits of before would have kept, in bytes."""
         listed = sum(one.listed_bytes for one in self.partitions)
         return min(1.0, sum(one.unforeseen_bytes for one in self.partitions) / listed) if listed else 0.0
 

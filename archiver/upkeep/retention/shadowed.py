@@ -59,7 +59,8 @@ def may_go(one: ShadowedItem, terms: PartitionTerms) -> bool:
     item, told = one.going.item, one.going.told
     is_young = terms.store_now_ms - max(item.put_ms, one.cover.put_ms) < terms.min_age_ms
     is_held = any(times.hold(told) for times in terms.holds)
-    return not (is_young or is_held or told.is_locked or item.key in terms.pinned)
+    is_unproven = told.topic_id != terms.topic_id
+    return not (is_young or is_held or is_unproven or told.is_locked or item.key in terms.pinned)
 
 
 def find_shadowed(items: Sequence[ListedItem], ask: Ask, recall: Recall) -> Iterator[ShadowedItem]:

@@ -1,10 +1,12 @@
 """Surveys one partition for a sweep: lists it, asks those objects that may go, and says which go. Deletes nothing."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 
 from archiver.archive.handle import Archive, patient_archive_of
@@ -13,9 +15,9 @@ from archiver.archive.listing import ListedSegment, list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace
-from archiver.archive.topics import Stretch
+from archiver.archive.topics import Stretch, topic_stream
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError
+from archiver.errors import ArchiverError, NotWholeError, StrangerError
 from archiver.store.port import ObjectStore
 from archiver.upkeep.retention.covers import prove_covers
 from archiver.upkeep.retention.limits import Limits
@@ -51,7 +53,7 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSweep:
-    """What goes of a partition. `unforeseen_bytes`: of that, what the last sweep's limits would have kept. Sizes are those of the listing.
+    """What goes of a partition. `unforeseen_bytes`: of that, what the limits of before would have kept. Sizes are those of the listing.
 
     `listed_bytes`: of all that lies there; what another object has as well counts once.
     `shadowed` goes besides, and no record with it. `problems`: objects that cover others, and are not right.
@@ -71,6 +73,7 @@ class PartitionSweep:
     surveyed: tuple[SweptPlace, ...] = ()  # in all of its lives
     lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
     error: str = ""  # why nothing goes
+    stranger: str = ""  # an object of another topic id than its life has: nothing of the topic goes
     # Of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for.
     fold_next: int = 0
     notes: tuple[str, ...] = ()  # what else is to be told
@@ -94,6 +97,8 @@ def survey_partition(task: SurveyTask) -> PartitionSweep:
     """Survey a partition. An error is returned, so that the others go on: of this one nothing goes then."""
     try:
         return survey(patient_archive_of(task.storage), task)
+    except StrangerError as error:
+        return PartitionSweep(topic=task.topic, partition=task.partition, root=task.root, stranger=str(error))
     except ArchiverError as error:
         return PartitionSweep(topic=task.topic, partition=task.partition, root=task.root, error=str(error))
 
@@ -103,7 +108,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
     with _asking(archive.store, _likely(lives, task.terms)) as asking:
         told: dict[str, Answer] = {}
-        ask = remembering(asking.ask, told)
+        ask = remembering(partial(_ask_of_topic, asking, task), told)
         found = judge_partition(lives, ask, task.terms)
         unforeseen: Sequence[GoingItem] = ()
         if found.going and task.swept_by != task.terms.limits:
@@ -135,6 +140,18 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             surveyed=tuple(SweptPlace(task.topic, life.life, task.partition) for life in lives),
             lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
         )
+
+
+def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answer:
+    """Ask an object. Raises StrangerError where it tells of another topic than the notes do: one of both is false."""
+    told = asking.ask(item)
+    noted = task.terms.topic_id
+    if isinstance(told, AskedItem) and len({told.topic_id, noted} - {""}) > 1:
+        raise StrangerError(
+            f"{item.key}: is of topic id {told.topic_id}, and control/{topic_stream(task.topic)} has {noted} for its life;"
+            " nothing of the topic is deleted; bring back what was changed"
+        )
+    return told
 
 
 def _lying_twice(items: Sequence[ListedItem]) -> Iterator[ListedItem]:
@@ -259,4 +276,5 @@ def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
         records=facts.records,
         is_locked=info.is_locked,
         digest=facts.digest,
+        topic_id=sys.intern(facts.topic_id),  # the same of millions of objects
     )

@@ -26,8 +26,8 @@ BYTES: Final = Declared("archiver_sweep_deleted_bytes", "gauge", "Bytes of them,
 TOPICS: Final = Declared(
     "archiver_sweep_topics",
     "gauge",
-    "Topics: `swept`, which were gone through; of these `waiting` for somebody who agrees, and `stopped` before their end; `kept`,"
-    " of which nothing could go. `archiver retention --last` names them, and says why.",
+    "Topics: `swept`, which were gone through; of these `waiting` for somebody who agrees, and `stopped` before their end, or"
+    " before their beginning: another cluster was asked, or objects are of another topic than their life; `kept`, of which nothing could go. `archiver retention --last` names them, and says why.",
     ("state",),
 )
 REFUSED: Final = Declared("archiver_sweep_refused_deletes", "gauge", "Deletes that the store refused.", ())

@@ -1,9 +1,10 @@
 """Reads what a sweep is decided on, but for the objects: topics, policies, holds, restores that run, and what the cluster tells."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 
 from archiver.archive.applied_limits import AppliedLimits, Whose, read_applied
@@ -11,17 +12,26 @@ from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.archive.restore_pins import RestorePins
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.upkeep.retention.agreed_limits import applied_of, applied_of_terms, cancel_shorter, limits_of_applied
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
-from archiver.upkeep.retention.limits import FOR_EVER, Limits, longest
+from archiver.upkeep.retention.limits import longest
 from archiver.upkeep.retention.survey import list_partitions
-from archiver.upkeep.retention.topic_terms import Asked, Judged, KeptTopic, TopicTerms, judge_topic, policy_news
+from archiver.upkeep.retention.topic_terms import (
+    Asked,
+    Judged,
+    KeptTopic,
+    TopicTerms,
+    judge_topic,
+    kept_by_policy,
+    policy_news,
+)
 
 AskCluster = Callable[[Sequence[str]], LiveCluster | None]  # None: this run asks no cluster
 
@@ -36,6 +46,7 @@ class SurveyedTopics:
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # what is to be noted of topics
     swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept, also of topics of which nothing goes
+    longer: Sequence[AppliedLimits] = ()  # limits that cancel agreements to shorter ones
 
 
 class SweepSurvey:
@@ -45,7 +56,7 @@ class SweepSurvey:
         self._archive = archive
         self._config = config
         self._ask = ask
-        self._pins = RestorePins(archive)
+        self.pins = RestorePins(archive)
 
     def survey(self, wanted: Callable[[str], bool] | None = None) -> SurveyedTopics:
         """Say of the wanted topics by which terms they are swept. Raises NotWholeError where a hold cannot be read."""
@@ -55,6 +66,7 @@ class SweepSurvey:
         asked = self._asked(sorted(facts))
         terms: list[TopicTerms] = []
         news: list[NotedPolicy] = []
+        longer: list[AppliedLimits] = []
         swept: dict[str, Mapping[SweptPlace, OffsetRanges]] = {}
         for name, fact in facts.items():
             live = None if asked.cluster is None else asked.cluster.topics.get(name)
@@ -69,37 +81,55 @@ class SweepSurvey:
             kept += [one for one in judged if isinstance(one, KeptTopic)]
             kept += [kept for one in judged if isinstance(one, TopicTerms) for kept in _untold_partitions(fact, one)]
             if live is not None and asked.cluster is not None and is_of(fact, live.topic_id, asked.cluster):
-                news += policy_news(fact, noted, live, asked.store_now_ms)
+                seen = policy_news(fact, noted, live, asked.store_now_ms)
+                news += seen
+                longer += [self._seen_of(fact, one) for one in seen if noted]
+        if stop := _other_cluster(facts.values(), asked.cluster):
+            kept = [one if one.is_damage else replace(one, stop=stop) for one in kept]
         return SurveyedTopics(
             store_now_ms=asked.store_now_ms,
             facts=facts,
             terms=terms,
             kept=sorted(kept, key=lambda one: one.topic),
             news=news,
+            longer=[*longer, *(applied_of_terms(one) for one in terms if one.swept_by != one.noted)],
             swept=swept,
         )
+
+    def _seen_of(self, fact: TopicFact, policy: NotedPolicy) -> AppliedLimits:
+        """Return the limits of a policy that is news: also where nothing goes by it, because the topic is kept."""
+        named = AppliedLimits(
+            topic=fact.topic, life=fact.root(fact.current.life), whose=Whose.TOPIC, ms=None, bytes=None, floor_ms=0
+        )
+        return applied_of(named, kept_by_policy(policy, self._config.retention.of_topic(fact.topic)))
 
     def _completed(self, fact: TopicFact, judged: Judged) -> Judged:
         """Add to terms what the last sweep went by, and where nobody is asked where logs begin, which partitions there are."""
         if isinstance(judged, KeptTopic):
             return judged
-        applied = read_applied(self._archive, judged.topic).get((judged.root, judged.whose))
+        noted = limits_of_applied(read_applied(self._archive, judged.topic).get((judged.root, judged.whose)))
         log_starts = judged.log_starts
         if judged.whose is not Whose.TOPIC:
             log_starts = dict.fromkeys(list_partitions(self._archive, judged.topic, fact.lives_of(judged.root)))
-        return replace(judged, swept_by=_limits_of(applied), log_starts=log_starts)
+        return replace(judged, noted=noted, swept_by=longest([noted, judged.limits]), log_starts=log_starts)
 
-    def note(self, news: Sequence[NotedPolicy]) -> list[str]:
-        """Write down what topics keep from now on. Returns of which that failed, and why: until it is noted, more is kept."""
-        failed: list[str] = []
-        for one in news:
+    def note(self, news: Sequence[NotedPolicy], longer: Sequence[AppliedLimits] = ()) -> list[str]:
+        """Write down what topics keep from now on. Returns of which that failed, and why: until it is noted, more is kept.
+
+        That it cancels an agreement comes first: a policy that is noted is no news to the next sweep.
+        """
+        failed: dict[str, str] = {}
+        steps = [*((one.topic, partial(cancel_shorter, self._archive, one)) for one in longer)]
+        steps += [(one.topic, partial(note_policy, self._archive, one)) for one in news]
+        for topic, note in steps:
             try:
-                note_policy(self._archive, one)
+                if topic not in failed:
+                    note()
             except StoreTemporaryError:
                 raise
             except ArchiverError as error:  # of this topic: the others go on
-                failed.append(f"{one.topic}: {error}")
-        return failed
+                failed[topic] = f"{topic}: {error}"
+        return list(failed.values())
 
     def change_of(self, before: TopicTerms, fact: TopicFact) -> str:
         """Ask again what decides about a topic. Returns what has changed since; empty: nothing that keeps more."""
@@ -115,8 +145,8 @@ class SweepSurvey:
 
     def _asked(self, names: Sequence[str]) -> Asked:
         cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
-        now_ms = epoch_ms(self._archive.store.now())
-        pins = self._pins.read_objects(now_ms - self._config.restores.pin_ms)
+        now_ms = agreed_now_ms(self._archive.store)
+        pins = self.pins.read_objects(now_ms - self._config.restores.pin_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
         return Asked(
             config=self._config.retention,
@@ -144,9 +174,15 @@ def _change(before: TopicTerms, now: TopicTerms) -> str:
     return f"the log of partition {back[0]} does not begin where it did" if back else ""
 
 
-def _limits_of(applied: AppliedLimits | None) -> Limits:
-    """Return what was applied; where nothing is known, no sweep took anything."""
-    return FOR_EVER if applied is None else Limits(ms=applied.ms, bytes=applied.bytes, floor_ms=applied.floor_ms)
+def _other_cluster(facts: Collection[TopicFact], cluster: LiveCluster | None) -> str:
+    """Say that another cluster was asked than the archive is of; empty: some topic is of this one, or none was asked."""
+    if cluster is None or not facts or any(fact.cluster_id == cluster.cluster_id for fact in facts):
+        return ""
+    owners = ", ".join(sorted({fact.cluster_id for fact in facts})[:3])
+    return (
+        f"no topic of the archive is of cluster {cluster.cluster_id}, which was asked: they are of {owners}; set"
+        " kafka.bootstrap.servers to that cluster, or, if it is lost, see retention.fixed and --without-kafka"
+    )
 
 
 def _damaged(topic: str, error: NotWholeError) -> KeptTopic:

@@ -31,7 +31,8 @@ class TopicTerms:
     newest: int  # the last of them
     whose: Whose
     limits: Limits
-    swept_by: Limits = FOR_EVER  # those of the last sweep that deleted
+    noted: Limits = FOR_EVER  # the longest since the last agreement, as sweeps have noted them
+    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: what they keep goes only if somebody agrees
     log_starts: Mapping[int, int | None] = field(default_factory=dict)  # None: no broker has a log of it
     effective: Mapping[str, str] = field(default_factory=dict)
     holds: Sequence[HeldTimes] = field(default=())
@@ -40,11 +41,15 @@ class TopicTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why. `is_damage`: its notes cannot be read."""
+    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why.
+
+    `is_damage`: its notes cannot be read. `stop`: what is to be looked at before it is swept; empty: it is kept as it should be.
+    """
 
     topic: str
     why: str
     is_damage: bool = False
+    stop: str = ""
 
 
 Judged = TopicTerms | KeptTopic
@@ -156,6 +161,14 @@ def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, 
     if noted and noted[-1].effective == live.effective:
         return []
     return [NotedPolicy(topic=fact.topic, topic_id=live.topic_id, effective=live.effective, since_ms=now_ms)]
+
+
+def kept_by_policy(policy: NotedPolicy, config: RetentionConfig) -> Limits:
+    """Return what a policy keeps, with the factor. One that does not tell keeps all."""
+    try:
+        return widened(limits_of(policy.effective), config.factor)
+    except ValueError:
+        return FOR_EVER
 
 
 def _own_limits(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, note_applied, read_applied
+from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
@@ -22,6 +22,10 @@ def archive() -> Archive:
     return Archive(MemoryStore(), LAYOUT)
 
 
+def note(archive: Archive, applied: AppliedLimits) -> None:
+    change_applied(archive, applied.stream, lambda _: applied)
+
+
 def count(archive: Archive) -> int:
     assert isinstance(archive.store, MemoryStore)
     return len(archive.store.objects)
@@ -30,8 +34,8 @@ def count(archive: Archive) -> int:
 def test_the_newest_is_read_of_each_life_and_of_each_kind_of_limits(archive: Archive) -> None:
     assert read_applied(archive, "orders") == {}
     for one in (WEEK, WEEK, replace(WEEK, ms=7), replace(WEEK, whose=Whose.GONE), replace(WEEK, life=3), WEEK):
-        note_applied(archive, one)
-    note_applied(archive, replace(WEEK, topic="orders.x", ms=1))
+        note(archive, one)
+    note(archive, replace(WEEK, topic="orders.x", ms=1))
     assert read_applied(archive, "orders") == {
         (0, Whose.TOPIC): WEEK,
         (0, Whose.GONE): replace(WEEK, whose=Whose.GONE),
@@ -42,7 +46,7 @@ def test_the_newest_is_read_of_each_life_and_of_each_kind_of_limits(archive: Arc
 
 def test_a_multiple_of_the_largest_number_can_be_read(archive: Archive) -> None:
     for _ in range(2):
-        note_applied(archive, replace(WEEK, ms=1000 * (2**63 - 1), bytes=2**63))
+        note(archive, replace(WEEK, ms=1000 * (2**63 - 1), bytes=2**63))
     (found,) = read_applied(archive, "orders").values()
     assert (found.ms, found.bytes) == (2**63 - 1, 2**63 - 1)
     assert count(archive) == 1
@@ -74,5 +78,5 @@ def test_a_fact_that_cannot_be_is_refused_and_nothing_is_written_behind_it(
     with pytest.raises(NotWholeError, match=r"^p/control/sweeps/limits/orders/0/topic/.*" + why):
         read_applied(archive, "orders")
     with pytest.raises(NotWholeError, match=why):
-        note_applied(archive, WEEK)
+        note(archive, WEEK)
     assert count(archive) == 1

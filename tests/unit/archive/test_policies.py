@@ -11,7 +11,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.errors import NotWholeError, StoreTemporaryError
-from archiver.store.port import ObjectKind
+from archiver.store.port import ObjectKind, ObjectStore
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore
 from tests.support.racing_store import LossyStore, RacingStore
@@ -19,10 +19,13 @@ from tests.support.racing_store import LossyStore, RacingStore
 LAYOUT = Layout("p")
 WEEK = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
 PURGE = {**WEEK, "retention.ms": "1000"}
+FIRST_MS = 1_767_225_600_000  # of the store's clock; each put is a second later
+HOUR_MS = 3_600_000
 
 
 def seen(effective: dict[str, str], since_ms: int, topic_id: str = "T1") -> NotedPolicy:
-    return NotedPolicy(topic="orders", topic_id=topic_id, effective=effective, since_ms=since_ms)
+    """`since_ms`: counted from after all puts of these tests."""
+    return NotedPolicy(topic="orders", topic_id=topic_id, effective=effective, since_ms=FIRST_MS + HOUR_MS + since_ms)
 
 
 @pytest.fixture
@@ -61,7 +64,22 @@ def test_a_topic_that_was_recreated_has_a_history_of_its_own(archive: Archive) -
 def test_a_clock_that_was_put_back_makes_no_policy_older(archive: Archive) -> None:
     note_policy(archive, seen(WEEK, 100))
     note_policy(archive, seen(PURGE, 50))
-    assert [one.since_ms for one in history(archive)] == [100, 100]
+    assert history(archive) == [seen(WEEK, 100), seen(PURGE, 100)]
+
+
+def test_a_policy_counts_from_no_earlier_than_it_was_put(archive: Archive) -> None:
+    """Else whoever may put one could say that the grace is over. One that says later is believed: more is kept."""
+    for effective, since_ms in ((WEEK, -HOUR_MS - FIRST_MS), (PURGE, -10 * HOUR_MS), (WEEK, 5), (PURGE, -HOUR_MS)):
+        put_fact(archive.store, fact_of(effective=effective, since_ms=seen(WEEK, since_ms).since_ms), count(archive))
+    told = [one.since_ms - FIRST_MS for one in history(archive)]
+    assert told == [1000, 2000, HOUR_MS + 5, 4000]
+
+
+def test_a_policy_counts_from_no_earlier_than_those_before_it_were_put(archive: Archive) -> None:
+    """A number that is free may be put before a lower one."""
+    put_fact(archive.store, fact_of(effective=PURGE, since_ms=0), 7)
+    put_fact(archive.store, fact_of(since_ms=0), 6)
+    assert [one.since_ms - FIRST_MS for one in history(archive)] == [2000, 2000]
 
 
 def test_two_who_note_a_policy_note_it_once() -> None:
@@ -91,7 +109,7 @@ def fact_of(**changed: object) -> dict[str, Any]:
         "topic": "orders",
         "topic_id": "T1",
         "effective": WEEK,
-        "since_ms": 100,
+        "since_ms": seen(WEEK, 100).since_ms,
         **changed,
     }
 
@@ -102,7 +120,7 @@ def test_what_earlier_programs_noted_beside_is_ignored(archive: Archive) -> None
     assert history(archive) == [seen(WEEK, 100)]
 
 
-def put_fact(store: MemoryStore, fact: object, number: int = 0) -> None:
+def put_fact(store: ObjectStore, fact: object, number: int = 0) -> None:
     content = fact if isinstance(fact, bytes) else json.dumps(fact).encode()
     assert store.put_if_absent(LAYOUT.fact_key("policies/orders", number), content, {}, kind=ObjectKind.FACT)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from archiver.archive.archived_topic import CopyStretch
-from archiver.archive.control import encode_fact
+from archiver.archive.control import append_fact, encode_fact, latest_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, Layout, SegmentKey
 from archiver.archive.parts import PART_COLUMNS, FactsOfParts, ObjectParts
@@ -15,6 +15,9 @@ from archiver.archive.restore_pins import RestorePins
 from archiver.archive.roles import Generation
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.selection import Selection
+from archiver.kafka.produce import ProducerIdentity
+from archiver.restore.claim_stream import partition_claims
+from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
@@ -74,8 +77,30 @@ def noted(plan: TopicPlan, *, is_finished: bool = False) -> Archive:
     notes = RestoreNotes(archive, "mine", "c")
     notes.note_plans([plan], {"back": "T"}, RestoreRequest().terms)
     if is_finished:
-        notes.note_finished({"back": "T"})
+        finish(archive, plan)
     return archive
+
+
+def verify(archive: Archive, plan: TopicPlan) -> None:
+    """Note of each partition what a restore notes that has read it back."""
+    for one in plan.partitions:
+        claims = partition_claims(archive, "mine", "c", "back", one.partition)
+        identity = ProducerIdentity(producer_id=7, epoch=0)
+        claims.put(
+            PartitionClaim(
+                target_cluster_id="c",
+                target_topic_id="T",
+                start_offset=0,
+                selection_digest=one.selection_digest,
+                identity=identity,
+            )
+        )
+        claims.note_verified("T", Contents(records=1, digest=0, bytes=1))
+
+
+def finish(archive: Archive, plan: TopicPlan) -> None:
+    verify(archive, plan)
+    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
 
 
 HISTORY = CopyStretch(None, 1, 0)
@@ -168,7 +193,7 @@ def test_a_plan_of_objects_is_read_once_until_its_restore_is_finished(monkeypatc
     monkeypatch.setattr(archive.store, "get", count)
     assert [len(pins.read_objects(0).objects["orders"][3]) for _ in range(3)] == [6_000] * 3
     assert len(asked) == len(set(asked))
-    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
+    finish(archive, plan_of_objects(6_000))
     assert pins.read_objects(0).objects == {}
     many = len(asked)
     assert pins.read_objects(0).restores == frozenset()
@@ -207,3 +232,51 @@ def test_a_plan_that_cannot_be_read_is_told(source: dict[str, object]) -> None:
     assert (list(found.of_unread), len(found.unreadable)) == (
         (["orders"], 0) if source.get("source") == "orders" else ([], 1)
     )
+
+
+@pytest.mark.parametrize("end", [{}, {"target_topic_id": "T"}, {"target_cluster_id": "c"}, {"target_topic_id": "U"}])
+def test_an_end_that_does_not_name_the_target_of_the_plan_lifts_no_pin(end: dict[str, str]) -> None:
+    """Whoever may put a note could else let a sweep delete what an unfinished restore reads."""
+    for plan in (plan_of_objects(), plan_of([stretch_of(COPY)])):
+        archive = noted(plan)
+        verify(archive, plan)
+        append_fact(archive, "restores/mine/back/finished", lambda _: {"format": 1, **end})
+        pins = RestorePins(archive)
+        assert pins.read_objects(0).restores == {"mine"}
+        assert pins.read(0).restores == ({COPY: ("mine",)} if plan.partitions[0].copies else {})
+
+
+def test_an_end_before_all_is_verified_lifts_no_pin_and_neither_does_one_whose_target_has_lost_records() -> None:
+    plan = plan_of_objects()
+    archive = noted(plan)
+    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
+    pins = RestorePins(archive)
+    assert pins.read_objects(0).objects.keys() == {"orders"}
+    verify(archive, plan)
+    assert pins.read_objects(0).objects == {}
+    claims = partition_claims(archive, "mine", "c", "back", COPY.partition)
+    claim = claims.latest("T")
+    assert claim is not None
+    claims.forget_verified(claim)
+    assert pins.read_objects(0).objects.keys() == {"orders"}
+
+
+def test_an_end_of_brokers_without_topic_ids_lifts_no_pin() -> None:
+    """Another topic may have the name by now. The pin goes with its time."""
+    plan, archive = plan_of_objects(), Archive(MemoryStore(), LAYOUT)
+    notes = RestoreNotes(archive, "mine", "c")
+    notes.note_plans([plan], {"back": ""}, RestoreRequest().terms)
+    notes.note_finished({"back": ""})
+    assert RestorePins(archive).read_objects(0).restores == {"mine"}
+
+
+@pytest.mark.parametrize("plan", [plan_of_objects(), plan_of([stretch_of(COPY)])])
+def test_a_later_plan_that_names_less_lifts_no_pin(plan: TopicPlan) -> None:
+    archive = noted(plan)
+    fact = latest_fact(archive, "restores/mine/back/plan")
+    assert fact is not None
+    less = [{"partition": 3, "parts": []}]
+    append_fact(archive, "restores/mine/back/plan", lambda _: {**fact, "partitions": less})
+    pins = RestorePins(archive)
+    assert pins.read_objects(0) == RestorePins(noted(plan)).read_objects(0)
+    assert pins.read(0) == RestorePins(noted(plan)).read(0)

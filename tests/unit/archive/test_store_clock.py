@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.store_clock import StoreClock, epoch_ms, since_boot_s
+from archiver.archive.store_clock import StoreClock, agreed_now_ms, epoch_ms, since_boot_s
+from archiver.errors import StoreError
+from tests.support.memory_store import FIRST_MOMENT, MemoryStore
 
 BEGIN = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
@@ -104,3 +106,18 @@ def test_a_store_whose_clock_was_set_is_believed(step_s: int) -> None:
 def test_the_machines_clock_goes_on() -> None:
     first = since_boot_s()
     assert since_boot_s() >= first > 0
+
+
+@pytest.mark.parametrize("minutes", [-14, 14])
+def test_the_store_may_be_some_minutes_ahead_of_the_machine_or_behind(minutes: int) -> None:
+    store = MemoryStore()
+    store.ahead = timedelta(minutes=minutes)
+    assert agreed_now_ms(store) == epoch_ms(FIRST_MOMENT + timedelta(minutes=minutes))
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(40, "2026-02-10T00:00:00.000Z"), (-1, "2025-12-31T00:00:00.000Z")])
+def test_a_store_that_is_far_from_the_machine_tells_no_time_for_deletes(ahead: int, said: str) -> None:
+    store = MemoryStore()
+    store.ahead = timedelta(days=ahead)
+    with pytest.raises(StoreError, match=rf"^the store's clock says {said}, and this machine's 2026-01-01T00:00:00"):
+        agreed_now_ms(store)

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import archiver.spark.restore
+import archiver.spark.retention
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import list_known_topics
@@ -23,6 +25,7 @@ from archiver.restore.target_limits import limit_problems
 from archiver.restore.topic_reports import retention_command, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
+from tests.unit.cli.test_retention import DIGEST, result_of
 from tests.unit.restore.test_target_limits import LENIENT, facts_of, plan_of
 
 HOSTILE = [
@@ -119,6 +122,20 @@ def test_what_a_terminal_would_change_is_no_command(
 ) -> None:
     line = way_on("a = 1\n or b = 2", tmp_path, monkeypatch, capsys)
     assert line.endswith("go on with the same command, and --id r")
+
+
+@pytest.mark.parametrize("value", [one for one in HOSTILE if one.isprintable() and one])
+def test_what_a_dry_run_prints_is_the_same_sweep_with_its_digest(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "archive.yaml"
+    config.write_text("storage:\n  url: s3://bucket/p\n")
+    shown = replace(result_of(without_kafka=True), digest=DIGEST, is_dry_run=True)
+    monkeypatch.setattr(archiver.spark.retention, "run_retention", lambda *_: shown)
+    options = ["-c", str(config), f"--topics={value}", "--without-kafka"]
+    assert main(["retention", "--quiet", "--dry-run", *options]) == 0
+    command = capsys.readouterr().out.partition("nothing was deleted; `")[2].rpartition("` deletes just this")[0]
+    assert run(command, tmp_path) == ["retention", *options, "--yes", DIGEST]
 
 
 def way_on(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -18,7 +18,7 @@ from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem
 from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.sweep import Swept
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
 DIGEST = "0123456789abcdef" * 2
 
@@ -106,7 +106,7 @@ def test_a_dry_run_tells_which_records_would_go_and_what_waits_for_yes() -> None
     assert "t-0: offsets 0-0 go" in lines
     assert lines[-3].split() == ["t", "retention.ms", "1,", "retention.floor", "2", "5", "15", "50", "B", "0"]
     assert lines[-2] == (
-        "t: 0% of it would go that the last sweep's limits would have kept; a sweep leaves it as it is without --yes"
+        "t: 0% of it would go that the limits of before would have kept; a sweep leaves it as it is without --yes"
     )
     row = retention_row(SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=[sweep_of("t", 1, 5)], kept=())))
     (told,) = row["topics"]
@@ -182,3 +182,16 @@ def test_what_was_swept_of_control_objects_is_reported() -> None:
     assert (found.groups, found.objects, found.bytes) == (1, 5, 50)
     assert found.kept_because == {"it is not finished": 1, "it is too young": 2}
     assert (report.refused, report.problems[0]) == (1_001, "days: cannot be listed")
+
+
+def test_a_sweep_of_another_cluster_counts_its_topics_as_stopped_and_complains_once() -> None:
+    stop = "no topic of the archive is of cluster d, which was asked"
+    kept = [KeptTopic(topic=name, why="it was archived of cluster c, and this is d", stop=stop) for name in "tu"]
+    result = SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=(), kept=kept))
+    assert (result.exit_code, result.is_complete) == (3, False)
+    assert retention_row(result)["problems"] == [stop]
+    report = report_of(result)
+    assert {name: one.stopped for name, one in report.topics.items()} == {"t": stop, "u": stop}
+    assert report.kept == {}
+    usual = SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=(), kept=[replace(kept[0], stop="")]))
+    assert (usual.exit_code, report_of(usual).topics, list(report_of(usual).kept)) == (0, {}, ["t"])

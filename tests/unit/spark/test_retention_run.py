@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import archiver.spark.retention as runs
+from archiver.archive.applied_limits import Whose, read_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold
+from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, read_policies
@@ -18,12 +20,15 @@ from archiver.archive.sweeps import read_last_report
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
-from archiver.errors import StoreError
+from archiver.errors import StoreError, UsageError
 from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.debris_survey import debris_terms
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.partition_plan import Staying
+from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
+from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -38,19 +43,23 @@ class Site:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **retention: Any) -> None:  # noqa: ANN401
         self.store = MemoryStore()
         self.archive = Archive(self.store, LAYOUT)
-        section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
-        self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
+        self.configure(**retention)
 
         @contextmanager
         def no_spark(*_: object) -> Iterator[Callable[[], None]]:
             yield lambda: None
 
         def survey_here(_: object, tasks: list[SurveyTask], __: object) -> list[PartitionSweep]:
-            return [survey(self.archive, task) for task in tasks]
+            return [survey_partition(task) for task in tasks]
 
         monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
+        monkeypatch.setattr("archiver.upkeep.retention.survey.patient_archive_of", lambda _: self.archive)
         monkeypatch.setattr(runs, "spark_in_background", no_spark)
         monkeypatch.setattr("archiver.spark.retention_tasks.survey_on_spark", survey_here)
+
+    def configure(self, **retention: Any) -> None:  # noqa: ANN401
+        section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
+        self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
 
     def record(self, topic: str = "t", topic_id: str = "t") -> None:
         record_topic(
@@ -58,15 +67,24 @@ class Site:
         )
 
     def put(
-        self, base: int, end: int, *, topic: str = "t", is_merged: bool = False, is_old: bool = True, size: int = 10
+        self,
+        base: int,
+        end: int,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        topic_id: str = "t",
+        is_merged: bool = False,
+        is_old: bool = True,
+        size: int = 10,
     ) -> str:
-        key = self.key(base, topic=topic, merged_next=end if is_merged else None)
-        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15)
+        key = self.key(base, topic=topic, partition=partition, merged_next=end if is_merged else None)
+        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15, topic_id=topic_id)
         self.store.put_if_absent(key, b"x" * size, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         return key
 
-    def key(self, base: int, *, topic: str = "t", merged_next: int | None = None) -> str:
-        return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=0, base=base, next=merged_next))
+    def key(self, base: int, *, topic: str = "t", partition: int = 0, merged_next: int | None = None) -> str:
+        return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=partition, base=base, next=merged_next))
 
     def run(self, **asked: Any) -> SweepResult:  # noqa: ANN401
         return run_retention(self.config, SweepRequest(without_kafka=True, **asked))
@@ -120,6 +138,53 @@ def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch
     assert len(site.run().swept[0].deleted) == 3  # agreed on once
 
 
+def fixed(ms: str) -> dict[str, Any]:
+    return {"fixed": {"ms": ms, "segment-ms": "0s"}}
+
+
+def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For months nothing went by the long limits. That they were in force is seen all the same, but not by a dry run."""
+    site = Site(monkeypatch, **fixed("1d"))
+    site.record()
+    for base in range(0, 50, 10):
+        site.put(base, base + 10, is_old=base < 40)
+    assert len(site.run(agreed=True).swept[0].deleted) == 4
+    site.configure(**fixed("36500d"))
+    site.store.delete([site.key(40)])
+    for base in range(40, 350, 10):
+        site.put(base, base + 10, is_old=base < 340)
+    assert site.run(is_dry_run=True).plan.objects == 0
+    site.configure(**fixed("1d"))
+    assert not site.run(is_dry_run=True).waiting
+    site.configure(**fixed("36500d"))
+    assert site.run().swept == []
+    site.configure(**fixed("1d"))
+    again = site.run()
+    assert [one.topic for one in again.waiting] == ["t"]
+    assert sum(len(one.deleted) for one in again.swept) == 0
+    assert sum(len(one.deleted) for one in site.run(agreed=True).swept) == 30
+    site.store.delete([site.key(340)])
+    site.put(340, 350)
+    site.put(350, 360, is_old=False)
+    assert sum(len(one.deleted) for one in site.run().swept) == 1  # agreed to once
+
+
+def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first just what the longer limits would have taken as well can go. That foresees nothing of what comes behind it."""
+    site = Site(monkeypatch, **fixed("5d"))
+    site.record()
+    for base in range(0, 30, 10):
+        site.put(base, base + 10, is_old=base < 20)
+    assert len(site.run(agreed=True).swept[0].deleted) == 2
+    site.configure(**fixed("1d"))
+    site.store.delete([site.key(20)])
+    for base in range(30, 50, 10):
+        site.put(base, base + 10, is_old=base < 40)
+    assert len(site.run(agreed=True).swept[0].deleted) == 1
+    applied = read_applied(site.archive, "t")[0, Whose.FIXED]
+    assert applied.ms == 5 * 24 * 3600 * 1000
+
+
 def test_a_topic_whose_policy_cannot_be_noted_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(monkeypatch)
     asking = SweepSurvey(site.archive, site.config, lambda _: None)
@@ -166,6 +231,96 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
     report = read_last_report(site.archive)
     assert report is not None
     assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_objects_of_another_topic_than_their_life_stop_the_whole_topic(
+    monkeypatch: pytest.MonkeyPatch, is_dry_run: bool, partition: int
+) -> None:
+    """One that goes is enough: a note of the topic is false, or somebody has put objects there. Another topic goes on."""
+    site = Site(monkeypatch)
+    for topic in ("t", "u"):
+        site.record(topic, topic)
+        for number in (0, 1):
+            for base in (0, 10, 20):
+                topic_id = "X" if (topic, number, base) == ("t", partition, 10) else topic
+                site.put(base, base + 10, topic=topic, partition=number, topic_id=topic_id)
+    result = site.run(is_dry_run=is_dry_run, agreed=not is_dry_run)
+    key = site.key(10, partition=partition)
+    why = (
+        f"{key}: is of topic id X, and control/topics/t has t for its life; nothing of the topic is deleted; bring back"
+    )
+    assert [(one.topic, one.stop == one.why, one.why[: len(why)]) for one in result.plan.kept] == [("t", True, why)]
+    assert result.exit_code == 3
+    left = [key for key in site.store.objects if key.startswith("topics/t/")]
+    assert len(left) == 6
+    report = read_last_report(site.archive)
+    if not is_dry_run:
+        assert report is not None
+        assert {name: (one.objects, bool(one.stopped)) for name, one in report.topics.items()} == {
+            "t": (0, True),
+            "u": (4, False),
+        }
+
+
+def test_objects_that_tell_no_topic_id_stay_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are from before the brokers had ids, or a note has said so of its life since."""
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20, 30):
+        site.put(base, base + 10, topic_id="" if base == 10 else "t")
+    result = site.run(agreed=True)
+    assert [one.item.base for one in result.swept[0].deleted] == [0, 20]
+    assert result.plan.topics[0].kept_because() == {Staying.UNPROVEN: 1, Staying.NEWEST: 1}
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_a_store_whose_clock_is_far_ahead_is_swept_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_dry_run: bool
+) -> None:
+    """Its time alone would void min-object-age, retention and the question before much goes."""
+    site = Site(monkeypatch, **{"min-object-age": "1d"})
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+    before = set(site.store.objects)
+    site.store.ahead = timedelta(days=40)
+    with pytest.raises(StoreError, match=r"^the store's clock says 2026-02-10T"):
+        site.run(agreed=not is_dry_run, is_dry_run=is_dry_run)
+    assert set(site.store.objects) == before
+
+
+def test_a_store_whose_clock_jumps_stops_before_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch)
+    site.record()
+    for base in (0, 10, 20):
+        site.put(base, base + 10)
+
+    def jump(archive: Archive, terms: TopicTerms) -> Callable[[], str]:
+        site.store.ahead = timedelta(days=40)
+        return AgreementNote(archive, terms)
+
+    monkeypatch.setattr(runs, "AgreementNote", jump)
+    (swept,) = site.run(agreed=True).swept
+    assert swept.stopped.startswith("the store's clock says 2026-02-10T")
+    assert swept.deleted == []
+
+
+def test_a_digest_that_fits_no_plan_ends_as_a_mistake_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the same command has another configuration, or is given again."""
+    site = Site(monkeypatch)
+    site.record()
+    keys = [site.put(base, base + 10) for base in (0, 10, 20)]
+    shown = site.run(is_dry_run=True)
+    add_hold(site.archive, Hold(name="h", topics="t", reason="r", by="b", added_ms=0))
+    before = set(site.store.objects)
+    with pytest.raises(UsageError, match=rf"^--yes {shown.digest}: nothing of that plan may go by now: "):
+        site.run(digest=shown.digest)
+    assert set(site.store.objects) == before
+    release_hold(site.archive, "h", by="b", now_ms=0)
+    assert len(site.run(digest=shown.digest).swept[0].deleted) == len(keys) - 1
 
 
 def test_a_merged_object_that_stays_counts_as_there_also_where_its_front_did_not_go(

@@ -61,6 +61,7 @@ class Sweeper:
             min_age_ms=0,
             log_start=None,
             holds=self.holds,
+            topic_id="A",
         )
         task = SurveyTask(
             storage=StorageConfig(url="s3://bucket"),

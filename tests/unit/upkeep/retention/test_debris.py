@@ -15,6 +15,7 @@ from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenControl
 from archiver.archive.index_generations import append_to_index, read_index, share_entries
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.archive.restore_pins import RestorePins
 from archiver.archive.taken import MOST_NAMED, Taken, Taking, note_taken, note_taking, read_taken
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError
@@ -35,6 +36,7 @@ TERMS = DebrisTerms(
     now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=DAY_MS, restores_ms=30 * DAY_MS, snapshots_ms=30 * DAY_MS
 )
 TARGET = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
+VERIFIED = {**TARGET, "verified": {"records": 1, "digest": "0" * 16, "bytes": 1, "leader_epoch": 0}}
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +57,11 @@ def put_restore(store: MemoryStore, restore_id: str, topics: Sequence[str] = ("a
         chosen = LAYOUT.chosen_key(restore_id, topic, 0, "a" * 24)
         put(store, chosen, b"chosen")
         parent = f"restores/{restore_id}/{topic}"
-        plan = {**TARGET, "source": topic, "partitions": [{"parts": [["an object", 0, None, None, chosen]]}]}
+        parts = [["an object", 0, None, None, chosen]]
+        plan = {**TARGET, "source": topic, "partitions": [{"partition": 0, "parts": parts}]}
         put_fact(store, f"{parent}/plan", plan)
         put_fact(store, f"{parent}/0", TARGET)
-        put_fact(store, f"{parent}/0", TARGET, 1)
+        put_fact(store, f"{parent}/0", VERIFIED, 1)
         put(
             store,
             LAYOUT.offset_map_key(OffsetMapKey(restore_id=restore_id, topic=topic, partition=0, topic_id="A")),
@@ -332,6 +335,76 @@ def change_end(store: MemoryStore) -> None:
     store.objects[key] = replace(store.objects[key], body=changed)
 
 
+def forge(store: MemoryStore, name: str, fact: Fact) -> None:
+    """Put a newer fact of a target."""
+    stream = f"restores/r-1/b/{name}"
+    number = sum(key.startswith(f"{LAYOUT.control_prefix(stream)}0") for key in store.objects)
+    put_old(store, LAYOUT.fact_key(stream, number), encode_fact(fact))
+
+
+def without(name: str, value: object = None) -> Fact:
+    """A fact of the target without one of its ids, or with an empty one."""
+    left = {key: one for key, one in VERIFIED.items() if key != name}
+    return left if value is None else {**left, name: value}
+
+
+def forge_end(store: MemoryStore) -> None:
+    forge(store, "finished", {"format": 1})
+
+
+def drop_cluster(store: MemoryStore) -> None:
+    forge(store, "finished", without("target_cluster_id"))
+
+
+def drop_topic_id(store: MemoryStore) -> None:
+    forge(store, "finished", without("target_topic_id"))
+
+
+def name_nothing(store: MemoryStore) -> None:
+    """Plan, end and claim agree, and none of them names a topic, as of brokers without ids: it may be another one."""
+    for name in ("plan", "finished", "0"):
+        forge(store, name, {**without("target_topic_id", ""), "source": "b", "partitions": [{"partition": 0}]})
+
+
+def forget_verified(store: MemoryStore) -> None:
+    forge(store, "0", TARGET)
+
+
+def claim_another(store: MemoryStore) -> None:
+    forge(store, "0", {**VERIFIED, "target_topic_id": "U"})
+
+
+def plan_one_more(store: MemoryStore) -> None:
+    forge(store, "plan", {**TARGET, "source": "b", "partitions": [{"partition": 0}, {"partition": 1}]})
+
+
+def repartition(store: MemoryStore, sources: tuple[str, ...] = ("0", "1"), targets: int = 3) -> None:
+    partitions = [{"partition": 0}, {"partition": 1}]
+    forge(store, "plan", {**TARGET, "source": "b", "repartition": 3, "partitions": partitions})
+    contents = {"records": 1, "digest": "0" * 16, "bytes": 1}
+    verified = {"sources": dict.fromkeys(sources, contents), "targets": [contents] * targets}
+    forge(store, "repartition", {**TARGET, "verified": verified})
+
+
+def repartition_in_part(store: MemoryStore) -> None:
+    repartition(store, sources=("0",))
+
+
+def repartition_to_fewer(store: MemoryStore) -> None:
+    repartition(store, targets=2)
+
+
+def note_other_target(store: MemoryStore) -> None:
+    add_note(store, applied=True, topic_id="U")
+
+
+def note_nothing(store: MemoryStore) -> None:
+    """A newer note of a group that has not been set."""
+    add_note(store, applied=False)
+    note = {"format": 1, "target_cluster_id": "c", "group": "g", "source_group": "g", "topics": {}}
+    put_old(store, LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", 1), encode_fact(note))
+
+
 def drop_plan(store: MemoryStore) -> None:
     del store.objects[LAYOUT.fact_key("restores/r-1/b/plan", 0)]
 
@@ -360,14 +433,14 @@ def change_nothing(_: MemoryStore) -> None:
     """It is finished."""
 
 
-def add_note(store: MemoryStore, *, applied: bool) -> None:
+def add_note(store: MemoryStore, *, applied: bool, topic_id: str = "T") -> None:
     move = {
         "before": None,
         "wanted": {"offset": 1, "metadata": ""},
         "as_of_ms": None,
         "applied": applied,
     }
-    topics = {"a": {"topic_id": "T", "partitions": {"0": move}}}
+    topics = {"a": {"topic_id": topic_id, "partitions": {"0": move}}}
     note = {"format": 1, "target_cluster_id": "c", "group": "g", "source_group": "g", "topics": topics}
     key = LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", 0)
     put_old(store, key, encode_fact(note))
@@ -401,6 +474,18 @@ REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
     (add_applied_note, None),
     (add_hostile_note, DebrisStay.UNREADABLE),
     (add_target, DebrisStay.UNFINISHED),
+    (forge_end, DebrisStay.UNFINISHED),
+    (drop_cluster, DebrisStay.UNFINISHED),
+    (drop_topic_id, DebrisStay.UNFINISHED),
+    (name_nothing, DebrisStay.UNFINISHED),
+    (forget_verified, DebrisStay.UNFINISHED),
+    (claim_another, DebrisStay.UNFINISHED),
+    (plan_one_more, DebrisStay.UNFINISHED),
+    (repartition, None),
+    (repartition_in_part, DebrisStay.UNFINISHED),
+    (repartition_to_fewer, DebrisStay.UNFINISHED),
+    (note_other_target, DebrisStay.UNFINISHED),
+    (note_nothing, DebrisStay.UNFINISHED),
     (add_odd_restore, None),
     (change_nothing, None),
 ]
@@ -505,14 +590,14 @@ def hold_of(topics: str, released_ms: int | None = None) -> dict[str, Hold]:
 
 def test_holds_and_unfinished_restores_keep_snapshots(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
-    terms = debris_terms(archive, CONFIG, hold_of(".*"), NOW_MS)
+    terms = debris_terms(archive, CONFIG, hold_of(".*"), NOW_MS, RestorePins(archive))
     assert terms.snapshots_stay is DebrisStay.HELD
-    stays = debris_terms(archive, CONFIG, hold_of(".*", released_ms=1), NOW_MS).snapshots_stay
+    stays = debris_terms(archive, CONFIG, hold_of(".*", released_ms=1), NOW_MS, RestorePins(archive)).snapshots_stay
     assert stays is DebrisStay.PINNED  # its plans were put a moment ago, by the store's clock
     del store.objects[LAYOUT.fact_key("restores/open/b/plan", 0)]
-    assert debris_terms(archive, CONFIG, hold_of("a"), NOW_MS).snapshots_stay is None
+    assert debris_terms(archive, CONFIG, hold_of("a"), NOW_MS, RestorePins(archive)).snapshots_stay is None
     kept = CONFIG.model_copy(update={"retention": CONFIG.retention.model_copy(update={"keep": ("__consumer.*",)})})
-    assert debris_terms(archive, kept, {}, NOW_MS).snapshots_stay is DebrisStay.KEPT
+    assert debris_terms(archive, kept, {}, NOW_MS, RestorePins(archive)).snapshots_stay is DebrisStay.KEPT
     plan = survey_debris(archive, replace(TERMS, snapshots_stay=DebrisStay.HELD))
     assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 1, DebrisStay.HELD: 3}
 
@@ -627,22 +712,23 @@ class LongStore(MemoryStore):
         for number in range(self._keys):
             key = LAYOUT.chosen_key("long", "a", 0, f"{number:024x}")
             yield ListedObject(key=key, size=1, etag="e", last_modified=FIRST)
-        for name in ("finished", "plan"):
+        for name in ("0", "finished", "plan"):
             yield ListedObject(key=LAYOUT.fact_key(f"restores/long/a/{name}", 0), size=1, etag="e", last_modified=FIRST)
 
 
 @pytest.mark.parametrize("keys", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_restore_of_many_objects_takes_no_more_memory(keys: int) -> None:
     store = LongStore(keys)
-    for name in ("finished", "plan"):
-        put_fact(store, f"restores/long/a/{name}", TARGET)
+    plan = {**TARGET, "partitions": [{"partition": 0}]}
+    for name, fact in (("finished", TARGET), ("plan", plan), ("0", VERIFIED)):
+        put_fact(store, f"restores/long/a/{name}", fact)
     tracemalloc.start()
     try:
         (group,) = survey_debris(Archive(store, LAYOUT), TERMS).going
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert group.objects == keys + 2
+    assert group.objects == keys + 3
     assert peak < 2_000_000
 
 

@@ -33,6 +33,7 @@ PASSED_OVER: Final = {
     Staying.HELD,
     Staying.LOCKED,
     Staying.PINNED,
+    Staying.UNPROVEN,
     Staying.OF_V1,
     Staying.UNREADABLE,
 }
@@ -119,6 +120,7 @@ def test_nothing_goes_that_a_writer_needs_or_that_the_broker_has(seed: int) -> N
             is_above = life.until is not None and life.until < one.told.next  # of another log
             assert start is None or one.told.next <= start or is_above
             assert world.terms.store_now_ms - one.item.put_ms >= world.terms.min_age_ms
+            assert one.told.topic_id == world.terms.topic_id
 
 
 def more(value: int | None, added: int | None) -> int | None:
@@ -411,6 +413,13 @@ class HeldByNewest(Rules):
         return super().is_of_held_time(hold, told._replace(min_timestamp=told.max_timestamp))
 
 
+class UnknownIsTheSame(Rules):
+    """An object without a topic id is of the topic that the notes name."""
+
+    def is_proven(self, told: AskedItem) -> bool:
+        return "" in {told.topic_id, self.terms.topic_id} or super().is_proven(told)
+
+
 class TimelessUnheld(Rules):
     """A record without a time is on no hold with times."""
 
@@ -475,7 +484,7 @@ class UnknownEndIsAnEnd(Rules):
 MUTANTS: Final[tuple[type[Rules], ...]] = (
     HighestBaseGoes, NewestGoes, ProtectedKeepsAll, UnreadableKeepsAll, AnyOldOneGoes, BrokersGoesOn, BrokerIgnored, BrokerByBase,
     SmallestTimestamp, AsOldAsTheLimit, NoFloor, AsOldAsTheFloor, FutureBelieved, NoTimeIsOld,
-    YoungByNow, HeldByNewest, TimelessUnheld, CountsItself, CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
+    YoungByNow, HeldByNewest, UnknownIsTheSame, TimelessUnheld, CountsItself, CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
 )  # fmt: skip
 
 

@@ -34,7 +34,9 @@ def archive_of(partitions: int) -> tuple[Archive, CountingStore]:
 
 
 def surveyed(archive: Archive, partition: int, limits: Limits) -> PartitionSweep:
-    terms = PartitionTerms(limits=limits, now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=0, log_start=GONE * 10)
+    terms = PartitionTerms(
+        limits=limits, now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=0, log_start=GONE * 10, topic_id="t"
+    )
     lineage, storage = (Stretch(0, 0, None),), StorageConfig(url="s3://bucket")
     return survey(
         archive,

@@ -58,14 +58,16 @@ PLACE = SweptPlace(SOURCE.topic, 0, SOURCE.partition)
 TOPIC = TopicTerms(
     topic=SOURCE.topic,
     name=SOURCE.topic,
-    topic_id="t",
+    topic_id=SOURCE.topic_id,
     root=0,
     newest=0,
     whose=Whose.TOPIC,
     limits=FOR_EVER,
     log_starts={3: 0},
 )
-TERMS = PartitionTerms(limits=FOR_EVER, now_ms=10**15, store_now_ms=10**15, min_age_ms=0, log_start=0)
+TERMS = PartitionTerms(
+    limits=FOR_EVER, now_ms=10**15, store_now_ms=10**15, min_age_ms=0, log_start=0, topic_id=SOURCE.topic_id
+)
 
 
 def records_from(first: int, count: int = 20) -> list[Rec]:
@@ -105,7 +107,7 @@ def merged(tmp_path: Path) -> tuple[Archive, MortalStore]:
         put(store, tmp_path, base, 20)
     put_over(store, tmp_path, MERGED_RECORDS)
     archive = Archive(store, LAYOUT)
-    record_topic(archive, topic=SOURCE.topic, topic_id="t", cluster_id="c", partitions=4, configs={})
+    record_topic(archive, topic=SOURCE.topic, topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={})
     store.effects = 0
     return archive, store
 
@@ -379,7 +381,7 @@ def test_a_plain_object_that_reaches_as_far_as_any_other_stays() -> None:
     items = [
         ListedItem(life=0, key=key, base=base, named_next=named, put_ms=0) for key, (base, _, named) in ranges.items()
     ]
-    told = {key: AskedItem(end, 0, 0, 1, 1) for key, (_, end, _) in ranges.items()}
+    told = {key: AskedItem(end, 0, 0, 1, 1, topic_id=SOURCE.topic_id) for key, (_, end, _) in ranges.items()}
     lives = [LifeItems(life=0, items=items)]
     assert not judge_shadowed(lives, lambda item: told[item.key], lambda _: None, TERMS, ())
     told["02"] = told["02"]._replace(next=7)
@@ -417,7 +419,8 @@ def put_world(rng: random.Random) -> tuple[list[ListedItem], Mapping[str, Answer
         items[key] = ListedItem(
             life=0, key=key, base=base, named_next=end if is_merged else None, put_ms=rng.choice((0, 0, 900))
         )
-        told[key] = AskedItem(end, 0, rng.randint(0, 9), 1, 1, is_locked=rng.random() < 0.1)
+        topic_id = SOURCE.topic_id if rng.random() < 0.9 else ""
+        told[key] = AskedItem(end, 0, rng.randint(0, 9), 1, 1, rng.random() < 0.1, topic_id)
         if rng.random() < 0.1:
             told[key] = Staying.UNREADABLE
     return sorted(items.values(), key=lambda one: (one.base, -(one.named_next or 0))), told
@@ -462,6 +465,7 @@ def test_whatever_goes_changes_no_reading(seed: int) -> None:
         assert one.going.told.next < max(ends)
         assert one.going.item.key not in going
         assert (one.going.item.put_ms, one.cover.put_ms, one.going.told.is_locked) == (0, 0, False)
+        assert one.going.told.topic_id == SOURCE.topic_id
 
 
 @pytest.mark.parametrize("seed", range(20))

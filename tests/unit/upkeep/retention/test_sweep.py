@@ -113,7 +113,12 @@ def archive_in(store: MortalStore) -> Archive:
 def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
     now_ms = epoch_ms(archive.store.now()) + 10_000
     terms = PartitionTerms(
-        limits=TERMS.limits, now_ms=now_ms, store_now_ms=now_ms, min_age_ms=min_age_ms, log_start=TERMS.log_starts[0]
+        limits=TERMS.limits,
+        now_ms=now_ms,
+        store_now_ms=now_ms,
+        min_age_ms=min_age_ms,
+        log_start=TERMS.log_starts[0],
+        topic_id=TERMS.topic_id,
     )
     task = SurveyTask(
         storage=StorageConfig(url="s3://bucket"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, note_applied
+from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold
+from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, note_policy
 from archiver.archive.topics import record_topic
@@ -32,15 +32,19 @@ CONFIG = ArchiverConfig.model_validate(STORAGE)
 class Site:
     """An archived topic, and what the cluster tells of it."""
 
-    def __init__(self, config: ArchiverConfig = CONFIG, *, asks: bool = True) -> None:
-        self.archive = Archive(MemoryStore(), LAYOUT)
+    def __init__(self, config: ArchiverConfig = CONFIG, *, asks: bool = True, store: MemoryStore | None = None) -> None:
+        self.archive = Archive(store or MemoryStore(), LAYOUT)
         self.record("T")
         self.note(HOUR, 0)
         self.live = LiveTopic(topic_id="T", effective=HOUR, log_starts={0: 60}, is_agreed=True)
         self.is_there = True
         self.is_absent = True  # if it is not there: the brokers say so by name
         self.cluster_id = "c"
-        self.survey = SweepSurvey(self.archive, config, lambda _: self.told() if asks else None)
+        self.asks, self.holds = asks, 0
+        self.configure(config)
+
+    def configure(self, config: ArchiverConfig) -> None:
+        self.survey = SweepSurvey(self.archive, config, lambda _: self.told() if self.asks else None)
 
     def record(self, topic_id: str) -> None:
         policy = {"cleanup.policy": "delete"}
@@ -63,6 +67,13 @@ class Site:
     def hold(self) -> None:
         add_hold(self.archive, Hold(name="h", topics="t", from_ms=5, reason="r", by="b", added_ms=0))
 
+    def hold_all(self) -> None:
+        self.holds += 1
+        add_hold(self.archive, Hold(name=f"all-{self.holds}", topics="t", reason="r", by="b", added_ms=0))
+
+    def release(self) -> None:
+        release_hold(self.archive, f"all-{self.holds}", by="b", now_ms=0)
+
     def plan_restore(self, restore_id: str, base: object = 5) -> frozenset[str]:
         """Note the plan of a restore. Returns the key of the one object that it names."""
         key = LAYOUT.segment_key(SegmentKey(topic="t", life=0, partition=0, base=base if isinstance(base, int) else 0))
@@ -75,6 +86,10 @@ class Site:
         now_ms = self.survey.survey().store_now_ms
         self.note(WEEK, now_ms)
         self.note(HOUR, now_ms)
+
+
+def note_applied(archive: Archive, applied: AppliedLimits) -> None:
+    change_applied(archive, applied.stream, lambda _: applied)
 
 
 def become(**changed: Any) -> Callable[[Site], None]:  # noqa: ANN401
@@ -147,6 +162,28 @@ def test_a_partition_whose_leader_does_not_tell_is_kept_and_told() -> None:
     assert [(one.topic, one.why) for one in found.kept] == [("t-0", "its leader did not tell where its log begins")]
 
 
+def test_a_cluster_that_no_topic_of_the_archive_is_of_stops_the_sweep() -> None:
+    """As after a disaster, with the address of the new one. A topic that is kept in any case counts as well."""
+    site = Site()
+    record_topic(site.archive, topic="u", topic_id="U", cluster_id="c", partitions=1, configs={})
+    site.hold_all()
+    assert [one.stop for one in site.survey.survey().kept] == ["", ""]
+    site.cluster_id = "d"
+    found = site.survey.survey()
+    assert {one.topic: one.stop[:83] for one in found.kept} == dict.fromkeys(
+        ("t", "u"), "no topic of the archive is of cluster d, which was asked: they are of c; set kafka."
+    )
+    assert (found.terms, found.news) == ([], [])
+
+
+def test_a_topic_of_another_cluster_than_the_others_is_kept() -> None:
+    site = Site()
+    record_topic(site.archive, topic="u", topic_id="U", cluster_id="d", partitions=1, configs={})
+    found = site.survey.survey()
+    assert [(one.topic, one.stop) for one in found.kept] == [("u", "")]
+    assert [one.topic for one in found.terms] == ["t"]
+
+
 def test_a_restore_that_has_begun_since_stops_a_sweep() -> None:
     """What its plan names was not pinned when the sweep was planned. What was pinned then, the plan has left out."""
     site = Site()
@@ -207,13 +244,13 @@ def test_each_kind_of_limits_has_a_memory_of_its_own() -> None:
     site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
     applied = AppliedLimits(topic="t", life=0, whose=Whose.TOPIC, ms=5, bytes=6, floor_ms=7)
     note_applied(site.archive, applied)
-    assert terms_of(site)["t"].swept_by == Limits(ms=5, bytes=6, floor_ms=7)
+    assert terms_of(site)["t"].noted == Limits(ms=5, bytes=6, floor_ms=7)
     site.is_there = False
-    assert terms_of(site)["t"].swept_by == FOR_EVER
+    assert terms_of(site)["t"].noted == FOR_EVER
     note_applied(site.archive, replace(applied, whose=Whose.GONE, ms=9))
-    assert terms_of(site)["t"].swept_by == Limits(ms=9, bytes=6, floor_ms=7)
+    assert terms_of(site)["t"].noted == Limits(ms=9, bytes=6, floor_ms=7)
     site.record("U")  # another topic of that name was seen, and went
-    assert {name: one.swept_by.ms for name, one in terms_of(site).items()} == {"t@0": 9, "t": None}
+    assert {name: one.noted.ms for name, one in terms_of(site).items()} == {"t@0": 9, "t": None}
 
 
 def test_a_run_that_asks_no_cluster_notes_no_policy() -> None:
