@@ -35,7 +35,7 @@ def facts_of(base: int, next_offset: int) -> SegmentFacts:
         first=base,
         last=next_offset - 1,
         next=next_offset,
-        records=next_offset - base,
+        records=1,
         tombstones=0,
         min_timestamp=0,
         max_timestamp=0,

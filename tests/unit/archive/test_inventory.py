@@ -48,7 +48,8 @@ OFFSETS = 60  # histories end below; every offset is asked about
 
 def segment(base: int, next_offset: int, *, merged: bool = False) -> Segment:
     key = SegmentKey(topic="t", partition=0, base=base, next=next_offset if merged else None)
-    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, facts=facts_of(base, next_offset))
+    facts = replace(facts_of(base, next_offset), records=next_offset - base)  # a merged one has those of its parts
+    return Segment(key=key, object_key=LAYOUT.segment_key(key), size=1, facts=facts)
 
 
 def put(store: MemoryStore, segments: list[Segment], **key: object) -> None:

@@ -68,7 +68,7 @@ def plan_of(*copies: Sequence[CopyStretch], objects: int = 1) -> TopicPlan:
 
 def columns_of(copy: CopyKey, count: int) -> ObjectParts:
     base = np.arange(count, dtype=np.int64)
-    columns = dict.fromkeys(PART_COLUMNS, base) | {"named_next": base * 0}
+    columns = dict.fromkeys(PART_COLUMNS, base) | {"named_next": base * 0, "rewrite": base * 0}
     return ObjectParts(key_in(copy, 0)[: -len("00000000000000000000.data")], *columns.values())
 
 
@@ -161,7 +161,7 @@ def test_a_plan_that_does_not_tell_its_copies_is_told(wrong: object) -> None:
 def plan_of_objects(objects: int = 3, source: str = "orders") -> TopicPlan:
     """Of one partition under `topics/`, with objects at 0, 1 and so on."""
     base = np.arange(objects, dtype=np.int64)
-    columns = dict.fromkeys(PART_COLUMNS, base) | {"named_next": base * 0}
+    columns = dict.fromkeys(PART_COLUMNS, base) | {"named_next": base * 0, "rewrite": base * 0}
     parts = ObjectParts(segment_key(0)[: -len("00000000000000000000.data")], *columns.values())
     whole = plan_of([], objects=objects)
     (partition,) = whole.partitions

@@ -130,8 +130,8 @@ def with_columns(plan: TopicPlan, rows: Sequence[tuple[ObjectPart, PartFacts]]) 
     return replace(found, partitions=(replace(found.partitions[0], parts=Chain(blocks)),))
 
 
-def _columns(part: ObjectPart) -> tuple[int, int, int, int, int]:
-    return int(part.object_key[-25:-5]), 0, part.from_offset, part.until_offset or 0, part.next_offset or 0
+def _columns(part: ObjectPart) -> tuple[int, ...]:
+    return int(part.object_key[-25:-5]), 0, 0, part.from_offset, part.until_offset or 0, part.next_offset or 0
 
 
 def test_chosen_records_are_some_of_those_that_are_planned() -> None:
