@@ -1,12 +1,19 @@
 """Which policy a sweep goes by: against what was in force at each single moment of the time of grace."""
 
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.policies import NotedPolicy
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.policies import NotedPolicy, read_policies
 from archiver.upkeep.retention.limits import Limits, limits_of
 from archiver.upkeep.retention.policy import policy_in_force
+from tests.support.memory_store import MemoryStore, StoredObject
 
 numbers = st.sampled_from(["-1", "0", "5", "9", "100"])
 policies = st.fixed_dictionaries(
@@ -58,6 +65,56 @@ def test_what_the_newest_keeps_is_kept(rows: list[tuple[int, dict[str, str]]], n
         for behind in (0, 4, 5, 8, 9, 99, 100):
             assert not keeps(newest, age_ms, behind) or keeps(found, age_ms, behind)
             assert not keeps(found, age_ms, behind) or keeps(longer, age_ms, behind)
+
+
+def put_history(rows: list[tuple[dict[str, str], int, int]]) -> Archive:
+    """Put facts of `(effective, told, put)`, with the numbers from 0 on: what each says of its time, and what the store does."""
+    store = MemoryStore()
+    for number, (effective, since_ms, put_ms) in enumerate(rows):
+        fact = {"format": 1, "topic": "t", "topic_id": "T", "effective": effective, "since_ms": since_ms}
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=put_ms)
+        store.objects[Layout().fact_key("policies/t", number)] = StoredObject(json.dumps(fact).encode(), {}, moment)
+    return Archive(store, Layout())
+
+
+def check_history(rows: list[tuple[dict[str, str], int, int]], now_ms: int, grace_ms: int) -> None:
+    """What the fact with the highest number said at any moment of grace is kept, by when the store says that it was put."""
+    found = policy_in_force(read_policies(put_history(rows), "t", "T"), now_ms, grace_ms)
+    for moment in range(now_ms - grace_ms + 1, now_ms + 1):
+        there = [effective for effective, _, put_ms in rows if put_ms <= moment]
+        limits = limits_of(there[-1]) if there else found
+        for name in ("ms", "bytes"):
+            kept, wanted = getattr(found, name), getattr(limits, name)
+            assert kept is None or (wanted is not None and wanted <= kept), (rows, moment)
+
+
+def draw_history(rng: random.Random) -> list[tuple[dict[str, str], int, int]]:
+    """Of a few notes one or two may be forged: of any time by their own word, and put before one of a lower number."""
+    rows = []
+    for put_ms in sorted(rng.randint(0, 40) for _ in range(rng.randint(1, 6))):
+        limits = {f"retention.{name}": rng.choice(("-1", "0", "5", "9", "100")) for name in ("ms", "bytes")}
+        effective = {"cleanup.policy": rng.choice(("delete", "delete", "compact")), **limits}
+        rows.append((effective, rng.choice((put_ms, put_ms, rng.randint(0, 60))), put_ms))
+    if rng.randrange(3) == 0:
+        at = rng.randrange(len(rows))
+        rows[at] = (*rows[at][:2], rng.randint(0, 40))
+    return rows
+
+
+def test_no_note_skips_the_time_of_grace(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(1_000):
+        rows = draw_history(rng)
+        check_history(rows, max(put_ms for _, _, put_ms in rows) + rng.randint(0, 30), rng.randint(0, 30))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_no_note_skips_the_time_of_grace_in_very_many_histories(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50_000):
+        rows = draw_history(rng)
+        check_history(rows, max(put_ms for _, _, put_ms in rows) + rng.randint(0, 30), rng.randint(0, 30))
 
 
 def test_a_purge_by_config_counts_when_the_grace_is_over() -> None:
