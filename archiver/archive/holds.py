@@ -13,8 +13,13 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
 from archiver.errors import CorruptSegmentError, UsageError
 from archiver.process.json_values import LARGEST
+from archiver.store.port import DELETE_LIMIT_S
 
 HOLDS: Final = "holds"
+LOOK_S: Final = (
+    30.0  # holds and unfinished restores are read again before each delete, and it is sent within this or not at all
+)
+DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # by then each delete was carried out that was decided on before a hold
 _Time = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 
 

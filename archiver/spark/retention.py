@@ -351,7 +351,7 @@ def _work(
     covering: CoveringFolds | None,
 ) -> TopicWork:
     """Say what is asked before something of a topic goes. By what it is swept, is noted first, once."""
-    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact))
+    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
     if is_by_policy:
         work = work._replace(begin=_Noting(archive, _applied(topic.terms)))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
