@@ -552,6 +552,7 @@ class SilentStore(MortalStore):
     deletes = 0
 
     def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
+        del send_by_s
         self.deletes += 1
         raise StoreTemporaryError(f"{next(iter(keys))}: does not answer")
 
