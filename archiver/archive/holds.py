@@ -17,10 +17,9 @@ from archiver.store.port import DELETE_LIMIT_S
 
 HOLDS: Final = "holds"
 _NAMES: Final = r"[A-Za-z0-9._*-]+(,[A-Za-z0-9._*-]+)*"
-LOOK_S: Final = (
-    30.0  # holds and unfinished restores are read again before each delete, and it is sent within this or not at all
-)
-DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # by then each delete was carried out that was decided on before a hold
+# Holds and unfinished restores are read again before each delete, and it is sent within this, or not at all.
+LOOK_S: Final = 30.0
+DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # so long after a hold was put, deletes from before may be carried out
 _Time = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 
 
