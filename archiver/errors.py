@@ -98,6 +98,10 @@ class CorruptSegmentError(NotWholeError):
     """An archived object whose bytes do not agree with its facts."""
 
 
+class SweptError(CorruptSegmentError):
+    """A sweep took an object after its reading was planned: its topic does not keep it, or another object has its records."""
+
+
 class FalseFactsError(ArchiverError):
     """A whole object has other facts than those by which its reading was planned, so other objects may be missing from the plan."""
 

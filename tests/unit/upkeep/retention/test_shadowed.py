@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.applied_limits import Whose
-from archiver.archive.gone_objects import SweptError
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
@@ -18,7 +17,7 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.left_lying import take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
