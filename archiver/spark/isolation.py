@@ -14,7 +14,7 @@ from archiver.archive.spool import lock_folder
 # the secret itself, which is then in no setting, file or process argument.
 AUTHENTICATED: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 UMASK: Final = 0o077  # of the JVM and of its workers
-_PREFIX: Final = "archiver-spark-"
+_PREFIX: Final = "archiver-jvm-"  # not `archiver-spark-`, the former name: earlier programs do not lock theirs
 _MOST_SWEPT: Final = 20  # folders that one start deletes
 _LONGEST_SOCKET_PATH: Final = 103  # in bytes: 107 for Linux
 _locks: dict[Path, int | None] = {}  # of the folders of this process; None: the file system has no locks

@@ -166,7 +166,7 @@ with open_session("test") as start_spark:
     spark = start_spark()
     java = spark._jvm.java.lang.System
     home = pathlib.Path(java.getProperty("user.home"))
-    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-spark-"))
+    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-jvm-"))
     print(spark.sql("SELECT 1 + 1").collect()[0][0], spark.sparkContext.parallelize([1, 2], 2).map(str).collect())
 """
 
@@ -200,7 +200,7 @@ def test_folders_of_runs_that_were_killed_are_deleted_by_the_next_one(
     """Not those of processes that live, and nothing else."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "another").mkdir()
-    (tmp_path / "archiver-spark-link").symlink_to(tmp_path / "another")
+    (tmp_path / "archiver-jvm-link").symlink_to(tmp_path / "another")
     make = (
         f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}\nfrom archiver.spark.isolation import private_folder\n"
     )
@@ -218,5 +218,5 @@ def test_folders_of_runs_that_were_killed_are_deleted_by_the_next_one(
         with private_folder() as first, private_folder() as second:
             left = {path.name for path in tmp_path.iterdir()}
         living.kill()
-    assert left == {names[1], "archiver-spark-link", "another", first.name, second.name}
+    assert left == {names[1], "archiver-jvm-link", "another", first.name, second.name}
     assert (tmp_path / "another").is_dir()
