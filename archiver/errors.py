@@ -102,6 +102,10 @@ class TooLargeError(CorruptSegmentError):
     """An object with more bytes than this program writes there. It was not read."""
 
 
+class SweptError(CorruptSegmentError):
+    """A sweep took an object after its reading was planned: its topic does not keep it, or another object has its records."""
+
+
 class FalseFactsError(ArchiverError):
     """A whole object has other facts than those by which its reading was planned, so other objects may be missing from the plan."""
 

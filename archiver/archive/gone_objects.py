@@ -7,16 +7,12 @@ from archiver.archive.layout import Layout
 from archiver.archive.listing import list_directory
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.swept import NOTHING_SWEPT, OffsetRanges, SweptPlace, read_swept_place, spell_ranges
-from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.errors import CorruptSegmentError, NotWholeError, SweptError
 from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
 _MOST_TOLD: Final = 10  # ranges: holds lie between them
 _BELOW_PREFIX: Final = 4  # parts of a segment's key: topics, topic, partition, name
-
-
-class SweptError(CorruptSegmentError):
-    """A sweep took an object after its reading was planned: its topic does not keep it, or another object has its records."""
 
 
 def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> CorruptSegmentError:

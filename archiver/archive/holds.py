@@ -13,14 +13,22 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
 from archiver.errors import CorruptSegmentError, UsageError
 from archiver.process.json_values import LARGEST
+from archiver.store.port import DELETE_LIMIT_S
 
 HOLDS: Final = "holds"
+_NAMES: Final = r"[A-Za-z0-9._*-]+(,[A-Za-z0-9._*-]+)*"
+# Holds and unfinished restores are read again before each delete, and it is sent within this, or not at all.
+LOOK_S: Final = 30.0
+DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # so long after a hold was put, deletes from before may be carried out
 _Time = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Records of topics that a regex matches whole, and of these times; both ends included, None: no end."""
+    """Records of topics, and of these times; both ends included, None: no end.
+
+    `topics`: names, separated by commas, in which `*` stands for any characters, also none.
+    """
 
     name: BoundedText
     topics: BoundedText
@@ -33,10 +41,15 @@ class Hold:
     released_by: BoundedText | None = None
 
     def __post_init__(self) -> None:
-        try:
-            re.compile(self.topics)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"{self.topics[:100]!r} is no regular expression: {error}") from error
+        if self.topics and re.fullmatch(_NAMES, self.topics) is None:
+            raise ValueError(
+                f"{self.topics[:100]!r} names no topics: give names, separated by commas; `*` stands for any characters, and no"
+                " regular expression is taken"
+            )
+        if ".*" in self.topics.split(","):
+            raise ValueError(
+                "'.*' names only topics that begin with a dot: no regular expression is taken; '*' matches all"
+            )
         if self.from_ms is not None and self.until_ms is not None and self.from_ms > self.until_ms:
             raise ValueError("it ends before it begins")
 
@@ -45,7 +58,22 @@ class Hold:
         return self.released_ms is None
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.topics, topic) is not None
+        return any(_matches(name, topic) for name in self.topics.split(","))
+
+
+def _matches(name: str, topic: str) -> bool:
+    """Match a name with any number of `*`, in a time that grows with the product of both lengths at the most."""
+    first, *pieces = name.split("*")
+    if not pieces:
+        return name == topic
+    *middle, last = pieces
+    at = len(first)
+    for piece in middle:
+        found = topic.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return topic.startswith(first) and topic.endswith(last) and at + len(last) <= len(topic)
 
 
 _FACT: Final = FactModel(Hold)
@@ -58,15 +86,15 @@ def read_holds(archive: Archive) -> Mapping[str, Hold]:
 
 
 def add_hold(archive: Archive, hold: Hold) -> None:
-    """Add a hold under a name that was never used. Raises UsageError."""
+    """Add a hold under a name that was never used, or was used for the same hold. Raises UsageError."""
     if not is_restore_id(hold.name):
         raise UsageError(
             f"{hold.name}: a hold's name is 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or a digit"
         )
     if not hold.topics:
-        raise UsageError(f"{hold.name}: --topics is empty, and would hold nothing; '.*' matches all topics")
+        raise UsageError(f"{hold.name}: --topics is empty, and would hold nothing; '*' matches all topics")
     held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _checked(hold)))
-    if held != hold:
+    if replace(held, added_ms=hold.added_ms) != hold:
         raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")
 
 

@@ -20,7 +20,7 @@ from archiver.codec.frame import Column, Frame
 from archiver.codec.rows import long_record_of, plain_records_of
 from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import IndexUse
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import NotWholeError, SweptError, UsageError
 from archiver.store.port import ObjectStore
 
 _LARGE_BYTES: Final = 64 * 1024  # keys, values and headers of so many bytes become Python values together
@@ -41,7 +41,7 @@ def read_records(
 
     `positions`: offsets of partitions below which nothing is wanted.
     """
-    reads = wanted_of(partition, selection, positions)
+    reads, are_gone_told = wanted_of(partition, selection, positions), False
     for number in _numbers(topic, partition):
         wanted = reads(number) or selection
         for problem in problems_within(topic, number, wanted):
@@ -52,6 +52,10 @@ def read_records(
             try:
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
+            except SweptError as error:
+                if not are_gone_told:  # beside a sweep there may be hundreds
+                    report_problem(f"{topic.topic}-{number}: {error}; objects that went after it are not named")
+                are_gone_told = True
             except NotWholeError as error:
                 report_problem(f"{topic.topic}-{number}: {error}")
 

@@ -137,7 +137,7 @@ def _own_folder(parent: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with suppress(BlockingIOError, FileNotFoundError):
-            lock = _lock(made)
+            lock = lock_folder(made)
             if made.exists():
                 folder = made
             elif lock is not None:  # it was swept before it was locked
@@ -154,13 +154,13 @@ def _sweep(parent: Path) -> None:
     """Delete folders that nobody holds a lock on: their processes crashed."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            lock = _lock(folder)
+            lock = lock_folder(folder)
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
 
 
-def _lock(folder: Path) -> int | None:
+def lock_folder(folder: Path) -> int | None:
     """Lock a folder; None where the file system has no locks: there, nobody else can lock and delete it, either.
 
     Raises BlockingIOError when another process holds it.

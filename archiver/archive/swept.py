@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from archiver.archive.control import (
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
-from archiver.errors import ArchiverError, CorruptSegmentError
+from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError
 from archiver.process.json_values import spelled_number
 
 SWEPT: Final = "swept"
@@ -175,7 +176,8 @@ def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
     """Delete facts that nobody reads any more. Enough stay for readers that have listed them a while ago."""
     old = list_numbers(archive, place.stream)[:-_KEPT_FACTS]
     if old:
-        archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
+        with suppress(StoreTemporaryError):  # a later sweep deletes them
+            archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
 
 
 def _write(

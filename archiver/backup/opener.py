@@ -229,14 +229,14 @@ class Opener:
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
-        listed = None
-        if ends is not None and source.topic in ends.topics and ends.silences == self._sink.silence_counter.silences:
+        listed, silences = None, self._sink.silence_counter.silences  # one while the end is read must show at the put
+        if ends is not None and source.topic in ends.topics and ends.silences == silences:
             listed = ends.newest.get((source.topic, source.life, partition), NO_SEGMENTS)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
         if end.key:
             self._sink.fresh.note_found((source.topic, source.life), partition, end.next)
         confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
-        writer = PartitionWriter(source, end, self._sink, written=written, confirm=confirm)
+        writer = PartitionWriter(source, end, self._sink, silences=silences, written=written, confirm=confirm)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._start_offsets.first(source))
         feed = Feed(writer=writer, end_offset=end_offset)

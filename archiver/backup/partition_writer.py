@@ -82,11 +82,12 @@ class PartitionWriter:
         end: ArchivedEnd,
         sink: SegmentSink,
         *,
+        silences: int,
         written: Written | None = None,
         confirm: Callable[[FinishedSegment], None] | None = None,
         home: SegmentHome | None = None,
     ) -> None:
-        """`home`: where the segments go, if not into the history under `topics/`."""
+        """`silences`: how many there were before `end` was read. `home`: where the segments go, if not under `topics/`."""
         self.source = source
         self.position = end.next
         self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
@@ -97,7 +98,7 @@ class PartitionWriter:
         self._sink = sink
         self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
-        self._silences = sink.silence_counter.silences
+        self._silences = silences
         self._open: OpenSegment | None = None
         self._opened_at_s = 0.0
         self._closed: FinishedSegment | None = None  # the closed segment that waits for its put

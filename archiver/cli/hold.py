@@ -2,15 +2,22 @@
 
 import argparse
 import getpass
+from contextlib import closing
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import add_config, add_format, add_run, parser_of
-from archiver.cli.output import print_json, print_line, print_lines
-from archiver.cli.spelling import moment, table_lines
+from archiver.cli.output import complain, print_json, print_line, print_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
+from archiver.errors import NotWholeError
+from archiver.process.text import spell_count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from archiver.archive.handle import Archive
     from archiver.archive.holds import Hold
+    from archiver.upkeep.retention.held import HeldObjects
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +26,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(added, run_add)
     add_config(added)
     added.add_argument("name", metavar="NAME")
-    added.add_argument("--topics", metavar="REGEX", required=True, help="topics whose whole name matches")
+    added.add_argument(
+        "--topics",
+        metavar="NAMES",
+        required=True,
+        help="names of topics, separated by commas; * stands for any characters (no regular expression)",
+    )
     added.add_argument("--from", dest="since", metavar="TIME", help="records from this time on (default: all)")
     added.add_argument("--until", metavar="TIME", help="records up to this time (default: all)")
     added.add_argument("--reason", metavar="TEXT", required=True)
     added.add_argument("--by", metavar="WHO", help="who wants it (default: this user)")
+    added.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="do not wait until no delete from before can happen any more, nor look for what went meanwhile; say until when",
+    )
     listed = parser_of(ways, "list", "which holds there are, and were")
     add_run(listed, run_list)
     add_config(listed)
@@ -36,11 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    from archiver.archive.holds import Hold, add_hold
+    from archiver.archive.holds import Hold
     from archiver.archive.store_clock import epoch_ms
     from archiver.archive.topics import list_known_topics
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
+    from archiver.upkeep.retention.held import list_held
 
     archive = _archive(options)
     try:
@@ -55,11 +73,54 @@ def run_add(options: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
-    add_hold(archive, hold)
-    print_line(f"hold {hold.name}: no sweep deletes these records from now on")
+    before = None if options.no_wait else list_held(archive, hold)
+    _put(archive, hold)
+    gone = [] if before is None else _await_force(archive, hold, before, quiet=options.quiet)
     if not any(map(hold.matches, list_known_topics(archive))):
         print_line(f"hold {hold.name}: --topics matches no topic of the archive yet; it holds those that come")
-    return 0
+    for line in _gone_lines(hold, gone):
+        complain(line)
+    return NotWholeError.exit_code if gone else 0
+
+
+def _put(archive: "Archive", hold: "Hold") -> None:
+    from archiver.archive.holds import DELETES_END_S, add_hold
+    from archiver.archive.store_clock import epoch_ms
+
+    add_hold(archive, hold)
+    until = moment(epoch_ms(archive.store.now()) + round(1000 * DELETES_END_S))
+    print_line(f"hold {hold.name} is put; sweeps may still carry out what they decided on before, until {until}")
+
+
+def _await_force(archive: "Archive", hold: "Hold", before: "HeldObjects", *, quiet: bool) -> list[str]:
+    """Wait until a hold that was put is in force. Returns the keys of covered objects that went meanwhile."""
+    from archiver.archive.holds import DELETES_END_S
+    from archiver.process.progress import Progress
+    from archiver.process.silence import steady_s
+    from archiver.upkeep.retention.held import find_gone, list_held
+
+    end_s = steady_s() + DELETES_END_S
+    with closing(Progress("hold", quiet=quiet)) as progress:
+        while (left_s := end_s - steady_s()) > 0:
+            progress.report(f"in force in {left_s:.0f} s")
+            Event().wait(min(left_s, 1.0))
+    now = list_held(archive, hold)
+    print_line(
+        f"hold {hold.name} is in force: no sweep deletes these records from now on; its topics have"
+        f" {spell_count(now.count, 'object')}"
+    )
+    return find_gone(hold, before, now, archive)
+
+
+def _gone_lines(hold: "Hold", gone: list[str]) -> "Iterator[str]":
+    if gone:
+        what = spell_count(len(gone), "object that it covers was", "objects that it covers were")
+        yield (
+            f"hold {hold.name}: {what} deleted before it was in force, by a sweep that had begun; bring these back from the"
+            " bucket's versions, if their records are needed:"
+        )
+    yield from gone[:MOST_LISTED]
+    yield from left_out_lines(len(gone) - MOST_LISTED, "objects")
 
 
 def run_list(options: argparse.Namespace) -> int:

@@ -8,35 +8,77 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
+from archiver.archive.spool import lock_folder
+
 # A stranger who may ask can have anything of a driver: tasks with passwords, and code run. With a local master Spark draws
 # the secret itself, which is then in no setting, file or process argument.
 AUTHENTICATED: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 UMASK: Final = 0o077  # of the JVM and of its workers
-_PREFIX: Final = "archiver-spark-"
-_STALE_S: Final = 3600  # no start of a JVM takes so long, and from then on its folder is not empty
+_PREFIX: Final = "archiver-jvm-"  # not `archiver-spark-`, the former name: earlier programs do not lock theirs
+_MOST_SWEPT: Final = 20  # folders that one start deletes
 _LONGEST_SOCKET_PATH: Final = 103  # in bytes: 107 for Linux
+_locks: dict[Path, int | None] = {}  # of the folders of this process; None: the file system has no locks
 _SOCKET: Final = "/.00000000-0000-0000-0000-000000000000.sock"  # as Spark names them
 
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """Make a folder for all temporary files of a JVM. It is deleted when the block fails; else the JVM deletes it (see leave_to)."""
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = _make_folder()
     try:
-        _sweep_stale(folder)
         yield folder
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
 
 
-def _sweep_stale(folder: Path) -> None:
-    """Delete folders of processes that a signal ended while their JVM started: these are empty, for no JVM had them yet."""
-    oldest_s = folder.stat().st_mtime - _STALE_S
-    for left in folder.parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # the folder is somebody else's, or a JVM's, and then not empty
-            if left.lstat().st_mtime < oldest_s:
-                left.rmdir()
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is deleted at the end of the block."""
+    folder = _make_folder()
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
+
+
+def _make_folder() -> Path:
+    """Make a folder, locked for as long as this process lives, and delete those of processes that were killed."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(BlockingIOError, FileNotFoundError):
+            _locks[folder] = lock_folder(folder)
+            _sweep_left(folder.parent)
+            if folder in _locks:  # else another start has deleted it before it was locked
+                return folder
+
+
+def _sweep_left(parent: Path) -> None:
+    """Delete folders of this user that nobody holds a lock on: a signal ended their processes, and their JVMs too."""
+    for gone in [folder for folder in list(_locks) if not folder.exists()]:
+        _unlock(_locks.pop(gone, None))
+    deleted = 0
+    for folder in parent.glob(f"{_PREFIX}*"):
+        deleted += folder not in _locks and _delete_left(folder)
+        if deleted == _MOST_SWEPT:
+            return
+
+
+def _delete_left(folder: Path) -> bool:
+    """Delete a folder if it is this user's, and in use by no process."""
+    try:
+        lock = lock_folder(folder) if folder.lstat().st_uid == os.geteuid() else None
+    except OSError:
+        return False
+    if lock is not None:
+        rmtree(folder, ignore_errors=True)
+    _unlock(lock)
+    return lock is not None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's

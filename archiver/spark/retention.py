@@ -380,7 +380,7 @@ def _work(
     covering: CoveringFolds | None,
 ) -> TopicWork:
     """Say what is asked before something of a topic goes. What somebody has agreed to is noted first, once."""
-    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact))
+    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
     if is_by_policy:
         work = work._replace(begin=AgreementNote(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:

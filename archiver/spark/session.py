@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from collections import UserDict
@@ -28,7 +27,7 @@ from archiver.interrupt import ENDING
 from archiver.process.workers import workers
 from archiver.spark.class_cache import options_of_spark
 from archiver.spark.failure import jvm_errors_as_ours
-from archiver.spark.isolation import UMASK, leave_to, private_folder, settings_of
+from archiver.spark.isolation import UMASK, leave_to, private_folder, settings_of, temporary_folder
 from archiver.spark.jvm_user import log_in, options_of_user
 from archiver.spark.spark_submit import start_submitted
 
@@ -76,9 +75,9 @@ _stops: list[threading.Thread] = []
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
     """Start Spark as open_context does, and give a session for SQL instead of a context."""
-    with tempfile.TemporaryDirectory(prefix="archiver-query-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         # Spark creates the folder of its tables at once, by default in the current folder.
-        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
+        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": str(folder)}
         with open_context(name, settings, java_options) as start_spark:
             yield lambda: open_sql(start_spark())
 

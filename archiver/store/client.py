@@ -3,17 +3,20 @@
 import base64
 import contextlib
 import email.utils
+import io
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from xml.etree import ElementTree as ET
 
 import boto3.session
 import botocore.session
 from botocore.auth import AUTH_TYPE_MAPS, S3SigV4Auth
-from botocore.awsrequest import AWSRequest
+from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError
@@ -24,12 +27,13 @@ from botocore.utils import get_environ_proxies, parse_timestamp
 from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
 from archiver.process.mask import without_users
+from archiver.process.silence import steady_s
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _CONNECT_TIMEOUT_S = 10
-_SEGMENT_TIMEOUT_S = 30
+_ONCE_TIMEOUT_S = 30
 _CONNECTIONS = 32
 _PUT_SIGNATURE: Final = "archiver-put"
 
@@ -70,14 +74,14 @@ class S3Clients:
 
     @property
     def once(self) -> "S3Client":
-        """The client that never repeats a request.
+        """The client that never repeats a request, for the requests that need a check before each try.
 
-        Only the writer of a segment repeats its put: the writer waits without a thread, and checks before each try
-        whether other writers have gone on in this partition while this process was stopped.
+        A segment is put again by its writer: the writer waits without a thread, and checks whether other writers have gone on
+        in this partition while this process was stopped. A delete is repeated by the caller, who reads the holds again.
         """
         with self._opening:
             if self._once is None:
-                self._once = self._open(1, min(self._read_timeout_s, _SEGMENT_TIMEOUT_S))
+                self._once = self._open(1, min(self._read_timeout_s, _ONCE_TIMEOUT_S))
             return self._once
 
     def renewed(self) -> "S3Clients | None":
@@ -99,6 +103,7 @@ class S3Clients:
             made = self._make(attempts, read_timeout_s, proxies={})
         made.meta.events.register("choose-signer.s3.PutObject", _choose_signature)
         made.meta.events.register("before-parse.s3.ListObjectsV2", read_rows)
+        made.meta.events.register("before-send.s3.DeleteObjects", _time_body)
         return made
 
     def _make(self, attempts: int, read_timeout_s: float, *, proxies: dict[str, str] | None) -> "S3Client":
@@ -161,6 +166,44 @@ AUTH_TYPE_MAPS[_PUT_SIGNATURE] = _PutSignature
 def _choose_signature(signature_version: str, **_: object) -> Any:  # noqa: ANN401 - a name or nothing, which the stubs do not know
     """Choose `_PutSignature` for `v4` and `s3v4`, which are the same here; leave unsigned requests, and other signatures, alone."""
     return _PUT_SIGNATURE if signature_version in {"v4", "s3v4"} else None
+
+
+# --- deletes that must not be sent late
+
+
+class LateRequestError(Exception):
+    """A request was not sent completely before its time was over: the store cannot have carried it out."""
+
+
+_send_by_s: ContextVar[float] = ContextVar("send_by_s", default=math.inf)
+
+
+@contextlib.contextmanager
+def sending_by(moment_s: float) -> Iterator[None]:
+    """Let the deletes of a block fail if their bodies are not sent by a moment of `steady_s`."""
+    before = _send_by_s.set(moment_s)
+    try:
+        yield
+    finally:
+        _send_by_s.reset(before)
+
+
+class _TimedBody(io.BytesIO):
+    """A body that cannot be read once its time is over: neither a slow connect nor a stopped process sends it then."""
+
+    def __init__(self, content: bytes, send_by_s: float) -> None:
+        super().__init__(content)
+        self._send_by_s = send_by_s
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if steady_s() > self._send_by_s:
+            raise LateRequestError("its time was over before it was sent")
+        return super().read(size)
+
+
+def _time_body(request: AWSPreparedRequest, **_: object) -> None:
+    if _send_by_s.get() < math.inf:
+        request.body = _TimedBody(cast("bytes", request.body), _send_by_s.get())
 
 
 # --- sessions

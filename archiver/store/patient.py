@@ -1,6 +1,7 @@
 """A store that repeats failed requests itself: a task that reads ten thousand objects must not begin again for one of them."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -74,12 +75,11 @@ class PatientStore:
         return iter(self._repeat(lambda: list(self._store.list_directories(prefix))))
 
     def delete(self, keys: Iterable[str]) -> None:
-        waiting = list(keys)
-        self._repeat(lambda: self._store.delete(waiting))
+        self._store.delete(keys)
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         """Delete objects, once: what was refused for now may have to stay a moment later, and whoever deletes knows what to ask."""
-        return self._store.delete_each(keys)
+        return self._store.delete_each(keys, send_by_s=send_by_s)
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:
         backoff, failed_since_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), None

@@ -1,6 +1,7 @@
 """What the archiver needs of an object store. `store.s3` implements it; tests have one in memory."""
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,8 @@ from archiver.errors import ArchiverError, TooLargeError
 Body = bytes | io.RawIOBase
 # The most that S3 takes in one put. Each object of an archive is put by one.
 MOST_PUT_BYTES: Final = 5 << 30
+# A delete that was sent within its time is carried out within this, or never, unless something on the way keeps requests.
+DELETE_LIMIT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +105,14 @@ class ObjectStore(Protocol):
         """List the names directly below a prefix that ends with a slash and that have keys below them."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; keys without an object are no error. Raises the first refusal."""
+        """Delete objects as `delete_each` does; keys without an object are no error. Raises the first refusal."""
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
-        """Delete objects, and return which of them the store refused, and why; the others are deleted."""
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
+        """Delete objects, and return which of them the store refused, and why; the others are deleted.
+
+        No request is repeated after an unknown outcome, nor sent after `send_by_s` (a moment of `steady_s`): the caller must
+        first look again at what may be deleted. Raises StoreTemporaryError then.
+        """
 
 
 def refuse_larger(key: str, size: int, most_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from archiver.errors import (
 from archiver.process.logs import warn_once
 from archiver.process.loopback import leaves_in_clear
 from archiver.process.mask import without_users
-from archiver.store.client import S3Clients
+from archiver.store.client import LateRequestError, S3Clients, sending_by
 from archiver.store.port import (
     MOST_PUT_BYTES,
     Body,
@@ -259,16 +260,17 @@ class S3Store:
         for error in self.delete_each(keys).values():
             raise error
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         waiting, refused = list(keys), dict[str, ArchiverError]()
-        for start in range(0, len(waiting), _DELETE_PAGE):
-            refused |= self._delete_page(waiting[start : start + _DELETE_PAGE])
+        with sending_by(send_by_s):
+            for start in range(0, len(waiting), _DELETE_PAGE):
+                refused |= self._delete_page(waiting[start : start + _DELETE_PAGE])
         return refused
 
     def _delete_page(self, keys: Sequence[str]) -> dict[str, ArchiverError]:
         page: DeleteTypeDef = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:
-            answer = self._ask(lambda clients: clients.patient.delete_objects(Bucket=self._bucket, Delete=page))
+            answer = self._ask(lambda clients: clients.once.delete_objects(Bucket=self._bucket, Delete=page))
         except _ANY_ERROR as error:
             raise self._error("DeleteObjects", keys[0], error) from error
         failures = answer.get("Errors", [])
@@ -312,6 +314,8 @@ class S3Store:
                     f"{self._place} closed the connection without an answer; if it always does, is it http or https in"
                     " storage.endpoint?"
                 )
+            case HTTPClientError() if isinstance(error.kwargs.get("error"), LateRequestError):
+                why = "was not sent: too much time had passed since it was decided on; this process, or the network, stood still"
             case HTTPClientError() if isinstance(error.kwargs.get("error"), ValueError):
                 # Its text contains the header, which may be a token.
                 return StoreError(

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.archive.gone_objects import SweptError
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import fetch_parts, found_or_gone
 from archiver.archive.segments import Segment
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, NotWholeError
+from archiver.errors import ArchiverError, NotWholeError, SweptError
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.covered_ranges import Covered
 from archiver.upkeep.findings import Findings

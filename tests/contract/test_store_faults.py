@@ -10,6 +10,8 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.config.model import Sse, StorageConfig
 from archiver.demo.sandbox import free_ports
 from archiver.errors import StoreError, StoreTemporaryError
+from archiver.process.silence import steady_s
+from archiver.store.patient import PatientStore
 from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
 from archiver.store.s3 import S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
@@ -91,6 +93,24 @@ def test_what_passes_is_repeated_with_the_whole_body(faulty: FaultyStore, fault:
     with faulty.proxy.failing(fault, "PUT", times=ATTEMPTS - 1):
         assert faulty.store.put_if_absent("k", BODY, SHA256, kind=ObjectKind.FACT) is not None
     assert faulty.direct.get("k") == (BODY, SHA256)
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG, Fault.REFUSE, Fault.LOSE_ANSWER])
+def test_a_delete_is_never_repeated(faulty: FaultyStore, fault: Fault) -> None:
+    """The same keys may be held by then, or have been put again. Whoever deletes must look first."""
+    with faulty.proxy.failing(fault, "POST"), pytest.raises(StoreTemporaryError):
+        PatientStore(faulty.store).delete(["k"])
+    assert faulty.proxy.requests == {"POST": 1}
+
+
+def test_a_delete_whose_time_is_over_is_not_sent(faulty: FaultyStore) -> None:
+    """However long it took to connect: the store gets no whole request."""
+    faulty.direct.put_if_absent("k", BODY, {}, kind=ObjectKind.FACT)
+    with pytest.raises(StoreTemporaryError, match="was not sent"):
+        faulty.store.delete_each(["k"], send_by_s=steady_s() - 0.001)
+    assert faulty.direct.head("k") is not None
+    assert faulty.store.delete_each(["k"], send_by_s=steady_s() + 60) == {}
+    assert faulty.direct.head("k") is None
 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.HANG, Fault.CONFLICT])

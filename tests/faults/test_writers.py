@@ -3,10 +3,11 @@
 Kafka is a list of batches here, the store is memory; the archive is read back by fastavro and the read rule alone.
 """
 
+import asyncio
 import contextlib
 import io
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,14 +25,17 @@ from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.topics import PartitionSource, record_topic
 from archiver.backup.fetched_batches import Fetch, fault_of
 from archiver.backup.ledger import NO_LEDGER
+from archiver.backup.opener import Opener
 from archiver.backup.partition_writer import PartitionWriter, PutLaterError
 from archiver.backup.segment_sink import SegmentSink
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
+from archiver.kafka.client import KafkaClient
 from archiver.process.silence import SilenceCounter
-from archiver.store.port import Body, ObjectKind
+from archiver.process.workers import workers
+from archiver.store.port import Body, ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import PLAIN, Batch, Oddities, batch_of, control_batch, encode
@@ -54,6 +58,7 @@ class FaultyStore(MemoryStore):
         self.chance = chance
         self.is_calm = False
         self.lost = self.refused = 0
+        self.behind_listing: Callable[[], None] | None = None  # what happens before the lister goes on
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         assert kind is ObjectKind.SEGMENT
@@ -66,6 +71,12 @@ class FaultyStore(MemoryStore):
             self.lost += 1
             raise StoreTemporaryError("lost")
         return created
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        yield from super().list(prefix, start_after)
+        happens, self.behind_listing = self.behind_listing, None
+        if happens is not None:
+            happens()
 
 
 @dataclass(slots=True)
@@ -161,7 +172,7 @@ class Process:
     def __init__(self, world: World, hint: int | None, most_records: int | None = None) -> None:
         self.world = world
         self.silence_counter = SilenceCounter(SESSION_S, lambda: world.now_s)
-        sink = SegmentSink(
+        self.sink = SegmentSink(
             archive=Archive(world.store, LAYOUT),
             limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
             age_s=1e9,
@@ -171,7 +182,7 @@ class Process:
             ledger=NO_LEDGER,
         )
         end = position_of(Archive(world.store, LAYOUT), SOURCE.topic, 0, 0, hint)
-        self.writer = PartitionWriter(SOURCE, end, sink)
+        self.writer = PartitionWriter(SOURCE, end, self.sink, silences=self.silence_counter.silences)
         self.is_waiting = False
 
     def step(self) -> None:
@@ -331,6 +342,39 @@ def test_nothing_is_put_under_a_swept_key_after_a_silence(world: World) -> None:
     sleeper.writer.flush()
     assert list(world.store.objects) == [newest]
     assert sleeper.writer.position == position_of(Archive(world.store, LAYOUT), "t", 0, 0).next > held
+
+
+async def open_feed(process: Process) -> PartitionWriter:
+    """Open the partition as a backup does. No cluster is asked."""
+    fact = record_topic(
+        Archive(MemoryStore(), LAYOUT), topic="t", topic_id=SOURCE.topic_id, cluster_id="c", partitions=1, configs={}
+    )
+    with workers(1, "test") as pool:
+        opener = Opener(cast("KafkaClient", None), sink=process.sink, pool=pool, cluster_id="c")
+        return (await opener.open(fact, SOURCE.topic_id, 0)).writer
+
+
+def test_nothing_is_put_under_a_swept_key_after_a_silence_while_a_partition_is_opened(world: World) -> None:
+    """The opener has read an empty archive, sleeps, and makes its writer after it has woken up."""
+    world.store.is_calm = True
+    for _ in range(40):
+        world.grow()
+
+    def others_archive_and_sweep() -> None:
+        other = Process(world, None, most_records=5)
+        while (fetch := world.fetch(other.writer.position)) is not None:
+            take_all(other.writer, fetch)
+        other.writer.flush()
+        world.store.delete([key for key in world.store.objects if key != max(world.store.objects)])
+        world.now_s += SESSION_S + 1
+
+    sleeper = Process(world, None, most_records=5)
+    world.store.behind_listing = others_archive_and_sweep
+    writer = asyncio.run(open_feed(sleeper))
+    (newest,) = world.store.objects
+    take_all(writer, cast("Fetch", world.fetch(0)))
+    writer.flush()
+    assert list(world.store.objects) == [newest]
 
 
 def test_log_starts_that_move_again_and_again_leave_one_hole(world: World) -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyspark
@@ -166,7 +166,7 @@ with open_session("test") as start_spark:
     spark = start_spark()
     java = spark._jvm.java.lang.System
     home = pathlib.Path(java.getProperty("user.home"))
-    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-spark-"))
+    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-jvm-"))
     print(spark.sql("SELECT 1 + 1").collect()[0][0], spark.sparkContext.parallelize([1, 2], 2).map(str).collect())
 """
 
@@ -194,15 +194,29 @@ def test_a_user_without_a_name_has_spark(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # Java takes ? for the home, in the current folder
 
 
-def test_folders_of_starts_that_were_ended_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those of JVMs, however old, and not those of starts that may still go on."""
+def test_folders_of_runs_that_were_killed_are_deleted_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of processes that live, and nothing else."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("archiver-spark-stale", "archiver-spark-jvm", "archiver-spark-new", "another"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "archiver-spark-jvm" / "socket").touch()
-    an_hour_ago_s = time.time() - 3700
-    for name in ("archiver-spark-stale", "archiver-spark-jvm", "another"):
-        os.utime(tmp_path / name, (an_hour_ago_s, an_hour_ago_s))
-    with private_folder() as folder:
-        left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"archiver-spark-jvm", "archiver-spark-new", "another", folder.name}
+    (tmp_path / "another").mkdir()
+    (tmp_path / "archiver-jvm-link").symlink_to(tmp_path / "another")
+    make = (
+        f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}\nfrom archiver.spark.isolation import private_folder\n"
+    )
+    make += "with private_folder() as folder:\n    (folder / 'blocks').touch()\n    print(folder.name, flush=True)\n    input()"
+    with ExitStack() as running:
+        killed, living = (
+            running.enter_context(
+                subprocess.Popen([sys.executable, "-c", make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(2)
+        )
+        names = [one.stdout.readline().strip() for one in (killed, living) if one.stdout is not None]
+        killed.kill()
+        killed.wait()
+        with private_folder() as first, private_folder() as second:
+            left = {path.name for path in tmp_path.iterdir()}
+        living.kill()
+    assert left == {names[1], "archiver-jvm-link", "another", first.name, second.name}
+    assert (tmp_path / "another").is_dir()

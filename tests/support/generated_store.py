@@ -1,5 +1,6 @@
 """An archive of millions of objects that do not exist: the store makes each up when it is asked for; and an index of them."""
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,7 +196,7 @@ class GeneratedStore(MemoryStore):
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         raise NotImplementedError("nothing is deleted")
 
     def delete(self, keys: Iterable[str]) -> None:

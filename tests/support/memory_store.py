@@ -1,12 +1,14 @@
 """An ObjectStore in memory. It keeps the contract, and one flag breaks it."""
 
 import hashlib
+import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, StoreTemporaryError
+from archiver.process.silence import steady_s
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectInfo, ObjectKind, ReadBuffer, refuse_larger
 
 FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -94,7 +96,9 @@ class MemoryStore:
         below = [item.key[len(prefix) :] for item in self.list(prefix)]
         yield from sorted({name.partition("/")[0] for name in below if "/" in name})
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
+        if steady_s() > send_by_s:
+            raise StoreTemporaryError("was not sent")
         self.delete(keys)
         return {}
 

@@ -59,7 +59,7 @@ def _writer(number: int, folder: Path, store: MemoryStore, decoding: DecodingBud
         ledger=NO_LEDGER,
         decoding=decoding,
     )
-    return PartitionWriter(source, position_of(Archive(store, LAYOUT), "t", 0, number), sink)
+    return PartitionWriter(source, position_of(Archive(store, LAYOUT), "t", 0, number), sink, silences=0)
 
 
 def backup(bomb: str, megabytes: str, threads: str, room_bytes: str, codec: str) -> None:

@@ -244,7 +244,7 @@ COMMANDS: Final = (
     ),
     Command(
         name="`hold add`",
-        typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law"),
+        typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law", "--no-wait"),
         kind=Kind.HOLD,
         needs={Right.LIST: LIST, Right.PUT_HOLDS: denied(r"/control/holds/\S+: PutObject", "s3:PutObject")},
         is_brief=True,

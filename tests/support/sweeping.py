@@ -14,7 +14,10 @@ def sweep_topic(
     still_holds: StillHolds,
     ensure: Callable[[PartitionSweep], None] = lambda _: None,
     left_alone_ms: int = 0,
+    look: StillHolds = lambda _: "",
 ) -> Swept:
     """No time of others is waited for, unless it is said."""
-    (done,) = sweep_topics(archive, [TopicWork(topic, still_holds, ensure)], left_alone_ms=left_alone_ms, at_once=1)
+    (done,) = sweep_topics(
+        archive, [TopicWork(topic, still_holds, look, ensure)], left_alone_ms=left_alone_ms, at_once=1
+    )
     return done

@@ -1,10 +1,10 @@
-"""Deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log.
+"""Deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log and at restores.
 
 A pass over one topic:
 
 1. read the newest entry of each role log; 2. list what stands; 3. ask objects and plans of restores; 4. ask the cluster where the
-logs begin and end; 5. decide; 6. of each generation that goes: read the role log again, delete a batch of the listed objects, and
-so on. A process that is killed or sleeps anywhere between leaves less to do for the next one. Whatever appears below a
+logs begin and end; 5. decide; 6. of each generation that goes: read the role log and plans of restores again, delete a batch of
+the listed objects within LOOK_S, and so on. What fails waits for the next pass. A process that is killed or sleeps anywhere between leaves less to do for the next one. Whatever appears below a
 generation's prefix after the listing stays until a later pass has looked at it.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.archive.holds import LOOK_S
 from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import Generation, RolePlace, read_newest_entry
 from archiver.backup.compacted.clearing import Situation, holder_problems, is_left, judge_clearing, log_problems
@@ -21,6 +22,7 @@ from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
 from archiver.backup.compacted.sights import copy_key
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
+from archiver.process.silence import steady_s
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +92,7 @@ def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_o
             report.kept.append(Kept(place=one.place, generation=generation, why=why))
         else:
             reach("clearing.decided")
-            _delete(survey.archive, one, generation, report, goes_on)
+            _delete(survey, one, generation, report, goes_on)
 
 
 def alarms_of(situation: Situation) -> tuple[str, ...]:
@@ -99,21 +101,24 @@ def alarms_of(situation: Situation) -> tuple[str, ...]:
 
 
 def _delete(
-    archive: Archive, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
+    survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> None:
-    """Delete the listed objects of a generation, some at a time, as long as the entry that was decided on is the newest."""
+    """Delete the listed objects of a generation, some at a time, as long as what was decided on holds."""
+    archive = survey.archive
     objects, deleted = _within(archive, one, generation), list[ListedSegment]()
     for start in range(0, len(objects), _BATCH):
-        if not goes_on() or not _is_newest(archive, one):
+        looked_s = steady_s()
+        if not goes_on() or not _is_newest(archive, one) or _is_restored(survey, one, generation):
             break
         reach("clearing.looked")
         batch = objects[start : start + _BATCH]
         try:
-            archive.store.delete([item.item.key for item in batch])
+            refused = archive.store.delete_each([item.item.key for item in batch], send_by_s=looked_s + LOOK_S)
         except (StoreError, StoreTemporaryError) as error:
             report.refused.append(str(error))
         else:
-            deleted += batch
+            report.refused += list(map(str, refused.values()))[:1]
+            deleted += [item for item in batch if item.item.key not in refused]
         reach("clearing.deleted")
     if deleted:
         size = sum(item.item.size for item in deleted)
@@ -127,6 +132,17 @@ def _is_newest(archive: Archive, one: Surveyed) -> bool:
         log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
         return False
     return newest is not None and (newest.number, newest.entry) == (one.log.number, one.log.entry)
+
+
+def _is_restored(survey: ClearingSurvey, one: Surveyed, generation: Generation) -> bool:
+    """Tell whether an unfinished restore may read a generation by now."""
+    now_ms = one.situation.now_ms if one.situation is not None else 0
+    try:
+        pins = survey.pins.read(now_ms - survey.pin_ms)
+    except (StoreError, StoreTemporaryError) as error:
+        log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
+        return True
+    return bool(pins.unreadable) or copy_key(one.place, generation) in pins.restores
 
 
 def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:

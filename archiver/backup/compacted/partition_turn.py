@@ -386,11 +386,12 @@ class PartitionTurn:
     async def _feed(self, generation: int, reading: OpenReading) -> Feed:
         parts, source = self._parts, self.source
         copy = copy_key(self.place, self._own(generation))
+        silences = parts.sink.silence_counter.silences  # one while the end is read must show at the put
         end = await parts.pool.call(position_of_copy, parts.archive, copy)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
         home = CopyHome(parts.archive, copy)
-        writer = PartitionWriter(source, end, parts.sink, confirm=reading.refuse_put, home=home)
+        writer = PartitionWriter(source, end, parts.sink, silences=silences, confirm=reading.refuse_put, home=home)
         if not end.key:
             log_start = (await parts.client.offsets([self._key]))[self._key].log_start
             if log_start > 0:  # a clearing looks at it: a copy that begins lower has more

@@ -7,6 +7,7 @@
 - debris: control objects that nobody needs any longer: which of them go, and why others stay. Pure: what storage says comes from the caller
 - debris_survey: lists the control objects that may be debris, and says which go. Deletes nothing
 - debris_sweep: deletes debris, one group of control objects after the other. That a group goes, is written down before
+- held: lists what a hold covers, before and after it is put: a sweep under way may delete some of it meanwhile
 - kept_plans: plans of sweeps that were shown, kept for an hour: so that what is agreed on is what was shown, and nothing else goes
 - left_lying: takes back what counts as swept and still lies there: held, denied, revived, or planned by a run that died. A later loss of it must show
 - limits: how long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much

@@ -1,7 +1,8 @@
 """Deletes debris, one group of control objects after the other. That a group goes, is written down before.
 
 1. What a former run has written down, and left, is settled: what is gone counts as taken, what stays counts as any other.
-2. Of each group: everything that could stop it is asked again, and it is listed again; that it goes is written down; it is deleted.
+2. Of each group: everything that could stop it is asked again, and it is listed again; that it goes is written down; right before
+   each delete of snapshots holds and unfinished restores are read once more; it is deleted within LOOK_S.
 3. What of a restore says that it is finished goes last. So a restore that is half gone is finished, and the next run goes on.
 4. Where nothing of a group is left, that is written down.
 
@@ -19,11 +20,13 @@ from typing import Final
 
 from archiver.archive.finished_restores import FINISHED, PLAN
 from archiver.archive.handle import Archive
+from archiver.archive.holds import LOOK_S
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import old_reports
 from archiver.archive.taken import note_taken, note_taking, old_facts_of_taken, read_taken
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
+from archiver.process.silence import steady_s
 from archiver.store.port import ListedObject, ObjectStore
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
 from archiver.upkeep.retention.debris_survey import gather_restore, list_group, survey_debris
@@ -70,16 +73,12 @@ def sweep_planned_debris(
     It is looked for again: since it was planned, topics may have been swept for hours. `ask`: what decides now.
     """
     try:
-        asked_s, terms = since_boot_s(), ask()
+        terms = ask()
         now = survey_debris(archive, terms)
 
         def changed(group: DebrisGroup) -> str:
-            nonlocal terms, asked_s
-            if group.kind is not DebrisKind.SNAPSHOTS:
-                return ""
-            if since_boot_s() - asked_s > FRESH_S:
-                asked_s, terms = since_boot_s(), ask()
-            return "" if terms.snapshots_stay is None else f"stays: {terms.snapshots_stay}"
+            why = ask().snapshots_stay if group.kind is DebrisKind.SNAPSHOTS else None
+            return "" if why is None else f"stays: {why}"
 
         waiting = [one.stream for plan in (planned, now) for one in plan.going]
         swept = sweep_debris(archive, now.only({*chosen.lines()}).going, waiting, changed, terms.store_now_ms)
@@ -131,7 +130,7 @@ def _sweep_group(archive: Archive, group: DebrisGroup, changed: Changed, now_ms:
         if is_counted:
             note_taking(archive, group.stream, group.objects, now_ms)
             reach("debris.noted")
-        _delete_group(archive, group, swept)
+        _delete_group(archive, group, changed, swept)
     except _LeftError as error:
         swept.left.append(f"control/{group.stream}/: {error}")
         return
@@ -153,7 +152,7 @@ def _see_unchanged(archive: Archive, group: DebrisGroup, changed: Changed) -> No
         raise _LeftError("it has changed since it was planned; the next sweep looks at it again")
 
 
-def _delete_group(archive: Archive, group: DebrisGroup, swept: DebrisSwept) -> None:
+def _delete_group(archive: Archive, group: DebrisGroup, changed: Changed, swept: DebrisSwept) -> None:
     before = swept.refusals
     for phase in _PHASES if group.kind is DebrisKind.RESTORE else (None,):
         listed = list_group(archive, group.stream)
@@ -162,7 +161,7 @@ def _delete_group(archive: Archive, group: DebrisGroup, swept: DebrisSwept) -> N
         while batch := list(islice(listed, _BATCH)):
             if any(epoch_ms(item.last_modified) > group.newest_ms for item in batch):
                 raise _LeftError(_PUT_MEANWHILE)
-            _delete_batch(archive.store, group, batch, swept)
+            _delete_batch(archive.store, group, batch, changed, swept)
             reach("debris.deleted")
         if swept.refusals > before:  # the restore stays finished, so that the next run goes on
             return
@@ -188,7 +187,9 @@ def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject) -> str |
     return name if name in _PHASES else None
 
 
-def _delete_batch(store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], swept: DebrisSwept) -> None:
+def _delete_batch(
+    store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], changed: Changed, swept: DebrisSwept
+) -> None:
     """Delete a batch. What the store refuses for now is asked again, after a while; what is gone by then, though the answer was lost, counts."""
     locked: list[ListedObject] = []
     refused: Mapping[str, ArchiverError] = {}
@@ -197,7 +198,10 @@ def _delete_batch(store: ObjectStore, group: DebrisGroup, batch: Sequence[Listed
         Event().wait(pause_s)
         still, held = _ask_now(store, waiting)
         locked += held
-        refused = _deleted(store, still)
+        looked_s = steady_s()
+        if why := changed(group):
+            raise _LeftError(why)
+        refused = _deleted(store, still, looked_s + LOOK_S)
         waiting = [item for item in still if isinstance(refused.get(item.key), StoreTemporaryError)]
         if not waiting:
             break
@@ -208,11 +212,11 @@ def _delete_batch(store: ObjectStore, group: DebrisGroup, batch: Sequence[Listed
     swept.bytes[group.kind] += sum(item.size for item in gone)
 
 
-def _deleted(store: ObjectStore, batch: Sequence[ListedObject]) -> Mapping[str, ArchiverError]:
+def _deleted(store: ObjectStore, batch: Sequence[ListedObject], send_by_s: float) -> Mapping[str, ArchiverError]:
     """Delete objects. Returns what was refused."""
     keys = [item.key for item in batch]
     try:
-        return store.delete_each(keys) if keys else {}
+        return store.delete_each(keys, send_by_s=send_by_s) if keys else {}
     except StoreTemporaryError as error:
         return dict.fromkeys(keys, error)
 

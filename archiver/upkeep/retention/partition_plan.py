@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from archiver.archive.layout import MOST_OFFSET
+from archiver.archive.segment_facts import SegmentFacts
 from archiver.upkeep.retention.limits import Limits
 
 ASKS_AT_ONCE: Final = 16  # objects: nearly all of the time is waiting for the store
@@ -107,7 +108,7 @@ class HeldTimes(NamedTuple):
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def hold(self, item: AskedItem) -> bool:
+    def hold(self, item: AskedItem | SegmentFacts) -> bool:
         """Tell whether some record may be of these times. A record without a time may be of any."""
         is_before = self.until_ms is not None and 0 <= item.min_timestamp > self.until_ms
         return not is_before and (self.from_ms is None or item.max_timestamp >= self.from_ms or item.min_timestamp < 0)

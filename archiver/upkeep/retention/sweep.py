@@ -1,7 +1,7 @@
 """Carries out the plan of a sweep, of each partition one life after the other. What goes is written down before it is deleted.
 
 1. Once for each partition and life, also of those of which nothing goes: what a former run has written down, and what still lies there, is taken back.
-2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; it is deleted.
+2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; holds and unfinished restores are read once more; it is deleted within LOOK_S.
 3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
 4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
 
@@ -19,10 +19,12 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from archiver.archive.handle import Archive
+from archiver.archive.holds import LOOK_S
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, clear_old_swept, note_going, was_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
+from archiver.process.silence import steady_s
 from archiver.upkeep.retention.covers import still_shadowed
 from archiver.upkeep.retention.left_lying import list_place, take_back_lying, take_back_own
 from archiver.upkeep.retention.partition_plan import Going, GoingItem
@@ -77,12 +79,14 @@ def _begins_at_once() -> str:
 class TopicWork(NamedTuple):
     """What goes of a topic, and what is asked before it does.
 
+    `look`: reads holds and unfinished restores right before each try of a delete; returns what keeps more since; empty: nothing.
     `ensure`: sees, before each batch of a partition, that what stands for what goes is there and whole; its error stops the partition.
     `begin`: is called before each partition, and says what keeps the topic from being swept; empty: nothing. Its error ends the sweep.
     """
 
     topic: TopicSweep
     still_holds: StillHolds
+    look: StillHolds
     ensure: Callable[[PartitionSweep], None] = _needs_nothing
     begin: Callable[[], str] = _begins_at_once
 
@@ -140,10 +144,12 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
         going = [one for one in partition.going if one.item.life == life]
         shadowed = [one for one in partition.shadowed if one.going.item.life == life]
         try:
-            checks = _Checks(partial(work.still_holds, topic), partial(work.ensure, partition))
+            checks = _Checks(
+                partial(work.still_holds, topic), partial(work.look, topic), partial(work.ensure, partition)
+            )
             take_back_lying(archive, place, left_alone_ms)
             _sweep_place(archive, place, going, checks, swept, left_alone_ms)
-            _sweep_shadowed(archive, place, shadowed, checks.changed, swept)
+            _sweep_shadowed(archive, place, shadowed, checks._replace(ensure=lambda: None), swept)
         except StoreTemporaryError:  # the others would wait for the store as long as this one did
             raise
         except ArchiverError as error:  # of this partition: the others go on
@@ -152,9 +158,10 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
 
 
 class _Checks(NamedTuple):
-    """What is asked before each batch."""
+    """What is asked before each batch. `look`: right before each delete."""
 
     changed: Callable[[], str]
+    look: Callable[[], str]
     ensure: Callable[[], None]
 
 
@@ -212,7 +219,7 @@ def _sweep_batch(
             swept.deleted += [one for one in waiting if one.item.key not in listed]  # though the answer was lost
         if swept.stopped or not still:
             return
-        left = _delete(archive, place, still, swept)
+        left = _delete(archive, place, still, checks.look, swept)
         waiting = [one for one in still if one.item.key in left]
         if not waiting:
             return
@@ -235,15 +242,15 @@ def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swe
 
 
 def _sweep_shadowed(
-    archive: Archive, place: SweptPlace, shadowed: Sequence[ShadowedItem], changed: Callable[[], str], swept: Swept
+    archive: Archive, place: SweptPlace, shadowed: Sequence[ShadowedItem], checks: _Checks, swept: Swept
 ) -> None:
     for start in range(0, len(shadowed), _BATCH):
         if swept.stopped:
             return
-        batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], changed, swept)
+        batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], checks, swept)
         if batch:
             # What is refused for now waits for the next sweep: no record goes with it.
-            for_now = _delete_batch(archive, batch, swept)
+            for_now = _delete_batch(archive, batch, checks.look, swept)
             swept.refused += map(str, for_now.values())
             _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
 
@@ -259,7 +266,7 @@ def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[Shad
 
 
 def _still_shadowed(
-    archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], changed: Callable[[], str], swept: Swept
+    archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], checks: _Checks, swept: Swept
 ) -> Sequence[GoingItem]:
     """Ask again what could stop a batch, the objects, and what covers them. Returns what may be deleted right now."""
 
@@ -269,7 +276,7 @@ def _still_shadowed(
         reach("sweep.covers_asked")
         return [one.going for one in still]
 
-    return _decided_now(_Checks(changed, lambda: None), decide, swept)
+    return _decided_now(checks, decide, swept)
 
 
 def _reason(changed: Callable[[], str]) -> str:
@@ -297,20 +304,27 @@ def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
 
 
 def _delete(
-    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], swept: Swept
+    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
 ) -> Mapping[str, ArchiverError]:
     """Delete what was written down. Returns what the store refused for now."""
     try:
-        return _delete_batch(archive, batch, swept)
+        return _delete_batch(archive, batch, look, swept)
     finally:
         # Another sweep may have taken them back while they still lay there.
         add_swept(archive, place, _ranges_of(batch))
 
 
-def _delete_batch(archive: Archive, batch: Sequence[GoingItem], swept: Swept) -> Mapping[str, ArchiverError]:
-    """Delete a batch. Of what the store refuses, the rest goes on. Returns what it refused for now."""
+def _delete_batch(
+    archive: Archive, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
+) -> Mapping[str, ArchiverError]:
+    """Look, and delete a batch soon after. Of what the store refuses, the rest goes on. Returns what it refused for now."""
+    looked_s = steady_s()
+    swept.stopped = _reason(look)
+    if swept.stopped:
+        return {}
+    reach("sweep.looked")
     try:
-        refused = archive.store.delete_each([one.item.key for one in batch])
+        refused = archive.store.delete_each([one.item.key for one in batch], send_by_s=looked_s + LOOK_S)
     except StoreTemporaryError as error:
         return {one.item.key: error for one in batch}
     except StoreError as error:

@@ -11,7 +11,7 @@ from archiver.archive.applied_limits import AppliedLimits, Whose, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
-from archiver.archive.restore_pins import RestorePins
+from archiver.archive.restore_pins import PinnedObjects, RestorePins
 from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
@@ -22,6 +22,7 @@ from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.agreed_limits import applied_of, applied_of_terms, cancel_shorter, limits_of_applied
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
 from archiver.upkeep.retention.limits import longest
+from archiver.upkeep.retention.partition_plan import HeldTimes
 from archiver.upkeep.retention.survey import list_partitions
 from archiver.upkeep.retention.topic_terms import (
     Asked,
@@ -143,10 +144,23 @@ class SweepSurvey:
         now = next((one for one in again if (one.root, one.whose) == (before.root, before.whose)), None)
         return "the cluster tells otherwise whether it has the topic" if now is None else _change(before, now)
 
+    def look(self, before: TopicTerms) -> str:
+        """Read holds and unfinished restores again, and nothing else. Returns what keeps more of a topic now; empty: nothing."""
+        pins = self._read_pins(agreed_now_ms(self._archive.store))
+        if pins.unreadable or before.topic in pins.of_unread:
+            return "a restore has begun, of which it is not known what it reads"
+        holds = [one for one in read_holds(self._archive).values() if one.is_in_force and one.matches(before.topic)]
+        return _new_keeper(
+            before, [HeldTimes(one.from_ms, one.until_ms) for one in holds], pins.objects.get(before.topic, {})
+        )
+
+    def _read_pins(self, now_ms: int) -> PinnedObjects:
+        return self.pins.read_objects(now_ms - self._config.restores.pin_ms)
+
     def _asked(self, names: Sequence[str]) -> Asked:
         cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
         now_ms = agreed_now_ms(self._archive.store)
-        pins = self.pins.read_objects(now_ms - self._config.restores.pin_ms)
+        pins = self._read_pins(now_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
         return Asked(
             config=self._config.retention,
@@ -164,10 +178,8 @@ def _change(before: TopicTerms, now: TopicTerms) -> str:
         return "what the topic keeps was changed"
     if longest([before.limits, now.limits]) != before.limits:
         return "another sweep has noted that the topic kept more"
-    if any(hold not in before.holds for hold in now.holds):
-        return "a hold was added"
-    if any(keys - before.pinned.get(number, frozenset()) for number, keys in now.pinned.items()):
-        return "a restore of it has begun"
+    if keeper := _new_keeper(before, now.holds, now.pinned):
+        return keeper
     begun = {number: start for number, start in before.log_starts.items() if start is not None}
     starts = {number: start for number, start in now.log_starts.items() if start is not None}
     back = [number for number, start in begun.items() if starts.get(number, -1) < start]
@@ -183,6 +195,15 @@ def _other_cluster(facts: Collection[TopicFact], cluster: LiveCluster | None) ->
         f"no topic of the archive is of cluster {cluster.cluster_id}, which was asked: they are of {owners}; set"
         " kafka.bootstrap.servers to that cluster, or, if it is lost, see retention.fixed and --without-kafka"
     )
+
+
+def _new_keeper(before: TopicTerms, holds: Sequence[HeldTimes], pinned: Mapping[int, frozenset[str]]) -> str:
+    """Say whether a hold, or a restore, keeps more of a topic than was known before; empty: none does."""
+    if any(hold not in before.holds for hold in holds):
+        return "a hold was added"
+    if any(keys - before.pinned.get(number, frozenset()) for number, keys in pinned.items()):
+        return "a restore of it has begun"
+    return ""
 
 
 def _damaged(topic: str, error: NotWholeError) -> KeptTopic:

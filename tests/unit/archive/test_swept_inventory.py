@@ -16,6 +16,7 @@ from archiver.archive.index_file import IndexEntry
 from archiver.archive.index_generations import append_to_index
 from archiver.archive.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.plain_records import read_records
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Segment
 from archiver.archive.swept import OffsetRanges, Range, SweptPlace, add_swept, take_back_swept
@@ -209,6 +210,27 @@ def test_what_was_swept_is_a_note_and_no_problem(store: MemoryStore) -> None:
     assert (told_problems(store), told_notes(store)) == ([], [])  # it is still there
     lose(store, 0, 24)
     assert (told_problems(store), told_notes(store)) == ([], [note("0-47")])
+
+
+def test_cat_beside_a_sweep_prints_one_line_for_all_that_went_meanwhile(store: MemoryStore) -> None:
+    topic = find_topic(Archive(store, LAYOUT), SOURCE.topic)
+    before = len(list(read_records(store, topic, report_problem=print)))
+    sweep(store, (0, 48))
+    lose(store, 0, 24)
+    problems: list[str] = []
+    read = list(read_records(store, topic, report_problem=problems.append))
+    assert 0 < len(read) < before
+    (line,) = problems
+    assert line.startswith(f"{NAME}: {LAYOUT.segment_key(KEY)}: a retention sweep took this object")
+    lose(store, 48)  # a loss is named all the same
+    problems.clear()
+    list(read_records(store, topic, report_problem=problems.append))
+    assert [
+        LAYOUT.segment_key(replace(KEY, base=base)) in told for base, told in zip((0, 48), problems, strict=True)
+    ] == [
+        True,
+        True,
+    ]
 
 
 def test_a_loss_beside_what_was_swept_is_a_problem(store: MemoryStore) -> None:

@@ -120,7 +120,7 @@ def writer_into(store: MemoryStore, spool: Path, most_records: int) -> Partition
         ledger=NO_LEDGER,
     )
     end = position_of(Archive(store, LAYOUT), SOURCE.topic, SOURCE.life, SOURCE.partition)
-    return PartitionWriter(SOURCE, end, sink)
+    return PartitionWriter(SOURCE, end, sink, silences=0)
 
 
 def facts_in(store: MemoryStore) -> list[SegmentFacts]:

@@ -1,14 +1,21 @@
 """What a failed job of Spark's is taken for, by what Spark says of it."""
 
+import traceback
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PythonException
 
-from archiver.errors import ArchiverError, TemporaryError, UsageError
-from archiver.spark.failure import failure_of, jvm_errors_as_ours
+from archiver.archive.gone_objects import gone_error
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.errors import ArchiverError, SweptError, TemporaryError, UsageError
+from archiver.spark.failure import failure_of, jvm_errors_as_ours, raised_in
 from archiver.spark.tasks import run_on_spark
+from tests.support.memory_store import MemoryStore
 
 _ABORTED = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent"
@@ -47,6 +54,18 @@ def test_lost_executors_are_temporary() -> None:
     assert isinstance(error, TemporaryError)
     assert "executor 1 exited" in str(error)
     assert "stacktrace" not in str(error)
+
+
+def test_an_object_that_a_sweep_took_ends_a_query_as_any_damage_does() -> None:
+    """A worker raises it, and Spark hands on its traceback; `cat` ends with the same exit code."""
+    store = MemoryStore()
+    key = SegmentKey(topic="t", partition=0, base=0)
+    add_swept(Archive(store, Layout()), SweptPlace("t", 0, 0), OffsetRanges.of([(0, 10)]))
+    raised = gone_error(store, Layout().segment_key(key), 10)
+    trace = "".join(traceback.format_exception(raised))
+    found = raised_in(PythonException(f"Traceback (most recent call last):\n  File x\n{trace}"))
+    assert (type(found), str(found)) == (SweptError, str(raised))
+    assert raised.exit_code == 3
 
 
 @pytest.mark.parametrize("error", [Py4JError("calling o1"), Py4JNetworkError("is empty"), ConnectionRefusedError(111)])

@@ -25,6 +25,7 @@ from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectInfo
+from tests.support.memory_store import MemoryStore
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
@@ -292,6 +293,35 @@ def test_an_entry_between_two_batches_stops_the_deletes(monkeypatch: pytest.Monk
     assert [key[-9:] for key in bucket.store.objects if "/generation=0/" in key] == ["0010.data"]
     clear(bucket)
     assert bucket.standing() == {"b2"}
+
+
+def test_a_restore_that_begins_between_two_batches_stops_the_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = turned()
+    keys = [key for key in bucket.store.objects if "/generation=0/" in key]
+    monkeypatch.setattr(clearing_run, "_BATCH", 1)
+
+    def reach(name: str) -> None:
+        if name == "clearing.deleted":
+            bucket.restore("r", keys, NOW_MS)
+
+    monkeypatch.setattr(clearing_run, "reach", reach)
+    clear(bucket)
+    assert [key for key in keys if key in bucket.store.objects] == keys[1:] != []
+
+
+def test_a_delete_that_failed_waits_for_the_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No client repeats it: another copy may hold by then, or a restore read this one."""
+    bucket, tries, real = turned(), list[list[str]](), MemoryStore.delete
+
+    def delete(keys: Iterable[str]) -> None:
+        tries.append(list(keys))
+        if len(tries) == 1:
+            raise StoreTemporaryError("slow down")
+        real(bucket.store, tries[-1])
+
+    monkeypatch.setattr(bucket.store, "delete", delete)
+    assert (clear(bucket).refused, len(tries)) == (["slow down"], 1)
+    assert (clear(bucket).refused, bucket.standing()) == ([], {"b2"})
 
 
 def test_what_comes_after_the_listing_stays(monkeypatch: pytest.MonkeyPatch) -> None:

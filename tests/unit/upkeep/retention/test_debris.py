@@ -590,9 +590,9 @@ def hold_of(topics: str, released_ms: int | None = None) -> dict[str, Hold]:
 
 def test_holds_and_unfinished_restores_keep_snapshots(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
-    terms = debris_terms(archive, CONFIG, hold_of(".*"), NOW_MS, RestorePins(archive))
+    terms = debris_terms(archive, CONFIG, hold_of("*"), NOW_MS, RestorePins(archive))
     assert terms.snapshots_stay is DebrisStay.HELD
-    stays = debris_terms(archive, CONFIG, hold_of(".*", released_ms=1), NOW_MS, RestorePins(archive)).snapshots_stay
+    stays = debris_terms(archive, CONFIG, hold_of("*", released_ms=1), NOW_MS, RestorePins(archive)).snapshots_stay
     assert stays is DebrisStay.PINNED  # its plans were put a moment ago, by the store's clock
     del store.objects[LAYOUT.fact_key("restores/open/b/plan", 0)]
     assert debris_terms(archive, CONFIG, hold_of("a"), NOW_MS, RestorePins(archive)).snapshots_stay is None

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.applied_limits import Whose
-from archiver.archive.gone_objects import SweptError
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
@@ -21,7 +20,7 @@ from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swe
 from archiver.archive.topics import Stretch, record_topic
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
-from archiver.errors import CorruptSegmentError
+from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.covers import prove_covers
 from archiver.upkeep.retention.left_lying import take_back_lying

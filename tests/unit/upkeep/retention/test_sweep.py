@@ -1,5 +1,6 @@
 """Carrying out a sweep: killed after any effect, a rerun ends in the same state, and no reader ever takes it for a loss."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import pytest
 
 from archiver.archive.applied_limits import Whose
 from archiver.archive.handle import Archive
+from archiver.archive.holds import LOOK_S
 from archiver.archive.inventory import PartitionInventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.store_clock import epoch_ms
@@ -73,10 +75,10 @@ class MortalStore(MemoryStore):
         self._effect(is_done=True)
         return put
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         asked = list(keys)
         self._effect(is_done=False)
-        self.delete(key for key in asked if key not in self.denied)
+        super().delete_each((key for key in asked if key not in self.denied), send_by_s=send_by_s)
         self._effect(is_done=True)
         return {key: StoreError(f"{key}: denied") for key in asked if key in self.denied}
 
@@ -400,9 +402,9 @@ class ManyStore(MortalStore):
         super().__init__()
         self.barrier = Barrier(at_once, timeout=20)
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         self.barrier.wait()
-        return super().delete_each(keys)
+        return super().delete_each(keys, send_by_s=send_by_s)
 
 
 def planned_of(archive: Archive, partitions: int) -> TopicSweep:
@@ -431,7 +433,7 @@ def test_several_partitions_are_swept_at_once_and_told_as_one_topic() -> None:
     store = ManyStore(4)
     archive = archive_in(store)
     reported: list[tuple[int, int]] = []
-    work = TopicWork(planned_of(archive, 8), lambda _: "")
+    work = TopicWork(planned_of(archive, 8), lambda _: "", lambda _: "")
     (done,) = sweep_topics(archive, [work], lambda *one: reported.append(one), left_alone_ms=0, at_once=4)
     assert len(done.deleted) == 8 * 6
     assert reported == [(number, 8) for number in range(1, 9)]
@@ -445,12 +447,12 @@ class BusyStore(MortalStore):
         self.others = list(others)
         self.loses_answer = loses_answer
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         asked = list(keys)
         if not self.others:
-            return super().delete_each(asked)
+            return super().delete_each(asked, send_by_s=send_by_s)
         if self.loses_answer:
-            super().delete_each(asked[:2])
+            super().delete_each(asked[:2], send_by_s=send_by_s)
         self.others.pop(0)()
         if self.loses_answer:
             raise StoreTemporaryError("the answer was lost")
@@ -493,6 +495,36 @@ def test_a_delete_that_is_repeated_is_decided_on_anew(monkeypatch: pytest.Monkey
     assert bases(archive) == [10, 60, 70, 80, 90]
 
 
+def test_a_hold_that_comes_while_a_batch_is_noted_stops_it() -> None:
+    archive, store = ten_objects()
+    plan = planned(archive)
+    held: list[str] = []
+    store.meanwhile = [lambda: held.append("a hold was added")]  # before the batch is written down
+    done = sweep_topic(archive, plan, lambda _: "", look=lambda _: "".join(held))
+    assert (done.deleted, done.stopped) == ([], "a hold was added")
+    assert len(bases(archive)) == 10
+    assert not swept_of(archive)
+
+
+def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stops, a hold is added, and the process wakes up before it has sent the delete."""
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    now_s, held = [0.0], list[str]()
+    for module in ("archiver.upkeep.retention.sweep", "tests.support.memory_store"):
+        monkeypatch.setattr(f"{module}.steady_s", lambda: now_s[0])
+
+    def reach(name: str) -> None:
+        if name == "sweep.looked":
+            now_s[0] += LOOK_S + 1
+            held.append("a hold was added")
+
+    monkeypatch.setattr("archiver.upkeep.retention.sweep.reach", reach)
+    archive, _ = ten_objects()
+    done = sweep_topic(archive, planned(archive), lambda _: "", look=lambda _: "".join(held))
+    assert (done.deleted, done.stopped) == ([], "a hold was added")
+    assert len(bases(archive)) == 10
+
+
 class LateStore(MortalStore):
     """Lists what was deleted a moment ago."""
 
@@ -500,10 +532,10 @@ class LateStore(MortalStore):
         super().__init__()
         self.gone: list[ListedObject] = []
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
         asked = list(keys)
         self.gone += [item for item in super().list("topics/") if item.key in asked]
-        return super().delete_each(asked)
+        return super().delete_each(asked, send_by_s=send_by_s)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         late = [item for item in self.gone if item.key.startswith(prefix) and item.key > start_after]
@@ -524,7 +556,8 @@ class SilentStore(MortalStore):
 
     deletes = 0
 
-    def delete_each(self, keys: Iterable[str]) -> Mapping[str, ArchiverError]:
+    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
+        del send_by_s
         self.deletes += 1
         raise StoreTemporaryError(f"{next(iter(keys))}: does not answer")
 
@@ -539,13 +572,15 @@ def test_a_store_that_does_not_answer_ends_the_sweep_of_all() -> None:
     archive = archive_in(store)
     plan = planned_of(archive, 8)
     with pytest.raises(StoreTemporaryError):
-        sweep_topics(archive, [TopicWork(plan, lambda _: "")], left_alone_ms=0, at_once=1)
+        sweep_topics(archive, [TopicWork(plan, lambda _: "", lambda _: "")], left_alone_ms=0, at_once=1)
     assert store.deletes == 1  # the others were not begun
 
 
 def test_what_keeps_a_topic_from_being_begun_stops_it() -> None:
     archive, _ = ten_objects()
     why = "by what it was swept, cannot be read"
-    (done,) = sweep_topics(archive, [TopicWork(planned(archive), lambda _: "", begin=lambda: why)], left_alone_ms=0)
+    (done,) = sweep_topics(
+        archive, [TopicWork(planned(archive), lambda _: "", lambda _: "", begin=lambda: why)], left_alone_ms=0
+    )
     assert (done.stopped, done.deleted) == (why, [])
     assert len(bases(archive)) == 10

@@ -40,7 +40,7 @@ class Site:
         self.is_there = True
         self.is_absent = True  # if it is not there: the brokers say so by name
         self.cluster_id = "c"
-        self.asks, self.holds = asks, 0
+        self.asks, self.asked, self.holds = asks, 0, 0
         self.configure(config)
 
     def configure(self, config: ArchiverConfig) -> None:
@@ -57,6 +57,7 @@ class Site:
         self.archive.store.put_if_absent(key, b"x", {}, kind=ObjectKind.SEGMENT)
 
     def told(self) -> LiveCluster:
+        self.asked += 1
         absent = frozenset({"t"} if self.is_absent and not self.is_there else ())
         topics = {"t": self.live} if self.is_there else {}
         return LiveCluster(cluster_id=self.cluster_id, topics=topics, untold={}, absent=absent)
@@ -153,6 +154,32 @@ def test_what_has_changed_is_found_before_a_batch(change: Callable[[Site], None]
     (terms,) = seen.terms
     change(site)
     assert site.survey.change_of(terms, seen.facts["t"]) == why
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda site: site.plan_restore("first"), ""),  # known before
+        (Site.hold, "a hold was added"),
+        (lambda site: site.plan_restore("second", base=7), "a restore of it has begun"),
+        (
+            lambda site: site.plan_restore("second", base="?"),
+            "a restore has begun, of which it is not known what it reads",
+        ),
+        (become(effective=WEEK), ""),
+    ],
+    ids=["nothing", "hold", "restore", "unreadable", "not asked"],
+)
+def test_right_before_a_delete_holds_and_restores_are_read_and_no_cluster_is_asked(
+    change: Callable[[Site], object], why: str
+) -> None:
+    site = Site()
+    site.plan_restore("first")
+    (terms,) = site.survey.survey().terms
+    change(site)
+    asked = site.asked
+    assert site.survey.look(terms) == why
+    assert site.asked == asked
 
 
 def test_a_partition_whose_leader_does_not_tell_is_kept_and_told() -> None:

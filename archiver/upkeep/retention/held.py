@@ -1,0 +1,51 @@
+"""Lists what a hold covers, before and after it is put: a sweep under way may delete some of it meanwhile."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold
+from archiver.archive.index_generations import read_index
+from archiver.archive.listing import ListedPartition, ListedSegment, Partition, list_segments
+from archiver.groups.snapshots import STREAM as SNAPSHOTS
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.upkeep.retention.partition_plan import HeldTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldObjects:
+    """The objects of the topics that a hold names, and the snapshots that it keeps."""
+
+    segments: Mapping[Partition, ListedPartition]
+    snapshots: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.segments.values())) + len(self.snapshots)
+
+
+def list_held(archive: Archive, hold: Hold) -> HeldObjects:
+    """List the objects that a hold may cover, of whatever times."""
+    prefix = archive.layout.control_prefix(SNAPSHOTS)
+    snapshots = archive.store.list(prefix) if hold.matches(OFFSETS_TOPIC) else ()
+    return HeldObjects(
+        segments=list_segments(archive, hold.matches).partitions,
+        snapshots=frozenset(item.key for item in snapshots),
+    )
+
+
+def find_gone(hold: Hold, before: HeldObjects, now: HeldObjects, archive: Archive) -> list[str]:
+    """Return the keys of covered objects that went meanwhile. An object whose times are not known any more counts as covered."""
+    gone = [one for place, some in before.segments.items() for one in _missing(some, now.segments.get(place))]
+    if gone and (hold.from_ms, hold.until_ms) != (None, None):
+        topics = {one.key.topic for one in gone}
+        index, times = read_index(archive, topics.__contains__), HeldTimes(hold.from_ms, hold.until_ms)
+        facts = [index.remembered(one.key) for one in gone]
+        gone = [one for one, told in zip(gone, facts, strict=True) if told is None or times.hold(told)]
+    return [*(one.item.key for one in gone), *sorted(before.snapshots - now.snapshots)]
+
+
+def _missing(before: ListedPartition, now: ListedPartition | None) -> Iterator[ListedSegment]:
+    there = set() if now is None else set(zip(now.base.tolist(), now.named_next.tolist(), strict=True))
+    names = zip(before.base.tolist(), before.named_next.tolist(), strict=True)
+    return (before.value(place) for place, name in enumerate(names) if name not in there)
