@@ -131,7 +131,7 @@ def test_a_copy_that_was_read_from_a_longer_log_lets_nothing_go_before_it_has_re
 
 def test_a_log_that_ends_in_a_marker_keeps_one_old_copy_until_its_next_record() -> None:
     bucket = turned()
-    bucket.note(3, entries.switch(replace(replace_last(bucket)), 3, copy_of("b2", 29, 30)), NOW_MS - DAY_MS)
+    note_instead(bucket, copy_of("b2", 29, 30))
     bucket.fill("a0", [(10, 30)])
     bucket.store.delete([bucket.prefix("b2") + "orders+3-00000000000000000010.data"])
     bucket.fill("b2", [(10, 29)])
@@ -270,7 +270,7 @@ def test_an_emptied_log_keeps_the_copies_before_it_until_its_next_record() -> No
     """All keys were deleted, and compaction has taken the tombstones, too: a copy without an object proves nothing."""
     bucket = turned()
     bucket.store.delete([key for key in bucket.store.objects if "/generation=2/" in key])
-    bucket.note(3, entries.switch(replace_last(bucket), 3, copy_of("b2", 0, 30)), NOW_MS - DAY_MS)
+    note_instead(bucket, copy_of("b2", 0, 30))
     clear(bucket)
     assert bucket.standing() == {"a0"}
     bucket.fill("b2", [(0, 31)], lacking={0: 31})
@@ -292,6 +292,13 @@ def test_only_finished_copies_are_kept_by_their_number() -> None:
     bucket.store.delete([bucket.prefix("a0") + "orders+3-00000000000000000000.data"])
     clear(bucket, ClearingRules(delay_ms=DAY_MS, keep_generations=1))  # it is no complete copy any more
     assert bucket.standing() == {"b2"}
+
+
+def note_instead(bucket: StandingCopies, copy: CompleteCopy) -> None:
+    """Let the newest entry tell of another copy."""
+    entry = replace(replace_last(bucket), holder=copy)
+    bucket.store.delete([bucket.layout.fact_key(PLACE.stream, 3)])
+    bucket.note(3, entry, NOW_MS - DAY_MS)
 
 
 def replace_last(bucket: StandingCopies) -> RoleEntry:
