@@ -48,6 +48,7 @@ class CopyReading:
     reach: int = field(
         default=0, compare=False
     )  # up to where that is all of the log: behind the last object it held no record
+    needs: str = field(default="", compare=False)  # why records of the copy before are needed, and read, too
 
     @property
     def is_copy(self) -> bool:
@@ -70,6 +71,7 @@ class ArchivedTopic:
     other_lives: tuple[int, ...]  # lives that have records, and of which nothing is joined here
     copies: Mapping[int, CopyReading] = field(default_factory=dict)  # of partitions that have a role log
     notes: tuple[str, ...] = ()  # what may surprise about that, a line each
+    ignored: tuple[str, ...] = ()  # role logs that are not read, and should not be there
 
     @property
     def is_copied(self) -> bool:

@@ -73,7 +73,7 @@ def read_archive(
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
     found: list[ArchivedTopic] = []
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
-        fact = newest.get(name)
+        fact, ignored = newest.get(name), tuple[str, ...]()
         if isinstance(fact, NotWholeError):
             raise fact
         if name in logs or choice.instance is not None:
@@ -81,6 +81,7 @@ def read_archive(
             copied = CopiedTopic(
                 logs.get(name) or RoleLogs(archive, name, {}), inventory, history or read_topic_history(archive, name)
             )
+            ignored = copied.ignored
             if copied.has_copies or choice.instance is not None:
                 found.append(copied.read(life, choice))
                 continue
@@ -89,7 +90,7 @@ def read_archive(
         if fact is not None and topic.fact is None:  # the topic has begun another life since
             history = known.histories.get(name) if known is not None else None
             topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
-        found.append(_with_doubts(archive, topic) if name in copied_once else topic)
+        found.append(_with_doubts(archive, topic) if name in copied_once else replace(topic, ignored=ignored))
     return found
 
 
@@ -135,7 +136,7 @@ def find_topic(
     report_problem: ReportProblem = lambda _: None,
     share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the one that is to be read. A damaged control fact is reported.
+    """Read one topic in one life: the given one, or the one that is to be read. A damaged control fact is reported, and so is a role log that is not read.
 
     `choice`: whose records of a compacted topic. `use`, `reads` and `share` as in read_inventory.
     """
@@ -147,6 +148,8 @@ def find_topic(
         history = None
     logs = RoleLogs(archive, name, {}) if choice.is_history else list_role_logs(archive, name)
     copied = CopiedTopic(logs, inventory, history or ())
+    for problem in copied.ignored:
+        report_problem(problem)
     if copied.has_copies or choice.instance is not None:
         return copied.read(life, choice)
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))

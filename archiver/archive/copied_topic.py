@@ -15,14 +15,14 @@ from archiver.archive.layout import Layout
 from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
 from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry
 from archiver.archive.segments import Segments, blocks_of, segment_blocks
-from archiver.archive.topics import Stretch, TopicFact, read_topic_history, shape_in
+from archiver.archive.topics import Stretch, TopicFact, is_compacted, read_topic_history, shape_in
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
 
 _CLOCK: Final = timedelta(seconds=1)  # a store tells only the second of a put
 _FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
-_MOST_STRETCHES: Final = 64  # of one partition: more have no plan of ours
+_MOST_STRETCHES: Final = 1_000  # of one partition: more have no plan of ours
 
 Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> whose objects
 
@@ -65,6 +65,7 @@ class CopiedTopic:
     """A topic that has role logs, or objects under `topics/`, or both; `history` are its control facts, oldest first."""
 
     def __init__(self, logs: RoleLogs, inventory: Inventory, history: Sequence[TopicFact]) -> None:
+        logs, self.ignored = _of_compacted(logs, history)
         self._logs, self._notes = _of_known_lives(logs, history)
         self.topic = logs.topic
         self._inventory = inventory
@@ -110,7 +111,13 @@ class CopiedTopic:
             damaged=found.damaged,
             other_lives=tuple(sorted((self._with_records | set(self._logs.listed)) - joined - {life})),
             copies=found.copies,
-            notes=(*self._notes, *self._unsure(found.copies), *self._doubts(life, found).values()),
+            notes=(
+                *self._notes,
+                *self._unsure(found.copies),
+                *(one.needs for one in found.copies.values() if one.needs),
+                *self._doubts(life, found).values(),
+            ),
+            ignored=self.ignored,
         )
 
     def copies_in(self, life: int) -> Mapping[int, ReadPartition]:
@@ -400,7 +407,7 @@ class CopiedTopic:
 def find_copied_topics(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
 ) -> tuple[list[CopiedTopic], list[str]]:
-    """Return the wanted topics that have role logs, and which of their control facts cannot be read."""
+    """Return the wanted topics that have role logs, which of their control facts cannot be read, and which role logs are not."""
     found, unreadable = list[CopiedTopic](), list[str]()
     for name, logs in list_all_role_logs(archive, wanted).items():
         try:
@@ -409,6 +416,7 @@ def find_copied_topics(
             unreadable.append(str(error))
             history = []
         found.append(CopiedTopic(logs, inventory, history))
+        unreadable += found[-1].ignored
     return [one for one in found if one.has_copies], unreadable
 
 
@@ -462,6 +470,18 @@ def _deciding(
         if entry is not None and entry.holder is not None:
             return LifeEntry(life, entry)
     return None
+
+
+def _of_compacted(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, tuple[str, ...]]:
+    """Leave out the role logs of a topic that was never compacted, and say so. Where one of its facts tells no policy, it may have been."""
+    if not logs.listed or not history or any(is_compacted(fact) is not False for fact in history):
+        return logs, ()
+    where = f"{logs.archive.layout.control_prefix(ROLES)}{logs.topic}/"
+    told = (
+        f"{logs.topic}: {where} is not read: the topic never had compact in cleanup.policy, so no instance has written that;"
+        " see who has, and delete it"
+    )
+    return replace(logs, listed={}), (told,)
 
 
 def _of_known_lives(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, list[str]]:

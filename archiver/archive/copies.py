@@ -1,16 +1,22 @@
 """Copies of compacted topics: what of a partition is read, by an entry of its role log (docs/format.md §11)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from archiver.archive.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copy_proof import WAYS_ON, Settled, better_ranges, false_claims, has_record, settle
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, last_base
-from archiver.archive.layout import CopyKey
+from archiver.archive.layout import CopyKey, is_instance
 from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
-from archiver.archive.roles import CompleteCopy, Generation, Holder, RoleEntry
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry
+from archiver.codec.selection import LAST_LONG
+from archiver.process.columns import Numbers, Places
 from archiver.process.workers import side_by_side
 
 _LISTINGS_AT_ONCE: Final = 8
@@ -101,21 +107,83 @@ class CopyReader:
         return ReadPartition(joined, damaged, reading, max(joined.end, reading.stretches[-1].from_offset))
 
     def _joined(self, number: int, life: int, entry: RoleEntry) -> ReadPartition:
-        held = self._promised(number, life, entry.holder)
-        end = _end_of(entry.holder, held.inventory)
-        begins = CopyStretch(_generation(entry.holder), life, 0)
-        is_sure = not isinstance(entry.holder, CompleteCopy) or entry.holder.is_sure
-        tail = _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, end)
-        if not (tail.inventory.readable or tail.inventory.gaps or tail.damaged):
-            return ReadPartition(held.inventory, held.damaged, CopyReading(stretches=(begins,), is_sure=is_sure), end)
-        begins = begins._replace(until_offset=held.inventory.end)
-        behind = CopyStretch(_generation(entry.replaced), life, end)
+        """Read the holder; the records beyond the switch that it lacks, from what it replaced; and that again behind its end."""
+        held, copy = self._promised(number, life, entry.holder), entry.holder
+        end = tail = _end_of(copy, held.inventory)
+        settled, problems = Settled(end, ()), list[str]()
+        if isinstance(copy, CompleteCopy):
+            settled = settle(held.inventory, copy.position)
+            tail = self._tail_begin(number, life, entry, held)
+            problems = list(self._false_claims(number, life, entry, held))
+        former = self._former(number, life, entry, min(settled.offset, tail))
+        behind = self._former(number, life, entry, tail)
+        ranges = better_ranges(settled, former.inventory)
+        has_tail = bool(behind.inventory.readable or behind.inventory.gaps or behind.damaged)
+        stretches = _stretches(life, entry, ranges, (held.inventory.end, tail) if has_tail else None)
+        is_sure = not isinstance(copy, CompleteCopy) or (copy.is_sure and tail == end)
+        needs = _needs(entry, settled, former.inventory)
         return ReadPartition(
-            held.inventory.then(tail.inventory),
-            [*held.damaged, *tail.damaged],
-            CopyReading(stretches=(begins, behind), is_sure=is_sure),
-            max(end, tail.inventory.end),
+            _inventory_of(stretches, held, former, _generation(copy)),
+            [*held.damaged, *former.damaged, *problems],
+            CopyReading(stretches=stretches, is_sure=is_sure, needs=needs and f"{self._topic}-{number}: {needs}"),
+            max(end, behind.inventory.end),
         )
+
+    def _former(self, number: int, life: int, entry: RoleEntry, offset: int) -> _Loaded:
+        return _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, offset)
+
+    # --- whether an entry is true
+
+    def _tail_begin(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> int:
+        """Return where what the holder replaced is read on: at the holder's end, unless it has records from its last object on."""
+        end, last = _end_of(entry.holder, held.inventory), held.inventory.end
+        return last if has_record(self._former(number, life, entry, last).inventory, last, end) else end
+
+    def _false_claims(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> Iterator[str]:
+        """Yield how objects contradict an entry that calls a copy complete."""
+        copy = entry.holder
+        if isinstance(copy, CompleteCopy):
+            told = list(false_claims(copy, held.inventory, held.damaged))
+            other = "" if told else self._contradiction(number, life, entry, held.inventory)
+            told += [f"it has no record from offset {held.inventory.end} on, and {other} has"] if other else []
+            name = f"{self._topic}-{number}: copy {copy.generation} is not as complete as its role log says"
+            yield from (f"{name}: {why}; {WAYS_ON}" for why in told)
+
+    def _contradiction(self, number: int, life: int, entry: RoleEntry, held: PartitionInventory) -> str:
+        """Name what has records where a copy has no object and its entry says that the log had none; empty: nothing has any.
+
+        Of a copy with objects that is asked below its position; of a copy without any, everywhere.
+        """
+        position = _end_of(entry.holder, held)
+        start, stop = held.end, position if held.readable else LAST_LONG
+        if start >= stop:
+            return ""
+        if has_record(self._former(number, life, entry, start).inventory, start, position):
+            return _name_of(entry.replaced)
+        if entry.replaced != HISTORY and has_record(self._history(life, number, start)[0], start, stop):
+            return HISTORY
+        return self._elsewhere(number, life, entry, start, stop)
+
+    def _elsewhere(self, number: int, life: int, entry: RoleEntry, start: int, stop: int) -> str:
+        """Name a copy that no entry lets readers read, and that has a record between two offsets; empty: there is none."""
+        named = {self._key(number, life, whose) for whose in (entry.holder, entry.replaced)}
+        for copy in self._standing(number, life):
+            listed = None if copy in named else self._list(copy)
+            if listed is not None:
+                around = listed.only(_around(listed.base, start, stop))
+                found = self._ask({copy: around})[copy].inventory
+                if has_record(found, start, stop):
+                    return f"{copy.instance}/{copy.generation}"
+        return ""
+
+    def _standing(self, number: int, life: int) -> Iterator[CopyKey]:
+        """List the copies of a partition, of whatever instance."""
+        store, layout = self._archive.store, self._archive.layout
+        for instance in filter(is_instance, store.list_directories(layout.copies_root)):
+            some = CopyKey(instance=instance, topic=self._topic, life=life, partition=number, generation=0)
+            parent = layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
+            copies = (layout.parse_copy(f"{parent}{name}/") for name in store.list_directories(parent))
+            yield from (copy for copy in copies if copy is not None)
 
     # --- objects of generations, and under `topics/`
 
@@ -179,6 +247,63 @@ def _generation(whose: Holder | Generation) -> Generation | None:
     if isinstance(whose, CompleteCopy):
         return whose.generation
     return whose if isinstance(whose, Generation) else None
+
+
+def _name_of(whose: Holder) -> str:
+    return str(whose.generation) if isinstance(whose, CompleteCopy) else HISTORY
+
+
+def _around(bases: Numbers, start: int, stop: int) -> Places:
+    """Return the last object that begins at or below an offset, and the first one behind that, if it begins below another."""
+    place = int(np.searchsorted(bases, start, side="right"))
+    return np.array([at for at in (place - 1, place) if 0 <= at < len(bases) and bases[at] < stop], np.int64)
+
+
+def _stretches(
+    life: int, entry: RoleEntry, ranges: Sequence[tuple[int, int]], tail: tuple[int, int] | None
+) -> tuple[CopyStretch, ...]:
+    """Return whose objects are read: the holder's, but for ranges of what it replaced. `tail`: where the holder ends, and that begins."""
+    holder, former = _generation(entry.holder), _generation(entry.replaced)
+    found, position = list[CopyStretch](), 0
+    for first, until in ranges:
+        found += [CopyStretch(holder, life, position, first)] if first > position else []
+        found.append(CopyStretch(former, life, first, until))
+        position = until
+    if tail is None:
+        return (*found, CopyStretch(holder, life, position))
+    found += [CopyStretch(holder, life, position, tail[0])] if tail[0] > position or not found else []
+    return (*found, CopyStretch(former, life, tail[1]))
+
+
+def _inventory_of(
+    stretches: Sequence[CopyStretch], held: _Loaded, former: _Loaded, holder: Generation | None
+) -> PartitionInventory:
+    """Put together what is read. Each shadowed object is told once."""
+    if len(stretches) == 1:
+        return held.inventory
+    joined, used = EMPTY_PARTITION, set[Generation | None]()
+    for one in stretches:
+        part = (held if one.generation == holder else former).inventory.from_offset(one.from_offset)
+        until = one.until_offset
+        is_whole = until is None or (
+            one.generation == holder and until == held.inventory.end
+        )  # also what is missing behind
+        part = part if is_whole or until is None else part.below(until)
+        joined = joined.then(replace(part, shadowed=()) if one.generation in used else part)
+        used.add(one.generation)
+    return joined
+
+
+def _needs(entry: RoleEntry, settled: Settled, former: PartitionInventory) -> str:
+    """Say why what the holder replaced is needed; empty: it is not."""
+    if not settled.lacking or former.end <= settled.offset:
+        return ""
+    until = "an offset that nothing tells" if settled.wanted == LAST_LONG else f"offset {settled.wanted}"
+    held, before = _name_of(entry.holder), _name_of(entry.replaced)
+    return (
+        f"{held} lacks records above offset {settled.offset} that were compacted, and has not reached {until}, up to which those"
+        f" lie that replaced them; so {before} is needed, and read, too"
+    )
 
 
 def _end_of(holder: Holder, inventory: PartitionInventory) -> int:

@@ -108,6 +108,17 @@ class SegmentFacts:
         if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
             raise ValueError("a number that is too small or too large for what it tells")
 
+    def lacks_until(self, begin: int = 0) -> int:
+        """Return below which offset those records lie that replaced what is missing here; 0: nothing is missing.
+
+        Holes below `begin` do not count. The largest number: nothing tells, or no record replaced what is missing.
+        """
+        if any(hole.last_offset >= begin for hole in self.holes):
+            return LAST_LONG
+        if self.unserved == 0 or self.next - self.base == self.records:
+            return 0
+        return LAST_LONG if None in {self.unserved, self.stable_end} else self.stable_end or 0
+
     def differing(self, other: "SegmentFacts") -> list[str]:
         """Name the facts in which another segment differs."""
         ours, theirs = self._texts(), other._texts()  # noqa: SLF001 - of the same class

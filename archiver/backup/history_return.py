@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
-from archiver.archive.inventory import Inventory, arrange_all, tell_swept
+from archiver.archive.inventory import Inventory, PartitionInventory, arrange_all, tell_swept
 from archiver.archive.listing import ListedSegments, list_directory
 from archiver.archive.lookup import find_facts
 from archiver.archive.roles import (
@@ -18,6 +18,7 @@ from archiver.archive.roles import (
     put_entry,
     read_newest_entry,
 )
+from archiver.archive.segments import blocks_of
 from archiver.archive.topics import TopicFact, is_compacted, read_topic
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.sights import copy_key, end_of_readers
@@ -35,6 +36,7 @@ class History(NamedTuple):
 
     position: int
     is_whole: bool
+    lacks_until: int = 0  # below that lie the records that replaced those that its objects lack
 
 
 class Outcome(Enum):
@@ -53,9 +55,9 @@ def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history
     """
     if entry is None or not isinstance(entry.holder, CompleteCopy) or is_compacted is not False:
         return Outcome.NOT_OURS
-    if history.position >= readers_end:
-        return Outcome.DONE
-    return Outcome.BEHIND if history.is_whole else Outcome.GAP
+    if history.position < readers_end:
+        return Outcome.BEHIND if history.is_whole else Outcome.GAP
+    return Outcome.DONE if history.position >= history.lacks_until else Outcome.BEHIND
 
 
 def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
@@ -114,4 +116,12 @@ def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> Histor
     tell_swept(archive, partitions)
     inventory = Inventory(partitions=partitions, strangers=(), damaged=found.damaged)
     joined, damaged = inventory.join(place.topic, place.partition, lineage)
-    return History(position=joined.position, is_whole=not (joined.gaps or damaged or joined.overlaps))
+    is_whole = not (joined.gaps or damaged or joined.overlaps)
+    return History(position=joined.position, is_whole=is_whole, lacks_until=_lacks_until(joined))
+
+
+def _lacks_until(found: PartitionInventory) -> int:
+    """Return below which offset those records lie that replaced what objects lack, as far as they tell."""
+    blocks = [block.segments for block in blocks_of(found.readable)]
+    told = [some.numbers("stable_end")[some.numbers("unserved") != 0].tolist() for some in blocks]
+    return max((end for some in told for end in some), default=0)

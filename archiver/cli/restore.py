@@ -266,13 +266,13 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
     failed = [report for topic in result.topics for report in topic.errors]
     refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
     errors = refusals if result.failure is None else [*refusals, result.failure]
-    for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors))):
+    for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors), *result.problems)):
         complain(problem)
     if failed or errors:
         complain(_way_on(options, result.restore_id))
     codes = [one.exit_code for one in failed] + [one.exit_code for one in errors]
     groups_code = 0 if result.groups is None else result.groups.exit_code
-    return max([*codes, *([NotWholeError.exit_code] if incomplete else []), groups_code])
+    return max([*codes, *([NotWholeError.exit_code] if incomplete or result.problems else []), groups_code])
 
 
 def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str) -> Iterator[str]:

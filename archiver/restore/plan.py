@@ -165,6 +165,21 @@ def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) 
     return told if more <= 0 else [*told[:_MOST_TOLD], f"and {spell_count(more, 'more hole')} of that kind"]
 
 
+def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: RestoreRequest) -> Iterator[str]:
+    """Yield what a restore must not end with 0 for, though it restores all that is read."""
+    of_source = {topic.source: topic for topic in plan.topics}
+    for topic in archive:
+        yield from topic.ignored
+        planned = of_source.get(topic.topic)
+        if planned is None or planned.has_objects or request.is_partial or not topic.other_lives:
+            continue
+        lives = ", ".join(map(str, topic.other_lives))
+        yield (
+            f"{topic.topic}: nothing of life {topic.life} is restored, because no record of it is archived; the archive has"
+            f" records of life {lives} (--life)"
+        )
+
+
 def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:
     """Refuse what would bring back nothing: partitions that none of the topics has. Raises UsageError."""
     known = max((len(topic.partitions) for topic in topics), default=0)

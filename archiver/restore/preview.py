@@ -28,11 +28,12 @@ class RestorePreview:
     notes: Sequence[str]  # what was perhaps mistyped, and what is not known before the restore
     doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
     effort: Effort
+    told: Sequence[str] = ()  # problems of the archive, which keep nothing from being restored
 
     @property
     def problems(self) -> list[str]:
-        """Why partitions would not be restored, though the others are."""
-        return [one.problem for topic in self.topics for one in topic.partitions if one.problem]
+        """Why partitions would not be restored, though the others are; and what else is wrong with the archive."""
+        return [*(one.problem for topic in self.topics for one in topic.partitions if one.problem), *self.told]
 
     @property
     def missing(self) -> list[tuple[str, str]]:

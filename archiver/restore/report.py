@@ -77,6 +77,7 @@ class RestoreResult:
     failure: ArchiverError | None = None  # what ended it before all was done
     not_begun: Sequence[str] = ()  # targets that were not begun
     groups: GroupRestore | None = None  # None: not asked for, or not begun
+    problems: Sequence[str] = ()  # of the archive, which kept nothing from being restored
 
     @classmethod
     def of_outcome(

@@ -15,7 +15,14 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_asking_reporter, make_reporter
 from archiver.restore.estimate import effort_of
-from archiver.restore.plan import RestorePlan, check_partitions, plan_restore, unreadable_notes, with_mended
+from archiver.restore.plan import (
+    RestorePlan,
+    check_partitions,
+    plan_restore,
+    told_beside,
+    unreadable_notes,
+    with_mended,
+)
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
 from archiver.spark.background_start import spark_in_background
@@ -75,6 +82,7 @@ class _DryRun:
     select_topics: Callable[[Iterable[str]], Sequence[str]]
     notice: Callable[[str], None]
     unreadable: list[str] = field(default_factory=list)  # notes of copies, and of what no backup could read
+    told: list[str] = field(default_factory=list)
 
     async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
         from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
@@ -104,6 +112,7 @@ class _DryRun:
                 notes=[*self._notes(), *begun.notes, *review.losses, *review.notes],
                 doubts=review.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
+                told=tuple(dict.fromkeys(self.told)),
             )
             return preview, review.purge
 
@@ -120,7 +129,9 @@ class _DryRun:
         )
         self.unreadable.extend(note for topic in archived for note in topic.notes)
         self.unreadable.extend(unreadable_notes(archived, self.request))
-        return plan_restore(archived, some, self.request)
+        planned = plan_restore(archived, some, self.request)
+        self.told.extend(told_beside(archived, planned, self.request))
+        return planned
 
     def _notes(self) -> list[str]:
         return [

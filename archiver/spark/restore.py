@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import read_archive, read_known_topics, topic_names
@@ -22,6 +23,7 @@ from archiver.restore.plan import (
     RestorePlan,
     check_partitions,
     plan_restore,
+    told_beside,
     unreadable_notes,
 )
 from archiver.restore.report import RestoreResult
@@ -50,6 +52,7 @@ def run_restore_job(
     if restore_id is not None:
         check_restore_id(restore_id)
     archive = open_archive(storage)
+    told: dict[str, None] = {}
 
     def plan(wave: Mapping[str, str], life: int | None, pinned: Pins) -> RestorePlan:
         """Plan in a life; None: in that which was asked for."""
@@ -67,6 +70,7 @@ def run_restore_job(
         )
         _warn_of(archived, request)
         planned = plan_restore(archived, wave, request)
+        told.update(dict.fromkeys(told_beside(archived, planned, request)))
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
             check_partitions(planned.topics, request)
         return planned
@@ -105,7 +109,8 @@ def run_restore_job(
         if group_job is not None:
             restored_groups, failure = group_job.run_after(outcome, job.restore_id, start_spark, notice)
     seconds = time.monotonic() - started_s
-    return RestoreResult.of_outcome(job.restore_id, seconds, outcome, restored_groups, failure)
+    result = RestoreResult.of_outcome(job.restore_id, seconds, outcome, restored_groups, failure)
+    return replace(result, problems=tuple(told))
 
 
 def _warn_of(archived: Sequence[ArchivedTopic], request: RestoreRequest) -> None:

@@ -21,7 +21,7 @@ ROWS = [Rec(at, NOW_MS + at, 0, b"k%d" % (at % 7), None if at % 7 == 3 else b"%d
 def test_the_copy_that_holds_is_read_by_every_command(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"cleanup.policy": "compact"})
     produce_records(broker_41.bootstrap, topic, ROWS, size=20, partition=0)
     site.back_up(broker_41.bootstrap, topic, records=25)
     site.write_config(broker_41.bootstrap, topic)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from archiver.archive.moments import Moment
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted import entries
 from archiver.backup.compacted import freshness as fresh
 from archiver.backup.compacted import turn as turns
 from archiver.backup.compacted.clearing import Standing, clearable
@@ -29,12 +30,16 @@ class Record(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An object: of which generation, and what it covers."""
+    """An object: of which generation, what it covers, and what it tells of records that it lacks."""
 
     generation: tuple[str, int]
     base: int
     next: int
     offsets: tuple[int, ...]
+    until: int = 0  # below that lie the records that replaced those that it lacks; 0: it lacks none
+    after: frozenset[tuple[tuple[str, int], int]] = (
+        frozenset()
+    )  # those of other generations that lack some, too, and were put first
 
 
 class Process(NamedTuple):
@@ -43,7 +48,7 @@ class Process(NamedTuple):
     instance: str
     turn: turns.Turn
     freshness: tuple[tuple[int, fresh.Freshness], ...] = ()
-    buffers: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()  # generation, base, position, offsets
+    buffers: tuple[tuple[int, int, int, tuple[int, ...], int], ...] = ()  # generation, base, position, offsets, until
     looked: tuple[int, RoleEntry | None] | None = None  # the newest entry was read, and nothing listed yet
     append: turns.Append | None = None
     answer: tuple[int, int, int, tuple[int, ...], int, bool] | None = None  # of a fetch: on its way
@@ -80,6 +85,7 @@ class Bounds:
     follower: bool = False
     chunk: int = 2
     late_puts: bool = True  # a process may pause between a fetch and its put
+    is_turned: bool = False  # it begins when b has taken over
 
 
 class Rules:
@@ -105,6 +111,12 @@ class Rules:
         del append, is_won
         return process
 
+    def lacks_until(self, until: int) -> int:
+        return until
+
+    def complete_to(self, entry: RoleEntry, listed: list[Stored]) -> int:
+        return settled_to(_of(listed, _name(entry.holder) or HISTORY), 0)
+
     def to_clear(self, world: World, number: int, entry: RoleEntry, listed: list[Stored]) -> list[Stored]:
         """Decide on an entry, and on what is listed after it was read."""
         del world
@@ -113,7 +125,7 @@ class Rules:
             Standing(Generation(instance=a, number=n), max(one.next for one in _of(listed, (a, n)))) for a, n in names
         ]
         held = end_of_holder(entry, listed)
-        going = clearable(number, entry, standing, held) if held is not None else ()
+        going = clearable(number, entry, standing, self.complete_to(entry, listed)) if held is not None else ()
         gone = {(one.instance, one.number) for one in going}
         return [one for one in listed if one.generation in gone]
 
@@ -129,12 +141,24 @@ def coverage(objects: list[Stored]) -> turns.CopyEnd:
     return turns.CopyEnd(reached, is_whole)
 
 
-def readable(objects: list[Stored], begin: int = 0) -> list[int]:
-    """The offsets that a reader is given of one generation, from an offset on."""
-    reached, found = begin, []
-    for one in sorted(objects, key=lambda one: (one.base, one.next)):
+def settled_to(objects: list[Stored], start: int) -> int:
+    """Up to where objects prove that each record is there, or a later one that replaced it, if that is so up to an offset."""
+    reached, until, settled = start, 0, start
+    for one in sorted(objects, key=lambda one: (one.base, -one.next)):
+        if one.base > reached:
+            break
+        if one.next > reached:
+            reached, until = one.next, max(until, one.until)
+            settled = reached if until <= reached else settled
+    return settled
+
+
+def readers(objects: list[Stored], begin: int = 0) -> dict[int, Stored]:
+    """By offset, the object that a reader of one generation takes, from an offset on."""
+    reached, found = begin, dict[int, Stored]()
+    for one in sorted(objects, key=lambda one: (one.base, -one.next)):
         if one.base <= reached < one.next:
-            found += [offset for offset in one.offsets if offset >= reached]
+            found |= dict.fromkeys(range(reached, one.next), one)
             reached = one.next
     return found
 
@@ -169,12 +193,23 @@ def given(entry: RoleEntry | None, objects: "frozenset[Stored] | list[Stored]") 
     name, behind = _name(entry.holder), _name(entry.replaced)
     if end is None or name is None:
         return None
-    offsets = readable(_of(objects, name))
-    if behind is None:
-        return end, offsets
-    tail = [one for one in _of(objects, behind) if one.next > end]
-    reached = max([end, *(one.next for one in tail if one.base <= end)])
-    return reached, [*offsets, *readable(tail, end)]
+    position = entry.holder.position if isinstance(entry.holder, CompleteCopy) else end
+    chosen = readers(_of(objects, name))
+    if behind is not None:
+        settled = settled_to(_of(objects, name), position)
+        former = readers(
+            _of(objects, behind), min(one.base for one in _of(objects, behind)) if _of(objects, behind) else 0
+        )
+        chosen |= {
+            at: one for at, one in former.items() if at >= settled and at in chosen and _is_first(one, chosen[at])
+        }
+        chosen |= {at: one for at, one in former.items() if at >= end}
+    return max([end, *(at + 1 for at in chosen)]), sorted(at for at, one in chosen.items() if at in one.offsets)
+
+
+def _is_first(former: Stored, held: Stored) -> bool:
+    """Whether readers take the object of the copy before: it has all, or was put first, and the other one lacks some."""
+    return held.until > 0 and (not former.until or (former.generation, former.base) in held.after)
 
 
 def newest(world: World) -> tuple[int, RoleEntry] | None:
@@ -399,11 +434,11 @@ class Model:
         return process._replace(
             turn=turn,
             freshness=(*process.freshness, (generation, state)),
-            buffers=(*process.buffers, (generation, end.next, end.next, ())),
+            buffers=(*process.buffers, (generation, end.next, end.next, (), 0)),
         )
 
     def _fetch(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
-        for generation, _, position, _ in process.buffers:
+        for generation, _, position, _, _ in process.buffers:
             ends = [(world.written, True)]
             if self.bounds.follower:
                 ends += [(old, False) for old in range(position, world.written)]
@@ -431,7 +466,9 @@ class Model:
         generation, position, last_stable, offsets, asked, is_leader = process.answer
         process = process._replace(answer=None)
         buffers = (
-            (generation, one[1], position, (*one[3], *offsets)) if one[0] == generation else one
+            (generation, one[1], position, (*one[3], *offsets), self._lacks(one, position, offsets, last_stable))
+            if one[0] == generation
+            else one
             for one in process.buffers
         )
         process = process._replace(buffers=tuple(buffers))
@@ -448,6 +485,17 @@ class Model:
             )
         return f"receive {generation}", process._replace(turn=turn), world
 
+    def _lacks(
+        self, buffer: tuple[int, int, int, tuple[int, ...], int], position: int, offsets: tuple[int, ...], stable: int
+    ) -> int:
+        """Below which offset those records lie that replaced what a broker left out of its answers."""
+        asked = range(buffer[2], position)
+        return (
+            max(buffer[4], stable)
+            if any(self.bounds.script[at].key for at in asked if at not in offsets)
+            else buffer[4]
+        )
+
     def _freshened(
         self, process: Process, turn: turns.Turn, generation: int, change: Callable[[fresh.Freshness], fresh.Freshness]
     ) -> tuple[Process, turns.Turn]:
@@ -457,26 +505,28 @@ class Model:
         return process._replace(freshness=states), turn
 
     def _put_objects(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
-        for generation, base, position, offsets in process.buffers:
+        for generation, base, position, offsets, until in process.buffers:
             if base == position or not process.turn.may_put(generation):
                 continue
             name = (process.instance, generation)
             reading = process.turn.readings[generation]
             objects, following, durable = world.objects, reading.next, position
             if offsets:
-                mine = Stored(name, base, offsets[-1] + 1, offsets)
+                mine = self._object(world, Stored(name, base, offsets[-1] + 1, offsets, self.rules.lacks_until(until)))
                 there = [one for one in _of(objects, name) if one.base == base]
                 mine = there[0] if there else mine
                 objects, following = objects | {mine}, mine.next
                 if there and mine.next != offsets[-1] + 1:
                     durable = mine.next
             buffers = tuple(
-                (generation, following if offsets else base, position, ()) if one[0] == generation else one
+                (generation, following if offsets else base, position, (), 0 if offsets else until)
+                if one[0] == generation
+                else one
                 for one in process.buffers
             )
             if durable != position:  # another process of this instance was first: read on from where its object ends
                 buffers = tuple(
-                    (generation, durable, durable, ()) if one[0] == generation else one for one in process.buffers
+                    (generation, durable, durable, (), 0) if one[0] == generation else one for one in process.buffers
                 )
                 turn = self._moved_back(process.turn, generation, durable)
             elif not offsets:
@@ -490,6 +540,18 @@ class Model:
                 process_after, turn, generation, partial(fresh.note_durable, durable=durable)
             )
             yield f"put {generation}", process_after._replace(turn=turn), world._replace(objects=objects)
+
+    def _object(self, world: World, one: Stored) -> Stored:
+        """Note what an object lacks, and which objects were put before it that lack some, too. What it covers may lack nothing."""
+        lacks = any(self.bounds.script[at].key for at in range(one.base, one.next) if at not in one.offsets)
+        if not lacks or not one.until:
+            return one._replace(until=0)
+        before = (other for other in world.objects if other.until and other.generation != one.generation)
+        return one._replace(
+            after=frozenset(
+                (other.generation, other.base) for other in before if other.base < one.next and one.base < other.next
+            )
+        )
 
     def _moved_back(self, turn: turns.Turn, generation: int, position: int) -> turns.Turn:
         reading = turn.readings[generation]
@@ -544,6 +606,7 @@ class Keys:
     """Gives worlds short keys. Worlds from which the same can follow have the same key."""
 
     def __init__(self, bounds: Bounds) -> None:
+        self._has_time = bounds.clock > 0  # else no copy becomes unsure, whatever was noted when
         self._needs_old_entries = bounds.clock > 0 or bounds.frees_numbers
         self._numbers: dict[object, int] = {}
         self._known: dict[int, tuple[object, int]] = {}
@@ -554,7 +617,7 @@ class Keys:
             world[:4],
             tuple((number, at, self._number(entry)) for number, at, entry in entries),
             world.objects,
-            world.moments,
+            world.moments if self._has_time else (),
             tuple(self._process(one) for one in world.processes),
             world[8:],
         )
@@ -563,10 +626,47 @@ class Keys:
         readings = tuple((number, self._number(one)) for number, one in sorted(process.turn.readings.items()))
         looked = process.looked and (process.looked[0], self._number(process.looked[1]))
         append = process.append and (process.append.number, self._number(process.append.entry))
-        return process.instance, role_of(process.turn), readings, process[2:4], looked, append, process.answer
+        freshness = process.freshness if self._has_time else ()
+        return (
+            process.instance,
+            role_of(process.turn),
+            readings,
+            freshness,
+            process.buffers,
+            looked,
+            append,
+            process.answer,
+        )
 
     def _number(self, value: object) -> int:
         known = self._known.get(id(value))
         if known is None:
             known = self._known[id(value)] = (value, self._numbers.setdefault(value, len(self._numbers)))
         return known[1]
+
+
+_TURN = (
+    "a0 look",
+    "a0 see",
+    "a0 moment",
+    "b1 look",
+    "b1 see",
+    "b1 receive",
+    "b1 moment",
+    "b1 look",
+    "b1 see",
+    "b1 append",
+)
+
+
+def turned_world(bounds: Bounds) -> World:
+    """a has filled a copy, and b's has just taken its place, which a has not seen yet."""
+    first = entries.begin(None, 0, "a", has_history=False)
+    copy = CompleteCopy(generation=Generation(instance="a", number=0), next=1, position=1, is_sure=True)
+    held = entries.switch(first, 1, copy)
+    told = ((0, 0, first), (1, 0, held), (2, 0, entries.begin(held, 2, "b", has_history=False)))
+    world, model = begin_world(bounds), Model(bounds)
+    world = world._replace(entries=told, objects=world.objects | {Stored(("a", 0), 0, 1, (0,))})
+    for step in _TURN:
+        world = next(after for name, after in model.steps(world) if name.startswith(step))
+    return world

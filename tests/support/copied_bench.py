@@ -1,6 +1,6 @@
 """An archive in memory of one compacted topic, with copies and role logs: objects without bodies, by their facts alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,26 +22,46 @@ Ranges = Sequence[tuple[int, int]]
 class Bench:
     """An archive in memory that has objects without bodies."""
 
-    def __init__(self, *, partitions: int = 1) -> None:
+    def __init__(self, *, partitions: int = 1, effective: Mapping[str, str] | None = None) -> None:
         self.store = MemoryStore()
         self.archive = Archive(self.store, Layout())
         record_cluster(self.archive, "c")
-        self.create("A", partitions)
+        self.create("A", partitions, effective)
 
-    def create(self, topic_id: str, partitions: int = 1) -> None:
-        record_topic(self.archive, topic=T, topic_id=topic_id, cluster_id="c", partitions=partitions, configs={})
+    def create(self, topic_id: str, partitions: int = 1, effective: Mapping[str, str] | None = None) -> None:
+        record_topic(
+            self.archive,
+            topic=T,
+            topic_id=topic_id,
+            cluster_id="c",
+            partitions=partitions,
+            configs={},
+            effective=effective,
+        )
 
-    def put(self, place: str, ranges: Ranges, partition: int, life: int) -> list[str]:
+    def put(
+        self, place: str, ranges: Ranges, partition: int, life: int, told: Mapping[int, Mapping[str, Any]] | None = None
+    ) -> list[str]:
+        """Put objects. `told`: by base, other facts than those of an object that lacks nothing."""
         known = read_topic(self.archive, T)
         assert known is not None
         keys = [f"{place}{T}+{partition}-{base:020}.data" for base, _ in ranges]
         for key, (base, following) in zip(keys, ranges, strict=True):
-            facts = replace(facts_of(base, following), topic_id=known.lives[life].topic_id, cluster_id="c")
+            facts = replace(facts_of(base, following), topic_id=known.lives[life].topic_id, cluster_id="c", unserved=0)
+            facts = replace(facts, **(told or {}).get(base, {}))
             self.store.put_if_absent(key, key.encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT)
         return keys
 
-    def copy(self, instance: str, generation: int, ranges: Ranges, partition: int = 0, life: int = 0) -> list[str]:
-        return self.put(copy_place(T, partition, instance, generation, life), ranges, partition, life)
+    def copy(
+        self,
+        instance: str,
+        generation: int,
+        ranges: Ranges,
+        partition: int = 0,
+        life: int = 0,
+        told: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> list[str]:
+        return self.put(copy_place(T, partition, instance, generation, life), ranges, partition, life, told)
 
     def history(self, ranges: Ranges, partition: int = 0, life: int = 0) -> list[str]:
         return self.put(f"topics/{T}{f'@{life}' if life else ''}/partition={partition}/", ranges, partition, life)

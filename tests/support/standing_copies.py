@@ -1,6 +1,6 @@
 """Copies of compacted topics in a store in memory, their role logs, and restores that read them: put at any time, without a body."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -62,11 +62,18 @@ class StandingCopies:
         *,
         begins: int = 0,
         damaged: Sequence[int] = (),
+        lacking: Mapping[int, int] | None = None,
+        put_ms: Mapping[int, int] | None = None,
     ) -> list[str]:
-        """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts."""
+        """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts.
+
+        `lacking`: by base, the last stable offset of objects that lack a record; `put_ms`: when objects were put.
+        """
         keys = []
         for base, following in spans:
-            facts = facts_of(base, following)
+            facts = replace(facts_of(base, following), unserved=0, stable_end=following)
+            if lacking and base in lacking:
+                facts = replace(facts, unserved=1, stable_end=lacking[base])
             if base == 0 and begins:
                 hole = Hole(first_offset=0, last_offset=begins - 1, cause=HoleCause.EXPIRED)
                 facts = replace(
@@ -76,7 +83,7 @@ class StandingCopies:
             if base in damaged:
                 metadata["archiver-next"] = "x"
             key = f"{self.prefix(name, place)}{place.topic}+{place.partition}-{offsets_name(base, None)}"
-            self.put(key, b"x" * 10, metadata)
+            self.put(key, b"x" * 10, metadata, (put_ms or {}).get(base, 0))
             keys.append(key)
         return keys
 

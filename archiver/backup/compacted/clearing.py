@@ -18,8 +18,8 @@ class Standing(NamedTuple):
     end: int
 
 
-def clearable(number: int, entry: RoleEntry, standing: Iterable[Standing], holder_end: int) -> tuple[Generation, ...]:
-    """Return what is neither read nor to be read next, and ends where the holder has been. `holder_end`: the holder is whole to there.
+def clearable(number: int, entry: RoleEntry, standing: Iterable[Standing], complete_to: int) -> tuple[Generation, ...]:
+    """Return what is neither read nor to be read next, and ends where the holder is complete. `complete_to`: its objects prove that.
 
     Only a copy makes others needless: while `topics/` holds, or nobody, all stay. What was begun after this entry, number
     `number`, stays as well: so nothing is lost where a process slept on the entry, and another copy holds by now.
@@ -27,8 +27,7 @@ def clearable(number: int, entry: RoleEntry, standing: Iterable[Standing], holde
     if not isinstance(entry.holder, CompleteCopy):
         return ()
     kept = {entry.holder.generation, entry.candidate}
-    reached = max(entry.holder.position, holder_end)
-    going = (one for one in standing if one.generation not in kept and one.end <= reached)
+    going = (one for one in standing if one.generation not in kept and one.end <= complete_to)
     return tuple(one.generation for one in going if one.generation.number <= number)
 
 
@@ -68,6 +67,9 @@ class StandingCopy:
 
     generation: Generation
     left_ms: int  # since when it is neither holder nor candidate, by the store's clock
+    needless_ms: int = (
+        0  # since when the holder is proved to have all of it; 0: not proved, or its objects were not asked
+    )
     was_holder: bool | None = False  # None: that is not known
     promised: int = 0  # the end of its objects when it became the holder
     restores: tuple[str, ...] = ()  # which read it
@@ -143,8 +145,9 @@ def _early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCop
         yield "no copy is read in place of it"
     if copy.generation.number > situation.number:
         yield f"it was begun after entry {situation.number}"
-    if situation.now_ms < copy.left_ms + rules.delay_ms:
-        yield f"compacted.clear.delay: it is left since {spell_ms(copy.left_ms)}, and stays until {spell_ms(copy.left_ms + rules.delay_ms)}"
+    since_ms = max(copy.left_ms, copy.needless_ms)
+    if situation.now_ms < since_ms + rules.delay_ms:
+        yield f"compacted.clear.delay: it is left since {spell_ms(since_ms)}, and stays until {spell_ms(since_ms + rules.delay_ms)}"
 
 
 def _reasons(
@@ -168,8 +171,9 @@ def _reasons_of_objects(situation: Situation, generation: Generation, state: Cop
     if state.problem:
         yield f"where it ends is not known: {state.problem}"
     standing = [Standing(generation, state.end)]
-    if not state.problem and not clearable(situation.number, situation.entry, standing, situation.reached):
-        yield f"it ends at {state.end}, and what is read reaches {situation.reached}"
+    complete_to = situation.holder.complete_to if situation.holder else 0
+    if not state.problem and not clearable(situation.number, situation.entry, standing, complete_to):
+        yield f"it ends at {state.end}, and what is read is complete up to {complete_to}, as its objects prove: it is needed"
     if begins_lower(situation, state) and not accepts_start(situation):
         yield (
             f"it has the log from offset {state.begins} on, and records above that were deleted, not compacted, before what is read"

@@ -1,7 +1,8 @@
 """Reads what a clearing is decided on: role logs, what stands, who reads it. Deletes nothing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog, read_accepted
 from archiver.archive.handle import Archive
@@ -17,9 +18,11 @@ from archiver.backup.compacted.clearing import (
     early_reasons,
     is_left,
 )
-from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, list_copies
+from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, CopyState, list_copies
 from archiver.backup.compacted.sights import copy_key
 from archiver.errors import NotWholeError
+
+_MOST_READ: Final = 64  # entries that are read to find out since when a copy is the holder
 
 AskLogs = Callable[[Collection[RolePlace]], Mapping[RolePlace, LogBounds]]
 Objects = Mapping[Generation, Sequence[ListedSegment]]
@@ -49,6 +52,7 @@ class ClearingSurvey:
     facts: CopyFacts
     pins: RestorePins
     asks_all: bool = False  # also where nothing may go yet
+    _entries: dict[tuple[RolePlace, int], RoleEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -126,10 +130,31 @@ class ClearingSurvey:
         if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
             return one
         holder = situation.entry.holder.generation
-        standing = tuple(self._with_state(one, situation, copy, pins) for copy in situation.standing)
         state = self.facts.state_of(one.place, holder, one.objects[holder]) if holder in one.objects else NOTHING
+        held_ms = self._held_since_ms(one.log, holder)
+        standing = tuple(self._with_state(one, situation, copy, pins) for copy in situation.standing)
+        standing = tuple(_proven_since(copy, state, held_ms) for copy in standing)
         doubts = (*situation.doubts, *(f"which copies a restore reads is not known: {why}" for why in pins.unreadable))
         return replace(one, situation=replace(situation, standing=standing, holder=state, doubts=doubts))
+
+    def _held_since_ms(self, log: ListedRoleLog, holder: Generation) -> int:
+        """Return when the entry was put that made a copy the holder: the first of the newest ones that all name it."""
+        since = log.number
+        for number in sorted(log.put_at, reverse=True)[1:_MOST_READ]:
+            try:
+                entry = self._entry(log.place, number)
+            except NotWholeError:
+                break
+            if not isinstance(entry.holder, CompleteCopy) or entry.holder.generation != holder:
+                break
+            since = number
+        return log.put_ms(since)
+
+    def _entry(self, place: RolePlace, number: int) -> RoleEntry:
+        """Read an entry; entries never change."""
+        if (place, number) not in self._entries:
+            self._entries[place, number] = read_entry(self.archive, place, number)
+        return self._entries[place, number]
 
     def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy, pins: PinnedCopies) -> StandingCopy:
         if not is_left(situation.entry, copy.generation):
@@ -145,7 +170,7 @@ class ClearingSurvey:
         if since is None or not self.rules.keep_generations:
             return False, 0
         try:
-            replaced = read_entry(self.archive, one.place, since).replaced
+            replaced = self._entry(one.place, since).replaced
         except NotWholeError:
             return None, 0
         was_holder = isinstance(replaced, CompleteCopy) and replaced.generation == generation
@@ -156,6 +181,12 @@ def _standing_copy(log: ListedRoleLog, entry: RoleEntry, generation: Generation)
     """Since when a generation is left: since the entry that says so, or else, being named by none, since it was begun."""
     since = next((left.since for left in entry.left if left.generation == generation), generation.number)
     return StandingCopy(generation=generation, left_ms=log.put_ms(since))
+
+
+def _proven_since(copy: StandingCopy, holder: CopyState, held_ms: int) -> StandingCopy:
+    """Count from when the holder was put in its place, and from when its objects prove that it has all of it; the latest counts."""
+    proven_ms = None if copy.state is None else holder.proven_since_ms(copy.state.end)
+    return copy if proven_ms is None else replace(copy, needless_ms=max(held_ms, proven_ms))
 
 
 def _by_number(generation: Generation) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.segment_facts import HoleCause, SegmentFacts
 from archiver.archive.segments import Segment
+from archiver.archive.store_clock import epoch_ms
 from archiver.store.port import ObjectStore
 
 ListedCopies = Mapping[RolePlace, Mapping[Generation, Sequence[ListedSegment]]]
@@ -58,16 +59,30 @@ class CopyState(NamedTuple):
     end: int  # the highest `next`, behind a gap, too
     begins: int  # where the log began when it was read: what was below had gone before
     problem: str = ""  # an object that tells nothing: then `end` is not known
+    proven: tuple[
+        tuple[int, int], ...
+    ] = ()  # offsets up to which it proves to be complete, and by objects put until when (ms)
 
     @property
     def is_whole(self) -> bool:
         return not self.problem and self.whole_to == self.end
+
+    @property
+    def complete_to(self) -> int:
+        """Up to where its objects prove that it has each record of the log, or a later one that replaced it."""
+        return self.proven[-1][0] if self.proven else 0
+
+    def proven_since_ms(self, offset: int) -> int | None:
+        """Return when the last object was put that this is proved by; None: it is not complete up to the offset."""
+        return next((put_ms for end, put_ms in self.proven if end >= offset), None)
 
 
 class _Span(NamedTuple):
     base: int
     next: int
     begins: int
+    lacks_until: int = 0
+    put_ms: int = 0
 
 
 NOTHING: Final = CopyState(0, 0, 0)
@@ -87,7 +102,8 @@ class CopyFacts:
         spans, problems = ask_spans(self.store, [one for one in objects if one.item.key not in known])
         known |= {key: (etag, span) for key, etag, span in spans}
         self._known[place, generation] = known
-        state = coverage(span for _, span in known.values())
+        put_ms = {one.item.key: epoch_ms(one.item.last_modified) for one in objects}
+        state = coverage(span._replace(put_ms=put_ms[key]) for key, (_, span) in known.items())
         return state._replace(problem=problems[0]) if problems else state
 
     def forget_others(self, places: Collection[RolePlace], copies: ListedCopies) -> None:
@@ -118,15 +134,20 @@ def _span_of(facts: SegmentFacts) -> _Span:
     for hole in sorted(facts.holes, key=lambda hole: hole.first_offset):
         if hole.cause is HoleCause.EXPIRED and hole.first_offset <= begins:
             begins = max(begins, hole.last_offset + 1)
-    return _Span(facts.base, facts.next, begins)
+    return _Span(facts.base, facts.next, begins, facts.lacks_until(0 if facts.base else begins))
 
 
 def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
     """Walk through objects by the read rule, from offset 0 on, or from where objects that were walked through before end."""
-    position, begins, in_order = start, 0, sorted(spans, key=lambda span: (span.base, -span.next))
+    position, begins, until, put_ms = start, 0, 0, 0
+    in_order, proven = sorted(spans, key=lambda span: (span.base, -span.next)), list[tuple[int, int]]()
     for span in in_order:
         if span.base > position:
             break
+        if span.next <= position:  # shadowed
+            continue
         begins = span.begins if position == 0 else begins
-        position = max(position, span.next)
-    return CopyState(position, max([start, *(span.next for span in in_order)]), begins)
+        position, until, put_ms = max(position, span.next), max(until, span.lacks_until), max(put_ms, span.put_ms)
+        if until <= position:
+            proven.append((position, put_ms))
+    return CopyState(position, max([start, *(span.next for span in in_order)]), begins, proven=tuple(proven))

@@ -44,7 +44,7 @@ class Compacted:
     def __init__(self, broker: Broker, topic: str, site: ArchiveSite) -> None:
         self.broker, self.topic, self.site = broker, topic, site
         self.rows = {partition: rows_of(100) for partition in range(2)}
-        create_topic(broker.bootstrap, topic, 2, KEEP_ALL)
+        create_topic(broker.bootstrap, topic, 2, KEEP_ALL | {"cleanup.policy": "compact"})
         for partition, rows in self.rows.items():
             produce(broker, topic, rows, partition)
         site.back_up(broker.bootstrap, topic, records=30)
@@ -103,7 +103,7 @@ def test_what_holds_comes_back_and_a_later_turn_does_not_change_a_restore(
 def test_a_restore_begun_from_the_history_goes_on_with_it(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"cleanup.policy": "compact"})
     produce(broker_41, topic, rows_of(100), 0)
     site.back_up(broker_41.bootstrap, topic, records=30)
     mortal = MortalProduce()

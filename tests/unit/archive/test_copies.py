@@ -1,7 +1,7 @@
 """What is read of a compacted topic, by its role logs: held against a plain reading of docs/format.md §11."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -80,20 +80,66 @@ def objects_of(chance: random.Random, until: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def told_by_the_words(holder: Any, replaced: Any, objects: Mapping[Any, Ranges]) -> Given:  # noqa: ANN401
+class Drawn(NamedTuple):
+    """An object: what it covers, below which offset its missing records were replaced (0: none is missing), and when it was put."""
+
+    base: int
+    next: int
+    until: int
+    put: int
+
+
+def drawn_objects(chance: random.Random, ranges: Mapping[Any, Ranges]) -> dict[Any, list[Drawn]]:
+    """Let some objects lack records, and put all of them in any order."""
+    puts = [(name, base, following) for name, some in ranges.items() for base, following in some]
+    chance.shuffle(puts)
+    found: dict[Any, list[Drawn]] = {name: [] for name in ranges}
+    for put, (name, base, following) in enumerate(puts):
+        may_lack = following > base + 1 and chance.random() < 0.5
+        until = chance.choice((following, following + 2, 20, 2**63 - 1)) if may_lack else 0
+        found[name].append(Drawn(base, following, until, put))
+    return found
+
+
+def read_in_order(objects: Iterable[Drawn]) -> dict[int, Drawn]:
+    """By offset, the object that the read rule of section 7 takes."""
+    found: dict[int, Drawn] = {}
+    position = 0
+    for one in sorted(objects, key=lambda one: (one.base, -one.next)):
+        found |= dict.fromkeys(range(max(position, one.base), one.next), one)
+        position = max(position, one.next)
+    return found
+
+
+def told_by_the_words(holder: Any, replaced: Any, objects: Mapping[Any, Sequence[Drawn]]) -> Given:  # noqa: ANN401
     """What is read, offset by offset, by the words of docs/format.md §11 alone."""
-
-    def covered(whose: Any) -> set[int]:  # noqa: ANN401
-        return {offset for base, following in objects.get(_name(whose), ()) for offset in range(base, following)}
-
-    held = covered(holder)
+    held, former = (read_in_order(objects.get(_name(whose), ())) for whose in (holder, replaced))
     end = max(held, default=-1) + 1
-    promised = holder["next"] if isinstance(holder, dict) else 0
-    begin = max(end, holder["position"] if isinstance(holder, dict) else 0)
-    tail = {offset for offset in covered(replaced) if offset >= begin}
-    missing = set(range(max(end, promised))) - held
+    promised, position = (holder["next"], holder["position"]) if isinstance(holder, dict) else (0, 0)
+    begin = end if any(end <= offset < position for offset in former) else max(end, position)
+    tail = {offset for offset in former if offset >= begin}
+    missing = set(range(max(end, promised))) - held.keys()
     missing |= set(range(begin, max(tail, default=-1) + 1)) - tail
-    return Given({**all_of(_directory(holder), held), **all_of(_directory(replaced), tail)}, missing)
+    owners = {**all_of(_directory(holder), held), **all_of(_directory(replaced), tail)}
+    if isinstance(holder, dict):
+        settled = settled_by_the_words(held, position)
+        others = {
+            offset
+            for offset, one in held.items()
+            if offset >= settled and one.until and offset in former and is_better(former[offset], one)
+        }
+        owners |= all_of(_directory(replaced), others)
+    return Given(owners, missing)
+
+
+def is_better(former: Drawn, held: Drawn) -> bool:
+    return not former.until or former.put < held.put
+
+
+def settled_by_the_words(held: Mapping[int, Drawn], position: int) -> int:
+    above = {one for offset, one in held.items() if offset >= position}
+    places = {position, *(one.next for one in above)}
+    return max(at for at in places if all(one.until <= at for one in above if one.next <= at))
 
 
 def _name(whose: Any) -> Any:  # noqa: ANN401 - a copy, `topics/`, or nobody
@@ -111,8 +157,13 @@ def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn:
     bench = Bench()
     names: list[Any] = [("a", 1), ("b", 2), ("a", 3), "topics/"]
     objects = {name: objects_of(chance, chance.choice((0, 4, 9, 15))) for name in names}
-    for name, ranges in objects.items():
-        bench.history(ranges) if name == "topics/" else bench.copy(name[0], name[1], ranges)
+    drawn = drawn_objects(chance, objects)
+    puts = sorted(((one.put, name, one) for name, some in drawn.items() for one in some), key=lambda put: put[0])
+    for _, name, one in puts:
+        nothing_tells = one.until == 2**63 - 1
+        lacks = {"unserved": 1, "stable_end": None if nothing_tells else one.until} if one.until else {"unserved": 0}
+        directory = HISTORY_OF_0 if name == "topics/" else place(*name)
+        bench.put(directory, [(one.base, one.next)], 0, 0, {one.base: lacks})
 
     def whose(name: Any) -> Any:  # noqa: ANN401
         following = chance.randrange(16)
@@ -123,11 +174,11 @@ def test_the_holder_is_read_and_behind_its_end_what_it_replaced(seed: int, turn:
     replaced = chance.choice((replaced, replaced, None))
     bench.entry(3, holder=former)
     bench.entry(7, holder=holder, replaced=replaced, candidate=("b", 5))
-    assert given(bench.find()) == told_by_the_words(holder, replaced, objects)
+    assert given(bench.find()) == told_by_the_words(holder, replaced, drawn)
     assert read_again(bench, bench.find()) == given(bench.find()).owners
     (read,) = read_archive(bench.archive)
     assert given(read) == given(bench.find())
-    assert given(bench.find(is_history=True)).owners.keys() == told_by_the_words("topics/", None, objects).owners.keys()
+    assert given(bench.find(is_history=True)).owners.keys() == told_by_the_words("topics/", None, drawn).owners.keys()
 
 
 # --- one rule each
@@ -144,7 +195,7 @@ def test_without_a_role_log_what_lies_under_topics_is_read() -> None:
 def test_a_tail_joins_at_the_position_and_a_tail_that_begins_later_leaves_a_gap() -> None:
     bench = Bench()
     bench.copy("b", 4, [(0, 5)])
-    bench.copy("a", 1, [(0, 3), (3, 8), (8, 12)])
+    bench.copy("a", 1, [(0, 3), (3, 8), (8, 12)], told={3: {"last": 4}})  # at 5 and 6 are markers
     bench.entry(5, holder=complete_copy("b", 4, 5, 7), replaced=complete_copy("a", 1, 3))
     read = given(bench.find())
     assert read == Given(all_of(place("b", 4), range(5)) | all_of(place("a", 1), range(7, 12)), set())
@@ -170,8 +221,11 @@ def test_a_holder_that_lost_its_last_objects_has_a_gap_and_a_damaged_one_is_told
     assert given(bench.find()).missing == {9, 10, 11}
     bench.store.objects[keys[1]] = replace(bench.store.objects[keys[1]], metadata={})
     told = problems(bench.find())
-    assert len(told) == 1
     assert keys[1] in told[0]
+    assert (
+        "copy a/1 is not as complete as its role log says: its objects do not prove that it is whole up to offset 12"
+        in told[1]
+    )
 
 
 def test_a_damaged_object_of_the_tail_counts_only_where_it_may_be_read() -> None:
@@ -214,6 +268,86 @@ def test_a_copy_that_is_unsure_is_told() -> None:
     found = bench.find()
     assert not found.copies[0].is_sure
     assert "complete, but unsure" in found.notes[0]
+
+
+# --- what a copy lacks, and what objects do not prove
+
+
+def test_what_readers_were_given_behind_a_switch_stays_until_its_later_values_are_archived() -> None:
+    """b took over at 100 and slept; a put one record; it was compacted, in favour of one at 600; b woke and went on to 512."""
+    bench = Bench()
+    bench.copy("a", 1, [(0, 100)])
+    bench.copy("b", 4, [(0, 100)])
+    bench.entry(5, holder=complete_copy("b", 4, 100), replaced=complete_copy("a", 1, 100))
+    bench.copy("a", 1, [(100, 101)])
+    assert given(bench.find()).owners[100] == place("a", 1)
+    bench.copy("b", 4, [(100, 512)], told={100: {"first": 101, "unserved": 1, "stable_end": 700}})
+    found = bench.find()
+    expected = all_of(place("b", 4), range(512)) | {100: place("a", 1)}
+    assert given(found) == Given(expected, set())
+    assert read_again(bench, found) == expected
+    assert problems(found) == []
+    (note,) = found.notes
+    assert "b/4 lacks records above offset 100" in note
+    assert "has not reached offset 700" in note
+    assert "so a/1 is needed, and read, too" in note
+    bench.copy("b", 4, [(512, 700)])
+    assert given(bench.find()).owners == all_of(place("b", 4), range(700))
+    assert bench.find().notes == ()
+
+
+def test_a_copy_that_was_still_being_read_is_told() -> None:
+    bench = Bench()
+    bench.copy("b", 4, [(0, 90)], told={0: {"stable_end": 300}})
+    bench.entry(5, holder=complete_copy("b", 4, 90))
+    (told,) = problems(bench.find())
+    assert (
+        "copy b/4 is not as complete as its role log says: the log went on to offset 300 while it was read to 90"
+        in told
+    )
+    assert "--history" in told
+
+
+@pytest.mark.parametrize("other", ["history", "copy", "replaced"])
+@pytest.mark.parametrize("ranges", [[], [(0, 90)]])
+def test_records_where_a_copy_claims_that_there_were_none_are_told(other: str, ranges: Ranges) -> None:
+    bench = Bench()
+    bench.copy("b", 4, ranges)
+    before = complete_copy("a", 1, 300) if other == "replaced" else None
+    bench.entry(5, holder=complete_copy("b", 4, 90 if ranges else 0, 300), replaced=before)
+    assert problems(bench.find()) == []
+    some = [(0, 90), (90, 300)]
+    bench.history(some) if other == "history" else bench.copy("a", 1, some)
+    (told,) = problems(bench.find())
+    whose = "topics/" if other == "history" else "a/1"
+    assert f"it has no record from offset {90 if ranges else 0} on, and {whose} has" in told
+    assert ("--history" in told, len(given(bench.find()).owners)) == (True, 300 if before else 90 if ranges else 0)
+
+
+def test_a_copy_without_an_object_and_a_position_of_zero_hides_nothing() -> None:
+    bench = Bench()
+    bench.history([(0, 700)])
+    bench.entry(5, holder=complete_copy("b", 4, 0))
+    assert "and topics/ has" in problems(bench.find())[0]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_role_log_of_a_topic_that_was_never_compacted_is_not_read(*, is_told: bool) -> None:
+    bench = Bench(effective={"cleanup.policy": "delete"} if is_told else {})
+    bench.history([(0, 700)])
+    bench.entry(5, holder=complete_copy("b", 4, 700))
+    told = list[str]()
+    found = find_topic(bench.archive, T, report_problem=told.append)
+    (read,) = read_archive(bench.archive)
+    if not is_told:  # it may have been: nothing tells
+        assert (given(found).missing, told, read.ignored) == (set(range(700)), [], ())
+        return
+    assert (given(found), problems(found)) == (Given(all_of(HISTORY_OF_0, range(700)), set()), [])
+    assert "control/roles/t/ is not read: the topic never had compact in cleanup.policy" in told[0]
+    assert (given(read), read.ignored) == (given(found), tuple(told))
+    assert list(told) == summarize(bench.archive, T).problems == summarize(bench.archive, None).problems
+    bench.create("A", effective={"cleanup.policy": "compact"})
+    assert given(bench.find()).missing == set(range(700))
 
 
 # --- which life

@@ -197,6 +197,8 @@ def test_the_offsets_topic_is_never_left() -> None:
     [
         (SWITCHED, False, History(9, is_whole=True), Outcome.DONE),
         (SWITCHED, False, History(10, is_whole=True), Outcome.DONE),
+        (SWITCHED, False, History(9, is_whole=True, lacks_until=10), Outcome.BEHIND),  # the copy has what it lacks
+        (SWITCHED, False, History(10, is_whole=True, lacks_until=10), Outcome.DONE),
         (SWITCHED, False, History(8, is_whole=True), Outcome.BEHIND),
         (SWITCHED, False, History(8, is_whole=False), Outcome.GAP),
         (SWITCHED, False, History(9, is_whole=False), Outcome.DONE),  # what is missing lies behind

@@ -163,7 +163,8 @@ def test_what_lies_under_topics_tells_more_of_the_child(archive: Archive) -> Non
     assert lives_of(archive).partition("orders", 1, 0, 1, 140).forks[0] == FIRST
     key, content = role_entry("orders", 0, 0, holder=complete_copy("a", 0, 0, 107))
     archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
-    assert lives_of(archive).partition("orders", 1, 0, 1, 140).forks[0] == replace(FIRST, parent_next=107)
+    # It claims that the log had no record up to 107, and topics/ has some.
+    assert lives_of(archive).partition("orders", 1, 0, 1, 140).forks[0] == replace(FIRST, parent_next=None)
 
 
 def test_the_end_of_a_parent_whose_role_log_is_damaged_is_not_known() -> None:

@@ -49,7 +49,7 @@ def test_what_is_missing_is_a_problem() -> None:
     bench = _turned()
     bench.store.delete([f"compacted/b/topics/t/partition=1/generation=4/t+1-{0:020}.data"])
     (problem,) = check_listing(bench.archive).problems
-    assert problem.startswith("t-1: offsets 0-5 are missing from the archive")
+    assert "t-1: offsets 0-5 are missing from the archive" in problem
 
 
 def test_each_life_with_a_role_log_is_checked() -> None:
@@ -61,7 +61,7 @@ def test_each_life_with_a_role_log_is_checked() -> None:
     bench.entry(0, 1, holder=None, candidate=("a", 0), life=1)
     found = check_listing(bench.archive)
     assert len(found.problems) == 2
-    assert found.problems[0].startswith("t@1-0: offsets 4-4 are missing from the archive")
+    assert "t@1-0: offsets 4-4 are missing from the archive" in found.problems[0]
     assert found.problems[1].startswith("t-1: no copy of this partition is complete")
     assert len(_keys(found)) == 5
 

@@ -98,8 +98,67 @@ def test_what_a_sleeper_puts_into_a_cleared_generation_is_cleared_again() -> Non
     clear(bucket)
     assert bucket.standing() == {"b2"}
     bucket.fill("a0", [(25, 31)])  # readers are given the end of it
-    assert "it ends at 31, and what is read reaches 30" in reasons(clear(bucket), "a0")
+    assert "it ends at 31, and what is read is complete up to 30" in reasons(clear(bucket), "a0")
     assert bucket.standing() == {"a0", "b2"}
+
+
+# --- only what objects prove lets anything go
+
+
+def test_an_entry_alone_deletes_nothing() -> None:
+    """Somebody names an unfinished copy, with a position and a time in which nobody would have to wait."""
+    bucket = turned()
+    bucket.fill("b4", [(0, 10)])
+    forged = replace(
+        entries.switch(replace_last(bucket), 4, copy_of("b4", 10, 3_000)),
+        switched=1,
+        candidate=generation("b4"),
+        left=(Left(generation=generation("a0"), since=0), Left(generation=generation("b2"), since=0)),
+    )
+    bucket.note(4, forged, NOW_MS - DAY_MS)
+    report = clear(bucket, bounds=replace(COMPACTED, log_end=5_000))
+    assert bucket.standing() == {"a0", "b2", "b4"}
+    assert "it ends at 30, and what is read is complete up to 10, as its objects prove" in reasons(report, "b2")
+
+
+def test_a_copy_that_was_read_from_a_longer_log_lets_nothing_go_before_it_has_reached_that_end() -> None:
+    bucket = turned()
+    bucket.fill("b2", [(10, 30)], lacking={10: 40})
+    assert "is complete up to 10" in reasons(clear(bucket), "a0")
+    bucket.fill("b2", [(30, 40)])
+    clear(bucket)
+    assert bucket.standing() == {"b2"}
+
+
+def test_a_log_that_ends_in_a_marker_keeps_one_old_copy_until_its_next_record() -> None:
+    bucket = turned()
+    note_instead(bucket, copy_of("b2", 29, 30))
+    bucket.fill("a0", [(10, 30)])
+    bucket.store.delete([bucket.prefix("b2") + "orders+3-00000000000000000010.data"])
+    bucket.fill("b2", [(10, 29)])
+    clear(bucket)
+    assert bucket.standing() == {"a0", "b2"}
+    bucket.fill("b2", [(29, 31)])
+    clear(bucket)
+    assert bucket.standing() == {"b2"}
+
+
+@pytest.mark.parametrize("late", ["entry", "object"])
+def test_the_delay_counts_from_the_switch_and_from_the_last_object_that_is_needed(late: str) -> None:
+    """`since` and `switched` tell of earlier times than the store does."""
+    bucket = turned(NOW_MS - 2 * DAY_MS)
+    if late == "object":
+        bucket.fill("b2", [(10, 30)], put_ms={10: NOW_MS - HOUR_MS})
+    else:
+        again = replace(replace_last(bucket), holder=copy_of("a0", 20), replaced=None, switched=1)
+        bucket.note(4, again, NOW_MS - DAY_MS)
+        left = (Left(generation=generation("a0"), since=0),)
+        bucket.note(5, replace(replace_last(bucket), holder=copy_of("b2", 30), switched=3, left=left), NOW_MS - HOUR_MS)
+    bucket.fill("b2", [(30, 31)], put_ms={30: NOW_MS})  # is not needed: a0 ends at 25
+    assert "compacted.clear.delay: it is left since 1970-04-10T23:00:00Z" in reasons(clear(bucket), "a0")
+    assert bucket.standing() == {"a0", "b2"}
+    clear(bucket, now_ms=NOW_MS - HOUR_MS + DAY_MS)
+    assert bucket.standing() == {"b2"}
 
 
 @pytest.mark.parametrize(
@@ -208,19 +267,16 @@ def test_a_log_end_that_fell_is_accepted_for_this_position_alone() -> None:
     assert bucket.standing() == {"b2"}
 
 
-def test_an_emptied_log_lets_the_copies_before_it_go() -> None:
-    """All keys were deleted, and compaction has taken the tombstones, too: a copy without an object."""
+def test_an_emptied_log_keeps_the_copies_before_it_until_its_next_record() -> None:
+    """All keys were deleted, and compaction has taken the tombstones, too: a copy without an object proves nothing."""
     bucket = turned()
-    log = entries.begin(
-        entries.switch(entries.begin(None, 2, "b", has_history=False), 3, copy_of("b2", 0, 30)),
-        4,
-        "a",
-        has_history=False,
-    )
     bucket.store.delete([key for key in bucket.store.objects if "/generation=2/" in key])
-    bucket.note(4, log, NOW_MS - DAY_MS)
+    note_instead(bucket, copy_of("b2", 0, 30))
     clear(bucket)
-    assert bucket.standing() == set()
+    assert bucket.standing() == {"a0"}
+    bucket.fill("b2", [(0, 31)], lacking={0: 31})
+    clear(bucket)
+    assert bucket.standing() == {"b2"}
 
 
 def test_only_finished_copies_are_kept_by_their_number() -> None:
@@ -237,6 +293,13 @@ def test_only_finished_copies_are_kept_by_their_number() -> None:
     bucket.store.delete([bucket.prefix("a0") + "orders+3-00000000000000000000.data"])
     clear(bucket, ClearingRules(delay_ms=DAY_MS, keep_generations=1))  # it is no complete copy any more
     assert bucket.standing() == {"b2"}
+
+
+def note_instead(bucket: StandingCopies, copy: CompleteCopy) -> None:
+    """Let the newest entry tell of another copy."""
+    entry = replace(replace_last(bucket), holder=copy)
+    bucket.store.delete([bucket.layout.fact_key(PLACE.stream, 3)])
+    bucket.note(3, entry, NOW_MS - DAY_MS)
 
 
 def replace_last(bucket: StandingCopies) -> RoleEntry:
@@ -384,6 +447,11 @@ class Drawn:
     finished: set[str]  # which of these were holders once
     put_ms: dict[int, int]
     spans: dict[str, list[tuple[int, int]]]
+    lacking: dict[
+        int, int
+    ]  # of the holder's objects, by base: below that those records lie that replaced what they lack
+    object_ms: dict[int, int]  # when the holder's objects were put, by base
+    held_from: int  # the newest entries, from this one on, name the holder
     begins: dict[str, int]
     damaged: set[str]
     restores: list[tuple[str, int, bool]]  # name, when it was planned, whether it is finished
@@ -436,6 +504,9 @@ def situation_of(random: Random) -> Drawn:
         finished={name for name in left if random.random() < 0.6},
         put_ms={at: moment for at, moment in enumerate(moments) if at not in freed},
         spans={name: spans for name in standing if (spans := spans_of(random))},
+        lacking={base: random.randint(base + 1, 9) for base in range(9) if random.random() < 0.15},
+        object_ms={base: random.randint(NOW_MS - 3 * DAY_MS, NOW_MS) for base in range(9) if random.random() < 0.3},
+        held_from=max(number - random.choice([0, 0, 1, 2, 3]), int(holder[1:]) if holder in known else 0),
         begins={name: random.choice([0, 0, 0, 0, 1, 2]) for name in standing},
         damaged={random.choice(NAMES)} if random.random() < 0.2 else set(),
         restores=[(random.choice(NAMES), NOW_MS - PIN_MS + random.randint(-2, 2), random.random() < 0.3)]
@@ -453,7 +524,13 @@ def stored(drawn: Drawn) -> StandingCopies:
     bucket = StandingCopies()
     for name, spans in drawn.spans.items():
         damaged = [spans[0][0]] if name in drawn.damaged and spans else []
-        bucket.fill(name, spans, begins=drawn.begins[name], damaged=damaged)
+        is_held = isinstance(drawn.holder, tuple) and drawn.holder[0] == name
+        ends = dict(spans)
+        lacking = {
+            base: until for base, until in drawn.lacking.items() if may_lack(base, ends.get(base, 0), drawn, name)
+        }
+        told = (lacking, drawn.object_ms) if is_held else ({}, {})
+        bucket.fill(name, spans, begins=drawn.begins[name], damaged=damaged, lacking=told[0], put_ms=told[1])
     holder: Holder = copy_of(*drawn.holder) if isinstance(drawn.holder, tuple) else drawn.holder  # type: ignore[assignment]
     newest = RoleEntry(
         type=EntryType.UNSURE,
@@ -471,7 +548,9 @@ def stored(drawn: Drawn) -> StandingCopies:
         entry = (
             newest
             if at == drawn.number
-            else replace(newest, replaced=replaced, left=(), holder=None, switched=None, candidate=None)
+            else replace(newest, left=(), candidate=None)
+            if at >= drawn.held_from
+            else replace(newest, left=(), holder=None, switched=None, candidate=None)
         )
         bucket.note(at, replace(entry, replaced=replaced), moment_ms)
     for at, (name, moment_ms, is_finished) in enumerate(drawn.restores):
@@ -479,6 +558,27 @@ def stored(drawn: Drawn) -> StandingCopies:
     if drawn.accepted is not None:
         accept_logs(bucket.archive, PLACE.topic, PLACE.life, {PLACE.partition: drawn.accepted})
     return bucket
+
+
+def may_lack(base: int, end: int, drawn: Drawn, name: str) -> bool:
+    """An object with as many records as offsets lacks none; the first one may say where the log began in their place."""
+    return end > base + 1 and not (base == 0 and drawn.begins[name])
+
+
+def proved(drawn: Drawn, holder: str, wanted: int) -> int | None:
+    """When the last of those objects was put by which the holder is complete up to an offset; None: it is not."""
+    spans = [
+        (base, max(end, drawn.begins[holder] + 1) if base == 0 and drawn.begins[holder] else end)
+        for base, end in drawn.spans.get(holder, [])
+    ]
+    shadowed = {one for one in spans for base, end in spans if (base, -end) < (one[0], -one[1]) and end >= one[1]}
+    for stop in sorted({end for _, end in spans}):
+        some = [(base, end) for base, end in spans if end <= stop and (base, end) not in shadowed]
+        covered = {at for base, end in some for at in range(base, end)}
+        untils = [drawn.lacking.get(base, 0) for base, end in some if may_lack(base, end, drawn, holder)]
+        if covered >= set(range(stop)) and max(untils, default=0) <= stop >= wanted:
+            return max(drawn.object_ms.get(base, 0) for base, _ in some)
+    return None
 
 
 def reached_by(spans: list[tuple[int, int]], begins: int) -> tuple[int, int]:
@@ -519,10 +619,13 @@ def may_go(drawn: Drawn) -> set[str]:
         is_restored = any(
             one == name and planned >= NOW_MS - PIN_MS and not done for one, planned, done in drawn.restores
         )
-        is_old = drawn.put_ms[left_at] + drawn.rules.delay_ms <= NOW_MS
+        proved_ms = proved(drawn, holder, own[1])
+        held_at = min(at for at in drawn.put_ms if at >= drawn.held_from)
+        since_ms = max(drawn.put_ms[left_at], drawn.put_ms[held_at], proved_ms or 0)
+        is_old = since_ms + drawn.rules.delay_ms <= NOW_MS
         is_known = name not in drawn.damaged or not drawn.spans[name]
         if (
-            own[1] <= reached
+            proved_ms is not None
             and is_old
             and is_known
             and not (is_restored or is_deleted_by_hand)
@@ -554,7 +657,7 @@ def kept_as_finished(drawn: Drawn, going: set[str]) -> set[str]:
 
 def test_exactly_what_may_go_goes() -> None:
     counts = Counter[str]()
-    for seed in range(800):
+    for seed in range(1_000):
         drawn = situation_of(Random(seed))
         bucket = stored(drawn)
         before, going = bucket.standing(), may_go(drawn)

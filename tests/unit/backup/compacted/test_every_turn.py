@@ -8,7 +8,18 @@ import pytest
 
 from archiver.archive.roles import CompleteCopy, RoleEntry
 from archiver.backup.compacted import turn as turns
-from tests.support.compacted_world import Bounds, Model, Process, Record, Rules, Stored, World, begin_world
+from tests.support.compacted_world import (
+    Bounds,
+    Model,
+    Process,
+    Record,
+    Rules,
+    Stored,
+    World,
+    begin_world,
+    end_of_holder,
+    turned_world,
+)
 from tests.support.exploring import Explored, explore
 
 _LETTERS = {"A": Record("A"), "B": Record("B"), "a": Record("A", True), "b": Record("B", True), "-": Record("")}
@@ -21,7 +32,8 @@ def script(letters: str) -> tuple[Record, ...]:
 
 
 def run(bounds: Bounds, rules: Rules | None = None, most: int = MANY, history: Sequence[Stored] = ()) -> Explored:
-    return explore(Model(bounds, rules), begin_world(bounds, tuple(history)), most)
+    start = turned_world(bounds) if bounds.is_turned else begin_world(bounds, tuple(history))
+    return explore(Model(bounds, rules), start, most)
 
 
 SMALL = {
@@ -43,6 +55,9 @@ SMALL = {
         script=script("A"), written=1, entries=1, clock=0, crashes=0, processes=("a", "a", "b")
     ),
     "numbers that are freed": Bounds(script=script("A"), written=1, entries=2, clock=0, crashes=0, frees_numbers=True),
+    "a tail that a switch hides": Bounds(
+        script=script("BABA"), written=1, entries=3, clock=0, crashes=0, late_puts=False, is_turned=True
+    ),
 }
 
 
@@ -175,6 +190,21 @@ class ClearsBeyondHolder(Rules):
         return [one for one in listed if one.generation not in held and "life" not in one.generation[0]]
 
 
+class TellsNothing(Rules):
+    """An object does not tell that it lacks records: a copy counts as having all up to its end."""
+
+    def lacks_until(self, until: int) -> int:
+        del until
+        return 0
+
+
+class ClearsBeforeSettled(Rules):
+    """A copy is needless where the holder has been."""
+
+    def complete_to(self, entry: RoleEntry, listed: list[Stored]) -> int:
+        return end_of_holder(entry, listed) or 0
+
+
 _CYCLES = Bounds(script=script("A"), written=1, entries=4, clock=0, crashes=0, late_puts=False)
 _FREED = Bounds(script=script("A"), written=1, entries=2, clock=0, crashes=0, frees_numbers=True)
 _TAIL = Bounds(script=script("AB"), written=1, entries=3, clock=0, crashes=0, late_puts=False, processes=("a", "b"))
@@ -190,6 +220,8 @@ MUTANTS = {
     "the moment after the answer": (MomentAfterwards(), replace(SMALL["tombstones that go"], clock=3)),
     "clearing an ended life": (ClearsEndedLife(), SMALL["a cycle over an idle log"]),
     "clearing beyond the holder": (ClearsBeyondHolder(), replace(_TAIL, processes=("a",))),
+    "objects that tell of nothing": (TellsNothing(), SMALL["a tail that a switch hides"]),
+    "clearing what is needed": (ClearsBeforeSettled(), SMALL["a tail that a switch hides"]),
 }
 
 

@@ -1,0 +1,110 @@
+"""What the objects of a copy prove: up to where it is settled, where the copy before it is still needed, and whether its entry is true."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.archive.inventory import PartitionInventory
+from archiver.archive.roles import CompleteCopy
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import Reading, Readings, Segment, blocks_of
+from archiver.codec.selection import LAST_LONG
+from archiver.process.columns import as_slice
+
+WAYS_ON: Final = (
+    "see `archiver compacted status`; --instance reads the copy of an instance, and --history what lies under topics/"
+)
+
+
+def settled_offset(objects: Iterable[tuple[int, int]], start: int) -> int:
+    """Return up to where a copy is settled: below that it has each record, or a later one that replaced it.
+
+    `objects`: of each object at or above `start` its `next` and `lacks_until`, in read order. Up to `start` the copy is settled.
+    """
+    position, until, settled = start, 0, start
+    for following, lacks_until in objects:
+        position, until = max(position, following), max(until, lacks_until)
+        settled = position if until <= position else settled
+    return settled
+
+
+class Settled(NamedTuple):
+    """Up to where a copy is settled, and which of its objects above that lack records."""
+
+    offset: int
+    lacking: Sequence[Reading]
+
+    @property
+    def wanted(self) -> int:
+        """The offset that the copy must reach to be settled at its end."""
+        return max((lacks_until(one.segment, self.offset) for one in self.lacking), default=self.offset)
+
+
+def settle(found: PartitionInventory, start: int) -> Settled:
+    """Return up to where a copy is settled that was complete at offset `start`."""
+    above = found.from_offset(start)
+    lacking = [
+        one for block in blocks_of(above.readable) for one in _may_lack(block) if lacks_until(one.segment, start)
+    ]
+    until = {one.next: lacks_until(one.segment, start) for one in lacking}
+    following = chain.from_iterable(block.next.tolist() for block in blocks_of(above.readable))
+    offset = (
+        settled_offset(((end, until.get(end, 0)) for end in following), start) if lacking else max(start, above.end)
+    )
+    return Settled(offset, [one for one in lacking if one.next > offset])
+
+
+def _may_lack(block: Readings) -> Readings:
+    """Return the objects that have holes, or do not tell that they lack nothing, by columns."""
+    segments = block.segments
+    is_chosen = (segments.numbers("unserved") != 0) | ~segments.has_facts
+    is_chosen[segments.places_with_holes()] = True
+    return block.only(as_slice(np.flatnonzero(is_chosen)))
+
+
+def lacks_until(segment: Segment, begin: int) -> int:
+    """Return below which offset those records lie that replaced what an object lacks; 0: it lacks nothing."""
+    return segment.facts.lacks_until(begin) if isinstance(segment.facts, SegmentFacts) else LAST_LONG
+
+
+def better_ranges(settled: Settled, former: PartitionInventory) -> list[tuple[int, int]]:
+    """Return the offsets that are read from the copy before: where an object of it has more than the copy's, or was put no later.
+
+    Of two objects that lack records, each may have some that the other lacks. The one that was put first is read: what readers
+    were given of it stays.
+    """
+    ranges: list[tuple[int, int]] = []
+    others = former.from_offset(settled.offset)
+    for held in settled.lacking:
+        for one in others.from_offset(held.from_offset).below(held.next).readable:
+            first, until = max(one.from_offset, held.from_offset), min(one.next, held.next)
+            if lacks_until(one.segment, settled.offset) and one.segment.put_ticks > held.segment.put_ticks:
+                continue
+            if ranges and ranges[-1][1] == first:
+                first = ranges.pop()[0]
+            ranges.append((first, until))
+    return ranges
+
+
+def has_record(found: PartitionInventory, start: int, stop: int) -> bool:
+    """Tell whether an object may have a record between two offsets."""
+    return any(
+        bool(((block.segments.numbers("last") >= start) & (block.segments.numbers("first") < stop)).any())
+        for block in blocks_of(found.readable)
+    )
+
+
+def false_claims(copy: CompleteCopy, found: PartitionInventory, damaged: Sequence[str]) -> Iterator[str]:
+    """Yield how the objects of a copy contradict the entry that calls it complete."""
+    if damaged or any(gap.first_offset < copy.next for gap in found.gaps):
+        yield f"its objects do not prove that it is whole up to offset {copy.next}"
+    before = found.below(copy.position).readable
+    ends = [
+        int(told.max())
+        for block in blocks_of(before)
+        if len(told := block.segments.numbers("stable_end")[block.segments.numbers("next") <= copy.position])
+    ]
+    if max(ends, default=0) > copy.position:
+        yield f"the log went on to offset {max(ends)} while it was read to {copy.position}"
