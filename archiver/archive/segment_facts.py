@@ -100,6 +100,11 @@ class SegmentFacts:
         if largest > LAST_LONG or self.min_timestamp < FIRST_LONG or smallest < 0 or self.leader_epoch >= 2**31:
             raise ValueError("a number that is too small or too large for what it tells")
 
+    def expired_above(self, offset: int) -> int | None:
+        """Return where the first `expired` hole above an offset begins; None: there is none."""
+        holes = (hole for hole in self.holes if hole.cause is HoleCause.EXPIRED)
+        return min((hole.first_offset for hole in holes if hole.first_offset > offset), default=None)
+
     def differing(self, other: "SegmentFacts") -> list[str]:
         """Name the facts in which another segment differs."""
         ours, theirs = self._texts(), other._texts()  # noqa: SLF001 - of the same class

@@ -62,8 +62,12 @@ class StandingCopies:
         *,
         begins: int = 0,
         damaged: Sequence[int] = (),
+        expired: Sequence[int] = (),
     ) -> list[str]:
-        """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts."""
+        """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts.
+
+        `expired`: bases of objects that begin with a hole, of records that Kafka had no more.
+        """
         keys = []
         for base, following in spans:
             facts = facts_of(base, following)
@@ -72,6 +76,9 @@ class StandingCopies:
                 facts = replace(
                     facts, first=begins, last=max(begins, following - 1), next=max(begins + 1, following), holes=(hole,)
                 )
+            if base in expired:
+                hole = Hole(first_offset=base, last_offset=following - 2, cause=HoleCause.EXPIRED)
+                facts = replace(facts, first=facts.last, holes=(hole,))
             metadata = facts.to_metadata()
             if base in damaged:
                 metadata["archiver-next"] = "x"

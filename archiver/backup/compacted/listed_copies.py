@@ -58,6 +58,7 @@ class CopyState(NamedTuple):
     end: int  # the highest `next`, behind a gap, too
     begins: int  # where the log began when it was read: what was below had gone before
     problem: str = ""  # an object that tells nothing: then `end` is not known
+    has_expired: bool = False  # records expired in Kafka behind some that were read, before they were read themselves
 
     @property
     def is_whole(self) -> bool:
@@ -68,6 +69,7 @@ class _Span(NamedTuple):
     base: int
     next: int
     begins: int
+    has_expired: bool
 
 
 NOTHING: Final = CopyState(0, 0, 0)
@@ -118,7 +120,8 @@ def _span_of(facts: SegmentFacts) -> _Span:
     for hole in sorted(facts.holes, key=lambda hole: hole.first_offset):
         if hole.cause is HoleCause.EXPIRED and hole.first_offset <= begins:
             begins = max(begins, hole.last_offset + 1)
-    return _Span(facts.base, facts.next, begins)
+    above = facts.first if facts.base == 0 else -1  # a hole before the first record of a copy is where the log began
+    return _Span(facts.base, facts.next, begins, facts.expired_above(above) is not None)
 
 
 def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
@@ -129,4 +132,5 @@ def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
             break
         begins = span.begins if position == 0 else begins
         position = max(position, span.next)
-    return CopyState(position, max([start, *(span.next for span in in_order)]), begins)
+    end = max([start, *(span.next for span in in_order)])
+    return CopyState(position, end, begins, has_expired=any(span.has_expired for span in in_order))

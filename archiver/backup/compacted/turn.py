@@ -28,6 +28,7 @@ class CopyEnd(NamedTuple):
 
     next: int
     is_whole: bool  # no gap, and no damage
+    has_expired: bool = False  # records expired behind some that were read, before they were read: it is unsure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
