@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, encode_fact, most_fact_bytes, read_fact
+from archiver.archive.control import Fact, encode_fact, key_behind, most_fact_bytes, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_instance, is_topic_name
@@ -144,7 +144,7 @@ def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
 def put_entry(archive: Archive, place: RolePlace, number: int, entry: RoleEntry) -> None:
     """Put an entry, unless its number is taken. Only a listing afterwards tells whether it counts: see `read_newest_entry`."""
     content = encode_fact(_fact_of(entry, place))
-    key = archive.layout.fact_key(place.stream, number)
+    key = key_behind(archive.layout, place.stream, number - 1)
     if len(content) > most_fact_bytes(place.stream):
         raise ArchiverError(f"{key}: would have {len(content):,} bytes, which nobody reads")
     archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import FACT_DIGITS, CopyKey, is_instance
+from archiver.archive.layout import LAST_FACT_NUMBER, CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
@@ -38,7 +38,9 @@ def highest_generation(archive: Archive, place: RolePlace) -> int:
         parent = archive.layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
         copies = (archive.layout.parse_copy(f"{parent}{name}/") for name in archive.store.list_directories(parent))
         numbers = (copy.generation for copy in copies if copy is not None)
-        highest = max([highest, *(number for number in numbers if number < 10**FACT_DIGITS)])  # others nobody has begun
+        highest = max(
+            [highest, *(number for number in numbers if number < LAST_FACT_NUMBER)]
+        )  # others nobody has begun
     return highest
 
 

@@ -88,7 +88,11 @@ class OpenReading:
         """Become unsure where records expired behind those that were read: they may have replaced or deleted some of these."""
         has_records = feed.writer.newest_base is not None or feed.writer.holds_records
         if cause is HoleCause.EXPIRED and has_records and not self.is_unsure:
-            log.warning("%s: generation %d is unsure from now on: records expired before they were read", feed.source, self.generation)
+            log.warning(
+                "%s: generation %d is unsure from now on: records expired before they were read",
+                feed.source,
+                self.generation,
+            )
             self._break()
 
     def _break(self) -> None:

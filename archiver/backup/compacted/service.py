@@ -91,6 +91,7 @@ class InstanceService:
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
+        self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
         self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,7 +120,8 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._request.backup.kafka, own=self._request.name)
+            others = [name for name in self._config.instances if name != self._request.name]
+            self._coordination = Coordination(self._request.backup.kafka, others=others)
             stack.push_async_callback(self._coordination.close)
             await unless_stopped(stop, self._coordination.start())
             half = replace(
@@ -405,11 +407,18 @@ class InstanceService:
 
     async def _follow_hints(self) -> None:
         while True:
-            for place in await self._coordination.hints():
-                turn = self.turns.get((place.topic, place.partition))
-                if turn is not None:
-                    self._request.counts.received_hint()
-                    turn.wake_by_hint()
+            self._wake_by_hints(await self._coordination.hints())
+
+    def _wake_by_hints(self, places: Collection[RolePlace]) -> None:
+        """Wake the turns of partitions, each once an interval: it looks by itself as often."""
+        now_s = since_boot_s()
+        for place in places:
+            key = (place.topic, place.partition)
+            turn = self.turns.get(key)
+            if turn is not None and now_s >= self._hinted_again_s.get(key, 0.0):
+                self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
+                self._request.counts.received_hint()
+                turn.wake_by_hint()
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -126,13 +126,22 @@ def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
     stand = StandingCopies()
     stand.fill("a7", [(0, 20)])
     stand.fill("b3", [(0, 20)])
-    stand.put(f"{stand.prefix('a7').replace('=7', '=2000000000')}x", b"x")  # nobody has begun that
+    for strange in ("=2000000000", "=999999"):  # nobody has begun those
+        stand.put(f"{stand.prefix('a7').replace('=7', strange)}x", b"x")
     turn = turn_of(stand, "a", begins_first=True)
     with pytest.raises(KafkaTemporaryError, match="no broker"):
         asyncio.run(turn._look_until_quiet())
     found = read_newest_entry(stand.archive, PLACE)
     assert found is not None
     assert (found.number, found.entry.candidate) == (8, generation("a8"))
+
+
+def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is_told() -> None:
+    stand = StandingCopies()
+    stand.note(999_999, entries.begin(None, 999_999, "a", has_history=False), 0)
+    turn = turn_of(stand, "b", begins_first=True)
+    with pytest.raises(CorruptSegmentError, match=r"999999.json: is the last number that a fact can have"):
+        asyncio.run(turn._look_until_quiet())
 
 
 def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew() -> None:
