@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from archiver.archive.cluster_topics import is_kept_by_turns
@@ -17,11 +18,13 @@ from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import (
+    POLICY,
     TOMBSTONES_KEPT,
     TopicFact,
     is_compacted,
     read_newest_topic_facts,
     read_topic_history,
+    says_compact,
 )
 from archiver.backup.compacted.clearing import (
     NO_LOG,
@@ -87,7 +90,7 @@ class PartitionStatus:
     @property
     def lag(self) -> int | None:
         """How many offsets of the log the holder lacks; None where nobody asked the cluster."""
-        if self.log is None or self.log == NO_LOG or self.reached is None or not self.is_live:
+        if self.log is None or not self.log.is_known or self.reached is None or not self.is_live:
             return None
         return max(0, self.log.log_end - self.reached)
 
@@ -128,7 +131,7 @@ class StatusReader:
         notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
         limits = self._take_limits(notes)
         heard = _heard_in(notes)
-        survey = self._survey()
+        survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
         doubts = self._doubts(surveyed, facts)
@@ -176,13 +179,14 @@ class StatusReader:
                 found[place] = told.get(place.partition, "")
         return found
 
-    def _survey(self) -> ClearingSurvey:
-        """Return a survey that decides as a clearing does; without a cluster to ask, as if no log stood against a copy."""
+    def _survey(self, facts: Mapping[str, TopicFact]) -> ClearingSurvey:
+        """Return a survey that decides as a clearing does; without a cluster to ask, by the policies that are archived."""
         compacted = self.config.compacted
         delay_ms = compacted.clear_delay_ms if self.asks_objects else _NEVER_MS
         rules = ClearingRules(delay_ms=delay_ms, keep_generations=compacted.keep_generations)
         pin_ms, asks_all = self.config.restores.pin_ms, self.ask_logs is not None
-        return ClearingSurvey.of(self.archive, rules, pin_ms, self.ask_logs or no_logs, asks_all=asks_all)
+        ask = self.ask_logs or partial(archived_logs, facts)
+        return ClearingSurvey.of(self.archive, rules, pin_ms, ask, asks_all=asks_all)
 
     def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
@@ -324,5 +328,12 @@ def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[
         )
 
 
-def no_logs(places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
-    return dict.fromkeys(places, NO_LOG)
+def archived_logs(facts: Mapping[str, TopicFact], places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
+    """Return of each log its archived policy, where that has `compact`: else nothing is held against a copy."""
+    return {place: _archived_log(facts.get(place.topic), place) for place in places}
+
+
+def _archived_log(fact: TopicFact | None, place: RolePlace) -> LogBounds:
+    policy = ((fact.effective or fact.configs) if fact else {}).get(POLICY, "")
+    is_live = fact is not None and _newest_life(fact, place.partition) == place.life
+    return replace(NO_LOG, policy=policy) if is_live and says_compact(policy) else NO_LOG

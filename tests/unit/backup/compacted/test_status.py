@@ -33,6 +33,7 @@ CONFIG = ArchiverConfig.model_validate(
         "compacted": {"enabled": True, "instances": ["a", "b"]},
     }
 )
+RISEN = LogBounds(log_start=9, log_end=60, policy="compact")
 LEFT_MS, BEGUN_MS = NOW_MS - 5 * HOUR_MS, NOW_MS - 7 * HOUR_MS
 
 
@@ -333,3 +334,18 @@ def test_without_a_configuration_the_limits_are_those_that_an_instance_noted_las
     assert f"limits: {status.limits}" in list(status_lines(status))
     assert status_row(status, [])["limits"] == status.limits
     assert read(bucket).limits == "of the configuration"
+
+
+def test_a_copy_that_only_an_acceptance_frees_is_told_with_the_command_without_a_cluster() -> None:
+    """The policy was compact, then delete, then compact: the log begins above where the old copy does."""
+    bucket, _ = turned()
+    soon = CONFIG.compacted.model_copy(update={"clear_delay_ms": HOUR_MS})
+    later = CONFIG.model_copy(update={"compacted": soon})
+    assert only(read(bucket, config=later)).generations[0].kept == ()
+    bucket.fill("b2", [(0, 10)], begins=5)
+    (kept,) = only(read(bucket, config=later)).generations[0].kept
+    assert "`archiver compacted accept` says that this was meant" in kept
+    accept(
+        bucket.archive, find_in_question(bucket.archive, "orders", lambda places: dict.fromkeys(places, RISEN), NOW_MS)
+    )
+    assert only(read(bucket, config=later)).generations[0].kept == ()
