@@ -35,6 +35,7 @@ class Stored(NamedTuple):
     base: int
     next: int
     offsets: tuple[int, ...]
+    has_expired: bool = False  # records behind one that was read expired before they were read
 
 
 class Process(NamedTuple):
@@ -44,6 +45,7 @@ class Process(NamedTuple):
     turn: turns.Turn
     freshness: tuple[tuple[int, fresh.Freshness], ...] = ()
     buffers: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()  # generation, base, position, offsets
+    expired: tuple[int, ...] = ()  # generations whose buffer has a hole of expired records
     looked: tuple[int, RoleEntry | None] | None = None  # the newest entry was read, and nothing listed yet
     append: turns.Append | None = None
     answer: tuple[int, int, int, tuple[int, ...], int, bool] | None = None  # of a fetch: on its way
@@ -63,6 +65,7 @@ class World(NamedTuple):
     losses: int  # objects of a candidate that somebody deletes
     told_end: int  # the furthest end that readers were given
     shown: tuple[tuple[str, int], ...]  # by key, the newest record that readers were given
+    log_start: int = 0  # retention has taken what lies below
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ class Bounds:
     processes: tuple[str, ...] = ("a", "b")
     frees_numbers: bool = False
     follower: bool = False
+    expires: int = 0  # up to where retention may take records
     chunk: int = 2
     late_puts: bool = True  # a process may pause between a fetch and its put
 
@@ -126,7 +130,7 @@ def coverage(objects: list[Stored]) -> turns.CopyEnd:
             is_whole = False
             break
         reached = max(reached, one.next)
-    return turns.CopyEnd(reached, is_whole)
+    return turns.CopyEnd(reached, is_whole, has_expired=any(one.has_expired for one in objects))
 
 
 def readable(objects: list[Stored], begin: int = 0) -> list[int]:
@@ -203,9 +207,18 @@ def problem(world: World, script: tuple[Record, ...]) -> str:
         before = [at for at in range(position) if script[at].key == key]
         last = max([*before, shown.get(key, -1)])
         wrong = _wrong_of_key(script, key, last, now.get(key, -1), position, is_sure=is_sure) if last >= 0 else ""
-        if wrong:
+        if wrong and not (last < world.log_start and not script[last].is_tombstone):
             return wrong
     return ""
+
+
+def hides_expired(world: World) -> str:
+    """Say so where the copy that is read counts as sure, though records expired before it had them."""
+    found = newest(world)
+    holder = None if found is None else found[1].holder
+    is_sure = isinstance(holder, CompleteCopy) and holder.is_sure
+    has_expired = any(one.has_expired for one in _of(world.objects, _name(holder) or HISTORY))
+    return "records expired before the copy had them, and it counts as sure" if is_sure and has_expired else ""
 
 
 def _wrong_of_key(script: tuple[Record, ...], key: str, last: int, has: int, position: int, *, is_sure: bool) -> str:
@@ -281,6 +294,10 @@ class Model:
             yield f"write {offset}", world._replace(written=offset + 1, present=present)
         if world.clock < self.bounds.clock:
             yield "tick", world._replace(clock=world.clock + 1)
+        if world.log_start < min(self.bounds.expires, world.written):
+            present = world.present - {world.log_start}
+            horizons = tuple(one for one in world.horizons if one[0] in present)
+            yield "expire", world._replace(log_start=world.log_start + 1, present=present, horizons=horizons)
         cleaned = self._cleaned(world)
         if cleaned != world:
             yield "clean", cleaned
@@ -360,9 +377,12 @@ class Model:
                 may_try_again=may_begin,
             ),
         )
+        seen = process.turn
+        for generation in [one for one, end in ends.items() if end.has_expired and one in seen.readings]:
+            seen, _ = self.rules.react(seen, turns.Broke(generation))
         for allowed in (True, False) if may_begin else (False,):
             dues = sight.dues if allowed else turns.Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
-            turn, effects = self.rules.react(process.turn, turns.Looked(replace(sight, dues=dues)))
+            turn, effects = self.rules.react(seen, turns.Looked(replace(sight, dues=dues)))
             if process.turn.sight is not None and (process.turn.sight.number, process.turn.sight.entry) == (
                 number,
                 entry,
@@ -380,6 +400,7 @@ class Model:
                     process = process._replace(
                         buffers=tuple(one for one in process.buffers if one[0] != generation),
                         freshness=tuple(one for one in process.freshness if one[0] != generation),
+                        expired=tuple(one for one in process.expired if one != generation),
                         answer=None if process.answer and process.answer[0] == generation else process.answer,
                     )
                 case turns.Open(generation):
@@ -403,7 +424,10 @@ class Model:
         )
 
     def _fetch(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
-        for generation, _, position, _ in process.buffers:
+        for generation, base, position, held in process.buffers:
+            if position < world.log_start:
+                yield self._skip(world, process, (generation, base, world.log_start, held))
+                continue
             ends = [(world.written, True)]
             if self.bounds.follower:
                 ends += [(old, False) for old in range(position, world.written)]
@@ -418,6 +442,19 @@ class Model:
                 for name, after, stored in self._received(world, asked):  # time alone can come between
                     if stored != world or after != process:
                         yield f"{name} {last_stable}", after, stored
+
+    def _skip(
+        self, world: World, process: Process, after: tuple[int, int, int, tuple[int, ...]]
+    ) -> tuple[str, Process, World]:
+        """Go on where the log begins: what lay before has expired."""
+        generation, _, position, held = after
+        buffers = tuple(after if one[0] == generation else one for one in process.buffers)
+        turn, _ = self.rules.react(process.turn, turns.Fetched(generation, position, world.written + 1, False))
+        process = process._replace(buffers=buffers, turn=turn)
+        if held or _of(world.objects, (process.instance, generation)):
+            turn, _ = self.rules.react(turn, self.rules.event(turns.Broke(generation)))
+            process = process._replace(turn=turn, expired=tuple(sorted({*process.expired, generation})))
+        return f"skip {generation}", process, world
 
     def _received(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
         name, after, _ = self._receive(world, process)
@@ -464,7 +501,7 @@ class Model:
             reading = process.turn.readings[generation]
             objects, following, durable = world.objects, reading.next, position
             if offsets:
-                mine = Stored(name, base, offsets[-1] + 1, offsets)
+                mine = Stored(name, base, offsets[-1] + 1, offsets, generation in process.expired)
                 there = [one for one in _of(objects, name) if one.base == base]
                 mine = there[0] if there else mine
                 objects, following = objects | {mine}, mine.next
@@ -485,7 +522,8 @@ class Model:
                 turn, _ = self.rules.react(process.turn, turns.Put(generation, position, following))
             else:
                 turn, _ = self.rules.react(process.turn, turns.Put(generation, position, following))
-            process_after = process._replace(turn=turn, buffers=buffers)
+            expired = tuple(one for one in process.expired if one != generation or not offsets)
+            process_after = process._replace(turn=turn, buffers=buffers, expired=expired)
             process_after, turn = self._freshened(
                 process_after, turn, generation, partial(fresh.note_durable, durable=durable)
             )
@@ -535,9 +573,9 @@ def _is_other(one: Process, other: Process) -> bool:
     return not same or one._replace(turn=other.turn) != other
 
 
-def role_of(turn: turns.Turn) -> tuple[int | None, int | None, bool]:
+def role_of(turn: turns.Turn) -> tuple[int | None, int | None, int | None, bool]:
     """What a process still needs of its last look."""
-    return turn.holds, turn.candidacy, turn.holds is not None and turn.may_put(turn.holds)
+    return turn.holds, turn.candidacy, turn.switching, turn.holds is not None and turn.may_put(turn.holds)
 
 
 class Keys:
@@ -563,7 +601,8 @@ class Keys:
         readings = tuple((number, self._number(one)) for number, one in sorted(process.turn.readings.items()))
         looked = process.looked and (process.looked[0], self._number(process.looked[1]))
         append = process.append and (process.append.number, self._number(process.append.entry))
-        return process.instance, role_of(process.turn), readings, process[2:4], looked, append, process.answer
+        others = process.buffers, process.freshness, process.expired
+        return process.instance, role_of(process.turn), readings, others, looked, append, process.answer
 
     def _number(self, value: object) -> int:
         known = self._known.get(id(value))
