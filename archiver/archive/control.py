@@ -99,19 +99,20 @@ def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], F
         wanted = decide(latest)
         if wanted is None:
             return latest
-        key = _key_behind(archive.layout, stream, newest)
+        key = key_behind(archive.layout, stream, -1 if newest is None else newest.number)
         if archive.store.put_if_absent(key, encode_bounded(wanted, stream, key), {}, kind=ObjectKind.FACT) is not None:
             return wanted
     raise TemporaryError(f"{archive.layout.control_prefix(stream)}: {_ATTEMPTS} other writers were faster; try again")
 
 
-def _key_behind(layout: Layout, stream: str, newest: "_Listed | None") -> str:
-    if newest is not None and newest.number == LAST_FACT_NUMBER:
+def key_behind(layout: Layout, stream: str, number: int) -> str:
+    """Return the key of the fact behind a number; -1: of the first fact. Raises CorruptSegmentError where there can be none."""
+    if number >= LAST_FACT_NUMBER:
         raise CorruptSegmentError(
             f"{layout.fact_key(stream, LAST_FACT_NUMBER)}: is the last number that a fact can have, so nothing can be written"
             " behind it; find out who put it, and delete it if it is not a backup's or a restore's"
         )
-    return layout.fact_key(stream, 0 if newest is None else newest.number + 1)
+    return layout.fact_key(stream, number + 1)
 
 
 def encode_bounded(fact: Fact, stream: str, key: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
 from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
 from archiver.archive.handle import Archive
-from archiver.archive.history_doubts import history_doubts
+from archiver.archive.history_doubts import expired_offset, history_doubts
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.layout import Layout
 from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
@@ -58,7 +58,8 @@ class _Found:
         for number, one in read.items():
             self.partitions[number] = one.inventory
             self.damaged[number] += one.damaged
-            self.copies[number] = replace(one.reading, reach=one.reach)
+            is_sure = one.reading.is_sure and not (one.reading.is_copy and expired_offset(one.inventory) is not None)
+            self.copies[number] = replace(one.reading, reach=one.reach, is_sure=is_sure)
 
 
 class CopiedTopic:
@@ -399,8 +400,9 @@ class CopiedTopic:
         unsure = sorted(number for number, one in copies.items() if not one.is_sure)
         if unsure:
             yield (
-                f"{self.topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: reading it took"
-                " longer than deleted keys are remembered, so a key that was deleted may have a value again"
+                f"{self.topic}: of partition {', '.join(map(str, unsure))} the copy is complete, but unsure: Kafka removed"
+                " deletions or newer values before they were read, so a key that was deleted may have a value again, and an"
+                " old value may stand for a newer one"
             )
 
 

@@ -1,10 +1,13 @@
 """Objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost."""
 
+from dataclasses import replace
 from typing import Final
 
 from archiver.archive.handle import Archive
+from archiver.archive.inventory import position_of_copy
 from archiver.archive.layout import Layout
 from archiver.archive.listing import list_directory
+from archiver.archive.roles import CompleteCopy, RolePlace, read_newest_entry
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.swept import NOTHING_SWEPT, OffsetRanges, SweptPlace, read_swept_place, spell_ranges
 from archiver.errors import CorruptSegmentError, NotWholeError, SweptError
@@ -32,6 +35,10 @@ def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> 
         return SweptError(
             f"{key}: was listed, and is gone; another object has all of its offsets, and is read in its place; {again}"
         )
+    if _is_cleared(store, key, next_offset):
+        return SweptError(
+            f"{key}: was listed, and is gone with its copy, for another copy has taken its place, which reaches as far; {again}"
+        )
     return CorruptSegmentError(f"{key}: was listed, and is gone; {again}")
 
 
@@ -40,6 +47,28 @@ def _layout_of(key: str) -> Layout | None:
     parts = key.split("/")
     is_there = len(parts) >= _BELOW_PREFIX and parts[-_BELOW_PREFIX] == "topics"
     return Layout("/".join(parts[:-_BELOW_PREFIX])) if is_there else None
+
+
+def _is_cleared(store: ObjectStore, key: str, next_offset: int | None) -> bool:
+    """Tell whether a key is of a copy that is not read now, and the copy that is has objects up to where this one ended."""
+    root, found, _ = key.partition("compacted/")
+    layout = Layout(root.removesuffix("/"))
+    copy = layout.parse_copy(key)
+    if not found or copy is None or next_offset is None:
+        return False
+    archive = Archive(store, layout)
+    try:
+        newest = read_newest_entry(archive, RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition))
+        holder = None if newest is None else newest.entry.holder
+        if not isinstance(holder, CompleteCopy) or (holder.generation.instance, holder.generation.number) == (
+            copy.instance,
+            copy.generation,
+        ):
+            return False
+        held = replace(copy, instance=holder.generation.instance, generation=holder.generation.number)
+        return position_of_copy(archive, held).next >= next_offset
+    except NotWholeError:
+        return False
 
 
 def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:

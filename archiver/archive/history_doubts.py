@@ -5,8 +5,8 @@ from typing import Final
 
 from archiver.archive.inventory import PartitionInventory
 from archiver.archive.layout import Layout
-from archiver.archive.segment_facts import HoleCause, SegmentFacts
-from archiver.archive.segments import Segment
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import Segment, segment_blocks
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact
 from archiver.codec.selection import NO_TIMESTAMP
@@ -19,12 +19,16 @@ def doubtful_offset(found: PartitionInventory, layout: Layout, seen_ms: int | No
 
     Kafka keeps a tombstone for `kept_ms` after the values before it are compacted away. What an object lacks may have been one
     only if it was read so much later than the record before it was written; and all was read after `seen_ms`, so no value that
-    is archived was gone before. An object that lacks nothing tells all deletions, however late it was read.
+    is archived was gone before. An object that lacks nothing tells all deletions, however late it was read. What expired in
+    Kafka before it was read may have been anything.
     """
     before: Segment | None = None
     for reading in found.readable:
         segment = reading.segment
-        if before is not None and segment.object_key.startswith(layout.topics_prefix) and _lacks_offsets(segment):
+        is_later = before is not None and segment.object_key.startswith(layout.topics_prefix)
+        if is_later and _has_expired(segment):
+            return reading.from_offset
+        if before is not None and is_later and _lacks_offsets(segment):
             written_ms = max(filter(None, (_written_ms(before), seen_ms)), default=None)
             if written_ms is None or segment.put_at is None or kept_ms is None:
                 return reading.from_offset
@@ -34,12 +38,14 @@ def doubtful_offset(found: PartitionInventory, layout: Layout, seen_ms: int | No
     return None
 
 
+def _has_expired(segment: Segment) -> bool:
+    return isinstance(segment.facts, SegmentFacts) and segment.facts.expired_above(-1) is not None
+
+
 def _lacks_offsets(segment: Segment) -> bool:
     """Tell whether Kafka had deleted something there before it was read; also where nothing tells."""
     facts = segment.facts
     if not isinstance(facts, SegmentFacts):
-        return True
-    if any(hole.cause is HoleCause.EXPIRED for hole in facts.holes):
         return True
     return facts.next - facts.base > facts.records and facts.unserved != 0
 
@@ -50,6 +56,19 @@ def _written_ms(segment: Segment) -> int | None:
     if not isinstance(facts, SegmentFacts) or facts.max_timestamp == NO_TIMESTAMP or put_at is None:
         return None
     return facts.max_timestamp if facts.max_timestamp <= epoch_ms(put_at) else None
+
+
+def expired_offset(found: PartitionInventory) -> int | None:
+    """Return where records expired in Kafka before they were read, behind the first record that is archived; None: nowhere.
+
+    Such a record may have deleted or replaced a value that is archived.
+    """
+    if not found.readable:
+        return None
+    first = found.readable[0].segment.facts
+    begins = first.first if isinstance(first, SegmentFacts) else first.base
+    with_holes = (facts for some in segment_blocks(found.segments) for facts in some.facts_with_holes())
+    return min((at for facts in with_holes if (at := facts.expired_above(begins)) is not None), default=None)
 
 
 def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
@@ -74,6 +93,7 @@ def history_doubts(
             )
             doubts[number] = (
                 f"{topic}-{number}: what lies under topics/ is unsure from offset {offset} on: it was archived later than {kept}"
-                " allows, and Kafka had compacted there by then, so a key that was deleted may have a value again"
+                " or retention allows, and Kafka had removed records there by then, so a key that was deleted may have a value"
+                " again"
             )
     return doubts

@@ -6,7 +6,7 @@ works on; what an earlier one says counts no more, so the process deletes it. It
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -33,6 +33,7 @@ _READS_AT_ONCE: Final = 4  # a fact may have 64 MiB
 _LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are read
 # A moment lies before its note, but a store of several machines has several clocks.
 _MOST_AHEAD_MS: Final = 60_000
+_MOST_LATER_MS: Final = 300_000  # a note that was put so long after its own time is an old one, put again
 _ONE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds
 
 _Small = Annotated[int, Strict(), Field(ge=0, le=MOST_PARTITION)]
@@ -89,13 +90,44 @@ class HeardMoment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotedLimits:
+    """The settings by which a process judges turns and clears copies."""
+
+    length_ms: Number
+    takeover_ms: Number
+    margin_ms: Number | None  # None: a tenth of delete.retention.ms
+    clear_delay_ms: Number
+    keep_generations: Number
+
+
+class HeardLimits(NamedTuple):
+    """The limits of a process, and when it told them, by the store's clock."""
+
+    heard_at: datetime
+    limits: NotedLimits
+
+
+class InstanceNotes(NamedTuple):
+    """What the processes of an instance told last."""
+
+    heard: dict[GenerationPlace, HeardMoment]
+    heard_at: datetime | None  # when any of them told something last, by the store's clock
+    limits: HeardLimits | None  # of the process that told any last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A fact of a process: what it works on, and what it has left."""
+    """A fact of a process: what it works on, and what it has left.
+
+    `noted_ms`: when it was made, by the store's clock; the first one of a process lacks it, for it has put nothing before.
+    """
 
     instance: BoundedText
     process: BoundedText
     moments: Annotated[tuple[Item[MomentNote], ...], Field(max_length=MOST_MOMENTS)]
     left: Annotated[tuple[Item[LeftNote], ...], Field(max_length=MOST_MOMENTS)] = ()
+    noted_ms: Number | None = None
+    limits: NotedLimits | None = None
 
     def __post_init__(self) -> None:
         if len({note.place for note in (*self.moments, *self.left)}) < len(self.moments) + len(self.left):
@@ -103,18 +135,17 @@ class _Told:
 
 
 class _ListedNote(NamedTuple):
-    """A fact of a process, as a listing shows it. The greatest of them is the newest, whatever number others have put there."""
+    """A fact of a process, as a listing shows it. The highest number counts: who puts an old fact again changes nothing."""
 
-    last_modified: datetime
     number: int
+    last_modified: datetime
 
 
 class _ToldAt(NamedTuple):
     """What a process told at a time: of what it works on, and of what it has left."""
 
     at: datetime
-    moments: Sequence[MomentNote]
-    left: Sequence[LeftNote]
+    told: _Told | None  # None: it cannot be read, or is gone
 
 
 _TOLD: Final = FactModel(_Told)
@@ -150,23 +181,28 @@ def put_moments(
     number: int,
     moments: Collection[MomentNote],
     left: Collection[LeftNote] = (),
+    *,
+    noted_ms: int | None = None,
+    limits: NotedLimits | None = None,
 ) -> bool:
     """Put all that a process tells now. False: others have put something there, so that nothing was told; take another number.
 
-    `left`: what it has told last of generations that it works on no longer; as many of them as there is room for.
-    Raises ArchiverError for what nobody would read.
+    `left`: what it has told last of generations that it works on no longer; as many of them as there is room for. `noted_ms`: the
+    time by the store's clock, once that is known. Raises ArchiverError for what nobody would read.
     """
     stream = moment_stream(instance, process)
     key = archive.layout.fact_key(stream, number)
     notes = tuple(sorted(moments, key=_by_place))
     also = tuple(sorted(left, key=_by_place))[: max(0, MOST_MOMENTS - len(notes))]
-    told = _Told(instance=instance, process=process, moments=notes, left=also)
+    told = _Told(instance=instance, process=process, moments=notes, left=also, noted_ms=noted_ms, limits=limits)
     if len(notes) > MOST_MOMENTS:
         raise ArchiverError(
             f"{key}: would have {len(notes):,} partitions, and the limit is {MOST_MOMENTS:,}; run more processes of instance"
             f" {instance}"
         )
-    content = encode_bounded(_TOLD.write(told, None if also else {"left": True}), stream, key)
+    absent = {"left": not also, "noted_ms": noted_ms is None, "limits": limits is None}
+    fact = _TOLD.write(told, {name: True for name, is_absent in absent.items() if is_absent})
+    content = encode_bounded(fact, stream, key)
     if archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is not None:
         return True
     try:
@@ -183,9 +219,14 @@ def _by_place(note: MomentNote) -> tuple[str, int, int, int]:
 def read_moments(
     archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None
 ) -> dict[GenerationPlace, HeardMoment]:
+    """Read what the processes of an instance told last of each generation."""
+    return read_notes(archive, instance, report_problem).heard
+
+
+def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None) -> InstanceNotes:
     """Read what the processes of an instance told last. What cannot be read is reported, and counts as not told."""
     listed = {process: max(notes) for process, notes in _listed(archive, instance).items()}
-    chosen = sorted(listed, key=lambda process: listed[process], reverse=True)
+    chosen = sorted(listed, key=lambda process: listed[process].last_modified, reverse=True)
     if len(chosen) > _MOST_PROCESSES:
         report_problem(
             f"{archive.layout.control_prefix(f'{MOMENTS}/{instance}')}: has notes of {len(chosen):,} processes; only the"
@@ -197,19 +238,22 @@ def read_moments(
             return _read_newest(archive, instance, process, listed[process])
         except NotWholeError as error:
             report_problem(str(error))
-            return _ToldAt(listed[process].last_modified, (), ())
+            return _ToldAt(listed[process].last_modified, None)
 
-    return _merge(side_by_side(_READS_AT_ONCE, read, chosen[:_MOST_PROCESSES], "moments"))
-
-
-def list_last_heard(archive: Archive, instance: str) -> datetime | None:
-    """List when any process of an instance told something last, also where that was that it works on nothing."""
-    return max((note.last_modified for notes in _listed(archive, instance).values() for note in notes), default=None)
+    told = list(side_by_side(_READS_AT_ONCE, read, chosen[:_MOST_PROCESSES], "moments"))
+    heard = sorted((_heard_at(one.told, one.at), number) for number, one in enumerate(told) if one.told is not None)
+    limits = [
+        HeardLimits(at, fact.limits)
+        for at, number in heard
+        if (fact := told[number].told) is not None and fact.limits is not None
+    ]
+    return InstanceNotes(_merge(told), heard[-1][0] if heard else None, limits[-1] if limits else None)
 
 
 def clear_old_moments(archive: Archive, instance: str, process: str, number: int, now_ms: int) -> None:
     """Delete what a process told before its fact of this number, but the fact just before it, and what processes told that are forgotten.
 
+    What others have put above that number goes, too: it would count in place of what the process tells.
     `now_ms`: by the store's clock. Raises StoreError where the store refuses: nothing is lost by that but room.
     """
     own = moment_stream(instance, process)
@@ -218,8 +262,12 @@ def clear_old_moments(archive: Archive, instance: str, process: str, number: int
     for other, notes in _listed(archive, instance).items():
         stream = moment_stream(instance, other)
         if stream == own:
-            keys += [archive.layout.fact_key(stream, note.number) for note in notes if note.number < number - 1]
-        elif epoch_ms(max(notes).last_modified) < forgotten_before_ms:
+            keys += [
+                archive.layout.fact_key(stream, note.number)
+                for note in notes
+                if note.number not in {number - 1, number}
+            ]
+        elif epoch_ms(max(note.last_modified for note in notes)) < forgotten_before_ms:
             keys += [archive.layout.fact_key(stream, note.number) for note in notes]
     archive.store.delete(sorted(keys))
 
@@ -235,7 +283,7 @@ def _listed(archive: Archive, instance: str, process: str = "") -> dict[str, lis
         is_process = _PROCESS.fullmatch(name) is not None
         number = archive.layout.parse_fact(moment_stream(instance, name), item.key) if is_process else None
         if number is not None:
-            found.setdefault(name, []).append(_ListedNote(item.last_modified, number))
+            found.setdefault(name, []).append(_ListedNote(number, item.last_modified))
     return found
 
 
@@ -243,17 +291,13 @@ def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedN
     """Read the newest fact of a process, which may meanwhile be an old one, and gone."""
     stream = moment_stream(instance, process)
     for _ in range(_LOOKS):
-        told = read_with(
-            archive,
-            stream,
-            newest.number,
-            partial(_told_in, archive, stream, newest, instance, process),
-        )
+        read = partial(_told_in, archive, stream, newest, instance, process)
+        told = read_with(archive, stream, newest.number, read)
         if told is not None:
-            return _ToldAt(newest.last_modified, told.moments, told.left)
+            return _ToldAt(newest.last_modified, told)
         notes = _listed(archive, instance, f"{process}/").get(process, [])
         if not notes:
-            return _ToldAt(newest.last_modified, (), ())
+            return _ToldAt(newest.last_modified, None)
         newest = max(notes)
     raise CorruptSegmentError(f"{archive.layout.control_prefix(stream)}: its facts are gone as soon as they are listed")
 
@@ -273,12 +317,20 @@ def _told_in(archive: Archive, stream: str, listed: _ListedNote, instance: str, 
     latest_ms = epoch_ms(listed.last_modified) + _MOST_AHEAD_MS
     if any(note.at_ms is not None and note.at_ms > latest_ms for note in (*told.moments, *told.left)):
         raise refusal("it tells of a moment after it was put")
+    if told.noted_ms is not None and told.noted_ms > latest_ms:
+        raise refusal("it was made after it was put")
     if any(note.left_ms > latest_ms for note in told.left):
         raise refusal("it has left something after it was put")
     return told
 
 
-def _merge(told: Iterator[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
+def _heard_at(told: _Told, put_at: datetime) -> datetime:
+    """Return when a process was surely at work: when it put the fact, unless that was put again long after it was made."""
+    is_old = told.noted_ms is not None and epoch_ms(put_at) - told.noted_ms > _MOST_LATER_MS
+    return from_epoch_ms(told.noted_ms) if told.noted_ms is not None and is_old else put_at
+
+
+def _merge(told: Iterable[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
     """Put together what several processes tell of a generation, as after a rebalance.
 
     Each moment is true by itself, so the newest counts, also if it was told before an older one: by a process that slept. Who
@@ -286,10 +338,10 @@ def _merge(told: Iterator[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
     """
     heard: dict[GenerationPlace, HeardMoment] = {}
     none_until_ms: dict[GenerationPlace, int] = {}
-    for one in told:
-        for note in (*one.moments, *one.left):
+    for one, fact in ((one, one.told) for one in told if one.told is not None):
+        for note in (*fact.moments, *fact.left):
             place, moment = note.place, note.moment
-            heard_at = from_epoch_ms(note.left_ms) if isinstance(note, LeftNote) else one.at
+            heard_at = from_epoch_ms(note.left_ms) if isinstance(note, LeftNote) else _heard_at(fact, one.at)
             before = heard.get(place, HeardMoment(None, heard_at))
             heard[place] = HeardMoment(
                 max(filter(None, (before.moment, moment)), default=None), max(before.heard_at, heard_at)

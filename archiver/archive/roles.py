@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, encode_bounded, read_fact
+from archiver.archive.control import Fact, encode_bounded, key_behind, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_instance, is_topic_name
@@ -143,7 +143,7 @@ def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
 
 def put_entry(archive: Archive, place: RolePlace, number: int, entry: RoleEntry) -> None:
     """Put an entry, unless its number is taken. Only a listing afterwards tells whether it counts: see `read_newest_entry`."""
-    key = archive.layout.fact_key(place.stream, number)
+    key = key_behind(archive.layout, place.stream, number - 1)
     content = encode_bounded(_fact_of(entry, place), place.stream, key)
     archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
 

@@ -119,6 +119,11 @@ class SegmentFacts:
             return 0
         return LAST_LONG if None in {self.unserved, self.stable_end} else self.stable_end or 0
 
+    def expired_above(self, offset: int) -> int | None:
+        """Return where the first `expired` hole above an offset begins; None: there is none."""
+        holes = (hole for hole in self.holes if hole.cause is HoleCause.EXPIRED)
+        return min((hole.first_offset for hole in holes if hole.first_offset > offset), default=None)
+
     def differing(self, other: "SegmentFacts") -> list[str]:
         """Name the facts in which another segment differs."""
         ours, theirs = self._texts(), other._texts()  # noqa: SLF001 - of the same class

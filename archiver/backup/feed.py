@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from archiver.archive.segment_facts import HoleCause
 from archiver.archive.topics import PartitionSource
 from archiver.backup.fetched_batches import Fetch
 from archiver.backup.partition_writer import PartitionWriter, Written
@@ -38,6 +39,9 @@ class FeedWatch(Protocol):
 
     def note_answer(self, feed: "Feed", answer: Fetched, asked_s: float) -> None:
         """An answer was taken in, which was asked for at a time of the feed's clock."""
+
+    def note_skip(self, feed: "Feed", cause: HoleCause) -> None:
+        """The writer is about to go on behind a hole."""
 
     def note_set_back(self, feed: "Feed") -> None:
         """Something that was fetched is dropped, and will be fetched again."""
@@ -327,6 +331,11 @@ class Feed:
         """Tell whoever watches the partition of an answer that was taken in."""
         if self.watch is not None:
             self.watch.note_answer(self, answer, asked_s)
+
+    def report_skip(self, cause: HoleCause) -> None:
+        """Report a hole to the watcher, before the writer takes it."""
+        if self.watch is not None:
+            self.watch.note_skip(self, cause)
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
         """Note where the log ends, as the leader has said."""

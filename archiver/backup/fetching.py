@@ -433,6 +433,7 @@ class Fetching:
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
         is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
+        feed.report_skip(skip.cause)
         feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
         feed.go_on_where_the_writer_is()
 

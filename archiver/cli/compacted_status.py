@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     if options.against_kafka:
         settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
         ask = asker_of(archive, settings, lambda error: complain(f"{error}; its lag is not known"))
-    status = StatusReader(archive, config, epoch_ms(datetime.now(UTC)), ask).read(topics)
+    now_ms = epoch_ms(datetime.now(UTC))
+    status = StatusReader(archive, config, now_ms, ask, takes_noted=options.url is not None).read(topics)
     alarms = list(alarms_in(status))
     if options.format == "json":
         print_json(status_row(status, alarms))
@@ -57,6 +58,7 @@ def status_row(status: "CompactedStatus", alarms: "list[Alarm]") -> dict[str, An
     return {
         "partitions": [_partition_row(one) for one in status.partitions],
         "instances": [{"instance": name, "heard_ms": heard_ms} for name, heard_ms in status.heard_ms.items()],
+        "limits": status.limits,
         "without_role": [{"topic": place.topic, "partition": place.partition} for place in status.missing],
         "alarms": [
             {
@@ -140,6 +142,7 @@ def status_lines(status: "CompactedStatus") -> Iterator[str]:
     yield f"{spell_count(len(status.partitions), 'partition')} of {spell_count(topics, 'topic')}"
     for instance, heard_ms in status.heard_ms.items():
         yield f"instance {instance}: {'never heard of' if heard_ms is None else f'last heard of at {moment(heard_ms)}'}"
+    yield f"limits: {status.limits}"
     for one in status.partitions:
         for found in one.generations:
             if found.role == "left":

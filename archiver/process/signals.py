@@ -1,26 +1,46 @@
-"""SIGTERM and SIGINT as an event that the work waits for."""
+"""SIGTERM and SIGINT as an event that the work waits for, and an end at last where it waits for something else."""
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from archiver.errors import StoppedError
+from archiver.interrupt import EXIT_CODE
 
 Value = TypeVar("Value")
 
 _CANCEL_S = 1.0  # for cancelled work to clean up
+_END_S: Final = 14.0  # after a signal: more than what is held gets to be put
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that a signal sets. Signals reach the main thread only: elsewhere nobody ever sets it."""
+    """Return an event that a signal sets. Signals reach the main thread only: elsewhere nobody ever sets it.
+
+    Where the loop has not ended 14 seconds later, because a store, a broker or a name server hangs, the process ends as if it was
+    killed: what is not durable is still in Kafka.
+    """
     stop = asyncio.Event()
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            stop.set()
+            timer = threading.Timer(_END_S, _leave, (loop,))
+            timer.daemon = True
+            timer.start()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end)
     return stop
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        os.write(2, b"archiver: did not end in time; what was not durable is still in Kafka, and is read again\n")
+        os._exit(EXIT_CODE)
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, Value]) -> Value:

@@ -14,7 +14,7 @@ from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
@@ -83,6 +83,7 @@ def run_verify(
             if listing.is_empty and not (comparison.problems or comparison.findings):
                 raise _nothing(config.storage, topics)
             comparison = _compare(start_spark, comparison, notice)
+            comparison = comparison._replace(notes=[*comparison.notes, *_make_due(archive, comparison.findings)])
     reports: list[Findings] = [*objects.findings, *comparison.findings]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
@@ -195,6 +196,20 @@ def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[s
     report_progress = make_reporter(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
     compared = compare_on_spark(spark, planned.tasks, report_progress)
     return planned._replace(findings=[*planned.findings, *compared])
+
+
+def _make_due(archive: Archive, findings: "Sequence[Findings]") -> Iterator[str]:
+    """Make the next copies due of those that have keys which Kafka no longer has; say of each whether that is so."""
+    for copy in (report.outdated for report in findings if report.outdated is not None):
+        from archiver.backup.compacted.outdated import make_next_due  # noqa: PLC0415 - where there are instances
+
+        name = f"{copy.topic}-{copy.partition}"
+        try:
+            is_due = make_next_due(archive, copy)
+        except ArchiverError as error:
+            yield f"{name}: that its next copy is due could not be noted: {error}; allow PutObject on control/roles/"
+            continue
+        yield f"{name}: the next copy is due" if is_due else f"{name}: others write its role log; run this again"
 
 
 def _check_since(since_ms: int, level: Level) -> None:

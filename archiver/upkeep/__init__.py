@@ -6,5 +6,6 @@
 - covered_ranges: compares the records that one object has with the facts of the objects that it covers
 - findings: what a task of `verify` returns: how much it examined, and what is wrong
 - inspection: takes one object apart (`inspect`): header, facts, blocks, and whether they agree
+- lost_keys: finds keys that a copy of a compacted topic has, and that Kafka no longer has: deletions that the copy missed
 - verify: checks an archive at each level of `verify`: its listing, single objects, control objects; names what is wrong
 """

@@ -8,7 +8,7 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
 from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.layout import is_topic_name
+from archiver.archive.layout import CopyKey, is_topic_name
 from archiver.archive.segment_facts import Bounds
 from archiver.archive.segments import Reading, unreadable_within
 from archiver.archive.swept import OffsetRanges
@@ -27,6 +27,7 @@ from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import PartitionComparison
 from archiver.upkeep.findings import Findings
+from archiver.upkeep.lost_keys import KeyComparison, LostKeys
 
 _ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
 
@@ -40,6 +41,7 @@ class CompareTask:
     log: LogRange
     readings: Sequence[Reading]
     swept: Sequence[tuple[int, int]] = ()  # ranges that a sweep took although Kafka may have them, the end not included
+    copy: CopyKey | None = None  # of a compacted topic, whose keys Kafka must have, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +252,9 @@ def _plan_partition(
     if start >= end:
         return None
     log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
-    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings, swept=_taken_early(topic, number))
+    copy = topic.copies[number].stretches[0].copy_of(topic.topic, number) if _is_copy(topic, number) else None
+    swept = _taken_early(topic, number)
+    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings, swept=swept, copy=copy)
 
 
 def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]:
@@ -292,16 +296,51 @@ async def _compare(task: CompareTask) -> Findings:
     log = task.log
     async with KafkaClient(task.kafka) as client:
         for _ in range(_ATTEMPTS):
-            comparison = PartitionComparison(store, log.topic, log.partition, task.readings, end=log.end)
+            keys = KeyComparison() if task.copy is not None and not _has_unreadable(task.readings, log) else None
+            comparison = PartitionComparison(
+                store, log.topic, log.partition, task.readings, start=log.start, end=log.end, keys=keys
+            )
             try:
                 for stretch in _readable(log, task.readings, task.swept):
                     await read_log(client, stretch, comparison.take)
+                await asyncio.to_thread(comparison.finish)
+                lost = None if keys is None else await _find_lost_keys(client, log, keys)
             except LogStartError:  # retention has deleted meanwhile, and what it deleted is not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
-            await asyncio.to_thread(comparison.finish)
-            return Findings(examined=comparison.records, problems=tuple(comparison.problems))
+            if lost is None:
+                return Findings(examined=comparison.records, problems=tuple(comparison.problems))
+            problems = (*comparison.problems, _spell_lost(task, lost))
+            return Findings(examined=comparison.records, problems=problems, outdated=task.copy)
     raise KafkaTemporaryError(
         f"{log.topic}-{log.partition}: the brokers delete faster than it can be read; run the same command again"
+    )
+
+
+async def _find_lost_keys(client: KafkaClient, log: LogRange, keys: KeyComparison) -> LostKeys | None:
+    """Find the keys that Kafka no longer has. What took the place of a record may have come since: so it is read to its end, again and again."""
+    position = log.end
+    for _ in range(_ATTEMPTS):
+        lost = await asyncio.to_thread(keys.lost)
+        end = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition].last_stable
+        if lost is None or end <= position:
+            return lost
+        await read_log(client, replace(log, start=position, end=end), keys.take)
+        position = end
+    return await asyncio.to_thread(keys.lost)
+
+
+def _has_unreadable(readings: Sequence[Reading], log: LogRange) -> bool:
+    """Tell whether Kafka has batches that nobody can read: they may have what took the place of a record."""
+    return any(True for _ in unreadable_within(readings, log.start, log.end))
+
+
+def _spell_lost(task: CompareTask, lost: LostKeys) -> str:
+    copy, keys = task.copy, spell_count(lost.keys, "key", "keys")
+    whose = "" if copy is None else f", generation {copy.instance}/{copy.generation},"
+    return (
+        f"{task.log.topic}-{task.log.partition}: the copy that is read{whose} has values of {keys} that Kafka no longer has, the"
+        f" first at offset {lost.first_offset}: they were deleted, and the copy missed that, as when delete.retention.ms is lowered"
+        " for a time"
     )

@@ -1,6 +1,7 @@
 """Compares the records that Kafka still has of one partition with the archive's objects, by count and digest."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -13,17 +14,29 @@ from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
+from archiver.upkeep.lost_keys import KeyComparison
+
+_NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class PartitionComparison:
     """Takes Kafka's records of a partition in order, and compares them with the objects that cover their offsets.
 
     If Kafka still has every record of an object, at offsets without a gap, the object is not read: count and digest in its
-    facts are compared. If Kafka has fewer, because it has compacted or deleted, the object must have those that are left.
+    facts are compared. If Kafka has fewer, because it has compacted or deleted, the object must have those that are left. What
+    Kafka lacks of a copy goes to `keys`.
     """
 
     def __init__(
-        self, store: ObjectStore, topic: str, partition: int, readings: Sequence[Reading], *, end: int
+        self,
+        store: ObjectStore,
+        topic: str,
+        partition: int,
+        readings: Sequence[Reading],
+        *,
+        start: int = 0,
+        end: int,
+        keys: KeyComparison | None = None,
     ) -> None:
         self.records = 0  # of Kafka, taken so far
         self.problems: list[str] = []
@@ -31,12 +44,16 @@ class PartitionComparison:
         self._topic = topic
         self._partition = partition
         self._left = list(reversed([one for one in readings if one.next > one.from_offset]))
-        self._end = end  # Kafka was not asked for what lies behind
+        self._start = start
+        self._end = end  # Kafka was not asked for what lies behind, nor before the start
+        self._keys = keys  # of a copy; None: Kafka may lack what the archive has
         self._tally = Tally()
         self._offsets: list[Longs] = []
 
     def take(self, frame: Frame) -> None:
         """Take the next records that Kafka has."""
+        if self._keys is not None:
+            self._keys.take(frame)
         row = 0
         while row < len(frame):
             offsets = frame.column(Column.OFFSET)
@@ -67,10 +84,11 @@ class PartitionComparison:
         """Compare one object with what Kafka had at its offsets."""
         found, offsets = self._tally, self._offsets
         self._tally, self._offsets = Tally(), []
-        if not found.records or _is_all_of(reading.segment.facts, found):
+        is_left_out = not found.records and (self._keys is None or reading.next <= self._start)
+        if is_left_out or _is_all_of(reading.segment.facts, found):
             return
         try:
-            self._compare_records(reading, found, np.concatenate(offsets))
+            self._compare_records(reading, found, np.concatenate([_NO_OFFSETS, *offsets]))
         except NotWholeError as error:
             self.problems.append(f"{self._name}: {error}")
 
@@ -88,6 +106,7 @@ class PartitionComparison:
             is_there[start:stop] = met
             if met.any():
                 archived.add(_rows(frame, rows[met]))
+            self._take_absent(frame, rows[met])
         absent = offsets[~is_there]
         if len(absent):
             raise NotWholeError(
@@ -100,6 +119,13 @@ class PartitionComparison:
                 f"{reading.segment.object_key}: its records at offsets {offsets[0]}-{offsets[-1]} are not those that Kafka has"
                 f" (digest {archived.digest:016x}, Kafka's {found.digest:016x})"
             )
+
+    def _take_absent(self, frame: Frame, there: Longs) -> None:
+        if self._keys is not None:
+            ours = frame.column(Column.OFFSET)
+            is_absent = (ours >= self._start) & (ours < self._end)
+            is_absent[there] = False
+            self._keys.take_absent(frame.only(is_absent))
 
     @property
     def _name(self) -> str:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from archiver.archive.layout import CopyKey
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
@@ -9,5 +11,6 @@ class Findings:
 
     examined: int = 0
     problems: tuple[str, ...] = ()
+    outdated: CopyKey | None = None  # a copy that has keys which Kafka no longer has
     error: str = ""
     exit_code: int = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
@@ -194,8 +195,7 @@ def _check_copies(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None, choice: CopyChoice
 ) -> _Copies:
     """Check what is read by the role logs: of each partition the holder and its tail. Other generations are not looked at."""
-    found, unreadable = ([], []) if choice.is_history else find_copied_topics(archive, inventory, wanted)
-    read = [topic.read(life, choice) for topic in found for life in topic.lives(choice)]
+    read, unreadable = _read_copied(archive, inventory, wanted, choice)
     blocks: dict[tuple[str, int], Segments] = {}  # lives of one topic read the same copies
     partitions: set[Partition] = set()
     for topic in read:
@@ -216,6 +216,21 @@ def _check_copies(
             *([others] if is_any and wanted is None else []),
         ],
     )
+
+
+def _read_copied(
+    archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None, choice: CopyChoice
+) -> tuple[list[ArchivedTopic], list[str]]:
+    """Read the topics with copies. Where something is wrong, they are listed again: a clearing may have gone on meanwhile."""
+    if choice.is_history:
+        return [], []
+    found, unreadable = find_copied_topics(archive, inventory, wanted)
+    read = [topic.read(life, choice) for topic in found for life in topic.lives(choice)]
+    wrong = {topic.topic for topic in read if problems_of_copied(topic)}
+    again, _ = find_copied_topics(archive, inventory, wrong.__contains__) if wrong else ([], [])
+    read = [topic for topic in read if topic.topic not in wrong]
+    read += [topic.read(life, choice) for topic in again for life in topic.lives(choice)]
+    return read, unreadable
 
 
 def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:

@@ -41,8 +41,8 @@ from archiver.archive.lost_entries import lost_entries
 from archiver.archive.moments import (
     MOST_MOMENTS,
     MomentNote,
+    NotedLimits,
     clear_old_moments,
-    list_last_heard,
     put_moments,
     read_moments,
 )
@@ -370,7 +370,6 @@ def _read_moments(store: MemoryStore) -> None:
     """Of what is not told, a problem is."""
     problems: list[str] = []
     found = read_moments(Archive(store, LAYOUT), "blue", problems.append)
-    list_last_heard(Archive(store, LAYOUT), "blue")
     assert len(found) <= MOST_MOMENTS
     if problems:
         raise CorruptSegmentError(problems[0])
@@ -378,7 +377,8 @@ def _read_moments(store: MemoryStore) -> None:
 
 def _write_moments(store: MemoryStore, number: int = 9) -> None:
     note = MomentNote(topic="t", life=0, partition=0, generation=1, at_ms=5, last_stable=9)
-    assert put_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, [note])
+    limits = NotedLimits(length_ms=1, takeover_ms=2, margin_ms=None, clear_delay_ms=3, keep_generations=4)
+    assert put_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, [note], noted_ms=5, limits=limits)
     clear_old_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, 2**41)
 
 
@@ -389,7 +389,7 @@ def _accept(store: MemoryStore) -> None:
 
 def _show_status(store: MemoryStore) -> None:
     """What cannot be read is an alarm, and keeps copies."""
-    status = StatusReader(Archive(store, LAYOUT), _INSTANCES, 2**41).read(re.compile(".*"))
+    status = StatusReader(Archive(store, LAYOUT), _INSTANCES, 2**41, takes_noted=True).read(re.compile(".*"))
     alarms = list(alarms_in(status))
     for text in (*status_lines(status), json.dumps(status_row(status, alarms)), *(one.text for one in alarms)):
         assert len(text) < 1 << 16

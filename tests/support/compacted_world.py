@@ -37,9 +37,9 @@ class Stored(NamedTuple):
     next: int
     offsets: tuple[int, ...]
     until: int = 0  # below that lie the records that replaced those that it lacks; 0: it lacks none
-    after: frozenset[tuple[tuple[str, int], int]] = (
-        frozenset()
-    )  # those of other generations that lack some, too, and were put first
+    # Those of other generations that lack some, too, and were put first.
+    after: frozenset[tuple[tuple[str, int], int]] = frozenset()
+    has_expired: bool = False  # records behind one that was read expired before they were read
 
 
 class Process(NamedTuple):
@@ -49,6 +49,7 @@ class Process(NamedTuple):
     turn: turns.Turn
     freshness: tuple[tuple[int, fresh.Freshness], ...] = ()
     buffers: tuple[tuple[int, int, int, tuple[int, ...], int], ...] = ()  # generation, base, position, offsets, until
+    expired: tuple[int, ...] = ()  # generations whose buffer has a hole of expired records
     looked: tuple[int, RoleEntry | None] | None = None  # the newest entry was read, and nothing listed yet
     append: turns.Append | None = None
     answer: tuple[int, int, int, tuple[int, ...], int, bool] | None = None  # of a fetch: on its way
@@ -68,6 +69,7 @@ class World(NamedTuple):
     losses: int  # objects of a candidate that somebody deletes
     told_end: int  # the furthest end that readers were given
     shown: tuple[tuple[str, int], ...]  # by key, the newest record that readers were given
+    log_start: int = 0  # retention has taken what lies below
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class Bounds:
     processes: tuple[str, ...] = ("a", "b")
     frees_numbers: bool = False
     follower: bool = False
+    expires: int = 0  # up to where retention may take records
     chunk: int = 2
     late_puts: bool = True  # a process may pause between a fetch and its put
     is_turned: bool = False  # it begins when b has taken over
@@ -138,7 +141,7 @@ def coverage(objects: list[Stored]) -> turns.CopyEnd:
             is_whole = False
             break
         reached = max(reached, one.next)
-    return turns.CopyEnd(reached, is_whole)
+    return turns.CopyEnd(reached, is_whole, has_expired=any(one.has_expired for one in objects))
 
 
 def settled_to(objects: list[Stored], start: int) -> int:
@@ -238,9 +241,18 @@ def problem(world: World, script: tuple[Record, ...]) -> str:
         before = [at for at in range(position) if script[at].key == key]
         last = max([*before, shown.get(key, -1)])
         wrong = _wrong_of_key(script, key, last, now.get(key, -1), position, is_sure=is_sure) if last >= 0 else ""
-        if wrong:
+        if wrong and not (last < world.log_start and not script[last].is_tombstone):
             return wrong
     return ""
+
+
+def hides_expired(world: World) -> str:
+    """Say so where the copy that is read counts as sure, though records expired before it had them."""
+    found = newest(world)
+    holder = None if found is None else found[1].holder
+    is_sure = isinstance(holder, CompleteCopy) and holder.is_sure
+    has_expired = any(one.has_expired for one in _of(world.objects, _name(holder) or HISTORY))
+    return "records expired before the copy had them, and it counts as sure" if is_sure and has_expired else ""
 
 
 def _wrong_of_key(script: tuple[Record, ...], key: str, last: int, has: int, position: int, *, is_sure: bool) -> str:
@@ -316,6 +328,10 @@ class Model:
             yield f"write {offset}", world._replace(written=offset + 1, present=present)
         if world.clock < self.bounds.clock:
             yield "tick", world._replace(clock=world.clock + 1)
+        if world.log_start < min(self.bounds.expires, world.written):
+            present = world.present - {world.log_start}
+            horizons = tuple(one for one in world.horizons if one[0] in present)
+            yield "expire", world._replace(log_start=world.log_start + 1, present=present, horizons=horizons)
         cleaned = self._cleaned(world)
         if cleaned != world:
             yield "clean", cleaned
@@ -395,9 +411,12 @@ class Model:
                 may_try_again=may_begin,
             ),
         )
+        seen = process.turn
+        for generation in [one for one, end in ends.items() if end.has_expired and one in seen.readings]:
+            seen, _ = self.rules.react(seen, turns.Broke(generation))
         for allowed in (True, False) if may_begin else (False,):
             dues = sight.dues if allowed else turns.Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
-            turn, effects = self.rules.react(process.turn, turns.Looked(replace(sight, dues=dues)))
+            turn, effects = self.rules.react(seen, turns.Looked(replace(sight, dues=dues)))
             if process.turn.sight is not None and (process.turn.sight.number, process.turn.sight.entry) == (
                 number,
                 entry,
@@ -415,6 +434,7 @@ class Model:
                     process = process._replace(
                         buffers=tuple(one for one in process.buffers if one[0] != generation),
                         freshness=tuple(one for one in process.freshness if one[0] != generation),
+                        expired=tuple(one for one in process.expired if one != generation),
                         answer=None if process.answer and process.answer[0] == generation else process.answer,
                     )
                 case turns.Open(generation):
@@ -438,7 +458,10 @@ class Model:
         )
 
     def _fetch(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
-        for generation, _, position, _, _ in process.buffers:
+        for generation, base, position, held, until in process.buffers:
+            if position < world.log_start:
+                yield self._skip(world, process, (generation, base, world.log_start, held, until))
+                continue
             ends = [(world.written, True)]
             if self.bounds.follower:
                 ends += [(old, False) for old in range(position, world.written)]
@@ -453,6 +476,19 @@ class Model:
                 for name, after, stored in self._received(world, asked):  # time alone can come between
                     if stored != world or after != process:
                         yield f"{name} {last_stable}", after, stored
+
+    def _skip(
+        self, world: World, process: Process, after: tuple[int, int, int, tuple[int, ...], int]
+    ) -> tuple[str, Process, World]:
+        """Go on where the log begins: what lay before has expired."""
+        generation, _, position, held, _ = after
+        buffers = tuple(after if one[0] == generation else one for one in process.buffers)
+        turn, _ = self.rules.react(process.turn, turns.Fetched(generation, position, world.written + 1, False))
+        process = process._replace(buffers=buffers, turn=turn)
+        if held or _of(world.objects, (process.instance, generation)):
+            turn, _ = self.rules.react(turn, self.rules.event(turns.Broke(generation)))
+            process = process._replace(turn=turn, expired=tuple(sorted({*process.expired, generation})))
+        return f"skip {generation}", process, world
 
     def _received(self, world: World, process: Process) -> Iterator[tuple[str, Process, World]]:
         name, after, _ = self._receive(world, process)
@@ -512,7 +548,9 @@ class Model:
             reading = process.turn.readings[generation]
             objects, following, durable = world.objects, reading.next, position
             if offsets:
-                mine = self._object(world, Stored(name, base, offsets[-1] + 1, offsets, self.rules.lacks_until(until)))
+                lacks_until, has_expired = self.rules.lacks_until(until), generation in process.expired
+                stored = Stored(name, base, offsets[-1] + 1, offsets, lacks_until, has_expired=has_expired)
+                mine = self._object(world, stored)
                 there = [one for one in _of(objects, name) if one.base == base]
                 mine = there[0] if there else mine
                 objects, following = objects | {mine}, mine.next
@@ -535,7 +573,8 @@ class Model:
                 turn, _ = self.rules.react(process.turn, turns.Put(generation, position, following))
             else:
                 turn, _ = self.rules.react(process.turn, turns.Put(generation, position, following))
-            process_after = process._replace(turn=turn, buffers=buffers)
+            expired = tuple(one for one in process.expired if one != generation or not offsets)
+            process_after = process._replace(turn=turn, buffers=buffers, expired=expired)
             process_after, turn = self._freshened(
                 process_after, turn, generation, partial(fresh.note_durable, durable=durable)
             )
@@ -597,9 +636,9 @@ def _is_other(one: Process, other: Process) -> bool:
     return not same or one._replace(turn=other.turn) != other
 
 
-def role_of(turn: turns.Turn) -> tuple[int | None, int | None, bool]:
+def role_of(turn: turns.Turn) -> tuple[int | None, int | None, int | None, bool]:
     """What a process still needs of its last look."""
-    return turn.holds, turn.candidacy, turn.holds is not None and turn.may_put(turn.holds)
+    return turn.holds, turn.candidacy, turn.switching, turn.holds is not None and turn.may_put(turn.holds)
 
 
 class Keys:
@@ -627,16 +666,8 @@ class Keys:
         looked = process.looked and (process.looked[0], self._number(process.looked[1]))
         append = process.append and (process.append.number, self._number(process.append.entry))
         freshness = process.freshness if self._has_time else ()
-        return (
-            process.instance,
-            role_of(process.turn),
-            readings,
-            freshness,
-            process.buffers,
-            looked,
-            append,
-            process.answer,
-        )
+        others = process.buffers, freshness, process.expired
+        return process.instance, role_of(process.turn), readings, others, looked, append, process.answer
 
     def _number(self, value: object) -> int:
         known = self._known.get(id(value))

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from tests.support.compacted_world import Keys, Model, World, problem, remember
+from tests.support.compacted_world import Keys, Model, World, hides_expired, problem, remember
 
 
 class Explored(NamedTuple):
@@ -27,7 +27,7 @@ def explore(model: Model, start: World, most_states: int) -> Explored:
     while queue and len(came_from) < most_states:
         world, key = queue.popleft()
         for name, changed in model.steps(world):
-            wrong = problem(changed, script)
+            wrong = problem(changed, script) or hides_expired(changed)
             if wrong:
                 return Explored(len(came_from), wrong, _trail(came_from, key, name), switches, False)
             after = remember(changed, script)

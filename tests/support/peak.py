@@ -22,6 +22,7 @@ from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
+from archiver.backup.compacted.coordination import _places_in
 from archiver.backup.fetched_batches import Fetch
 from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import PartitionWriter
@@ -31,6 +32,7 @@ from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
+from archiver.kafka.fetch import Fetched
 from archiver.process.memory import tune_memory
 from archiver.process.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
@@ -126,13 +128,33 @@ def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
         pass
 
 
+def events(bomb: str, megabytes: str, count: str) -> None:
+    """Read so many batches of the coordination topic."""
+    content = memoryview(BOMBS[bomb](int(megabytes)) * int(count))
+    answer = Fetched(
+        topic="t",
+        partition=0,
+        records=content,
+        aborted=(),
+        high_watermark=1,
+        last_stable_offset=1,
+        log_start_offset=0,
+        by_topic_id=True,
+        error=None,
+    )
+    _places_in(answer, 0, None)  # imports and kernels count for nothing
+    _count_anew()
+    found, ignored, _ = _places_in(answer, 0, None)
+    assert (found, ignored) == (frozenset(), int(count))
+
+
 USES: Final[Mapping[str, Callable[[memoryview, SegmentFacts | None, str], None]]] = {
     "cat": _cat,
     "verify": _verify,
     "restore": _restore,
     "query": _query,
 }
-TASKS: Final[Mapping[str, Callable[..., None]]] = {"backup": backup, "read": read}
+TASKS: Final[Mapping[str, Callable[..., None]]] = {"backup": backup, "read": read, "events": events}
 
 
 _before: list[int] = []  # what the process had when counting began: making a bomb leaves some, too

@@ -1,4 +1,4 @@
-"""A port of 127.0.0.1 that forwards to another address, and delays each answer."""
+"""A port of 127.0.0.1 that forwards to another address, and delays each answer, or holds all of them back."""
 
 import asyncio
 import threading
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _PIECE_BYTES = 1 << 16
+_FOR_EVER_S = 3600.0
 
 
 @contextmanager
-def delayed_address(address: str, late_s: float) -> Iterator[str]:
-    """Yield the address of a port that forwards to `address`; answers come `late_s` later."""
-    relay = _Relay(address, late_s)
+def delayed_address(address: str, late_s: float, hangs: threading.Event | None = None) -> Iterator[str]:
+    """Yield the address of a port that forwards to `address`; answers come `late_s` later, and none once `hangs` is set."""
+    relay = _Relay(address, late_s, hangs or threading.Event())
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -27,9 +28,10 @@ def delayed_address(address: str, late_s: float) -> Iterator[str]:
 
 
 class _Relay:
-    def __init__(self, address: str, late_s: float) -> None:
+    def __init__(self, address: str, late_s: float, hangs: threading.Event) -> None:
         self._host, _, self._port = address.rpartition(":")
         self._late_s = late_s
+        self._hangs = hangs
         self._server: asyncio.Server | None = None
         self._carriers: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -52,14 +54,16 @@ class _Relay:
         there, back = await asyncio.open_connection(self._host, int(self._port))
         self._writers |= {writer, back}
         for source, target, late_s in ((reader, back, 0.0), (there, writer, self._late_s)):
-            task = asyncio.get_running_loop().create_task(_carry(source, target, late_s))
+            task = asyncio.get_running_loop().create_task(_carry(source, target, late_s, self._hangs))
             self._carriers.add(task)
 
 
-async def _carry(source: asyncio.StreamReader, target: asyncio.StreamWriter, late_s: float) -> None:
+async def _carry(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, late_s: float, hangs: threading.Event
+) -> None:
     with suppress(OSError):
         while piece := await source.read(_PIECE_BYTES):
-            await asyncio.sleep(late_s)
+            await asyncio.sleep(_FOR_EVER_S if hangs.is_set() else late_s)
             target.write(piece)
         await asyncio.sleep(late_s)
         target.close()

@@ -64,10 +64,12 @@ class StandingCopies:
         damaged: Sequence[int] = (),
         lacking: Mapping[int, int] | None = None,
         put_ms: Mapping[int, int] | None = None,
+        expired: Sequence[int] = (),
     ) -> list[str]:
         """Put objects; the one at base 0 tells that the log began at `begins`. `damaged`: bases of objects with broken facts.
 
         `lacking`: by base, the last stable offset of objects that lack a record; `put_ms`: when objects were put.
+        `expired`: bases of objects that begin with a hole, of records that Kafka had no more.
         """
         keys = []
         for base, following in spans:
@@ -79,6 +81,9 @@ class StandingCopies:
                 facts = replace(
                     facts, first=begins, last=max(begins, following - 1), next=max(begins + 1, following), holes=(hole,)
                 )
+            if base in expired:
+                hole = Hole(first_offset=base, last_offset=following - 2, cause=HoleCause.EXPIRED)
+                facts = replace(facts, first=facts.last, holes=(hole,))
             metadata = facts.to_metadata()
             if base in damaged:
                 metadata["archiver-next"] = "x"

@@ -17,6 +17,7 @@
 - instance_vitals: what metrics and health checks say of a process of an instance: what it is for each partition, how far, and what is wrong
 - listed_copies: the generations that stand, by a listing, and what their objects cover: each object is asked for its facts once
 - live_logs: where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one
+- outdated: makes the next copy of a partition due where the one that is read was found to have keys that Kafka no longer has
 - partition_turn: one compacted partition in this process's hands: it looks at storage, lets the turn decide, and carries out what was decided
 - reading: a generation that this process fills: its feed, and how fresh it is (rule W)
 - role_listings: the role logs of whole topics, listed for all partitions of a process at once: whoever finds nothing new there need not look by itself

@@ -45,6 +45,11 @@ class LogBounds:
         return self.policy is None or "delete" not in self.policy
 
     @property
+    def is_known(self) -> bool:
+        """Tell whether the cluster was asked where the log begins and ends."""
+        return self.log_end != MOST_OFFSET
+
+    @property
     def is_compacted(self) -> bool:
         return self.policy is None or "compact" in self.policy
 
@@ -192,7 +197,10 @@ def begins_lower(situation: Situation, state: CopyState) -> bool:
 
 
 def accepts_start(situation: Situation) -> bool:
-    return situation.log is not None and situation.accepted.accepts_start(situation.log.log_start)
+    log, accepted = situation.log, situation.accepted
+    if log is None or not log.is_known:
+        return log is not None and accepted.log_start is not None
+    return accepted.accepts_start(log.log_start)
 
 
 def holder_problems(situation: Situation) -> tuple[str, ...]:

@@ -7,18 +7,17 @@ is told once, and all goes on, slower.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from archiver.archive.cluster_topics import COORDINATION_TOPIC
 from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.events import CoordinationEvent, decode_event, encode_events
+from archiver.backup.compacted.events import CoordinationEvent, encode_events, events_in
 from archiver.codec.batch import decode_batches, first_batch_bytes, first_step, position_after, whole_batches
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
-from archiver.codec.rows import plain_records_of
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -27,6 +26,7 @@ from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 from archiver.kafka.produce import ProduceOutcome, produce
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.backoff import Backoff
+from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,7 @@ _NOBODY: Final = -1  # producer: an event that is there twice does no harm
 _BATCH_BYTES: Final = 256 * 1024
 _EVENT_BYTES: Final = 600  # more than an event takes
 _FETCH_BYTES: Final = 1_000_000
-_MOST_OPENED_BYTES: Final = 16 << 20  # of a batch: what others write there may open to much more
-_MOST_ROWS: Final = 10_000  # of a frame: each becomes a value of its own
+_MOST_OPENED_BYTES: Final = 1 << 20  # of a batch, decompressed: our largest takes half of that
 _WAIT_MS: Final = 5_000
 _TRIES: Final = 4
 _MOST_TOLD: Final = 10  # different refusals
@@ -57,13 +56,20 @@ class _Place:
 class Coordination:
     """Tells the other instance's processes of events, and listens for theirs. No method raises what Kafka refuses.
 
-    `own`: an instance whose events are passed over: what it tells, it knows, and a look that tells something would bring about the
-    next one. `ignored` counts records of the topic that are no events.
+    `others`: the instances whose events count; None: any. What an instance tells itself, it knows, and a look that tells something
+    would bring about the next one. `ignored` counts records of the topic that are no events.
     """
 
-    def __init__(self, settings: KafkaSettings, *, own: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        others: Collection[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
-        self._own = own
+        self._others = others
+        self._decoder = Workers(1, "events")  # a daemon: the end of the process waits for no batch
         self._clock = clock
         self._open = AsyncExitStack()
         self._client: KafkaClient | None = None
@@ -84,6 +90,7 @@ class Coordination:
 
     async def close(self) -> None:
         self._client, self._place = None, None
+        self._decoder.shutdown(wait=False)
         await self._open.aclose()
 
     async def tell(self, events: Sequence[CoordinationEvent]) -> None:
@@ -183,7 +190,7 @@ class Coordination:
             self._look_again(client, answer)
             return frozenset()
         try:
-            found, ignored, position = await asyncio.to_thread(_events_in, answer, place.position, self._own)
+            found, ignored, position = await self._decoder.call(_places_in, answer, place.position, self._others)
         except (CorruptBatchError, ValueError):  # polling finds what it may have said
             found, ignored, position = frozenset(), 1, max(place.position + 1, answer.last_stable_offset)
         self.ignored += ignored
@@ -232,7 +239,7 @@ def _batch_of(events: Sequence[CoordinationEvent]) -> memoryview:
     return encoder.flush().content
 
 
-def _events_in(answer: Fetched, position: int, own: str) -> tuple[frozenset[RolePlace], int, int]:
+def _places_in(answer: Fetched, position: int, others: Collection[str] | None) -> tuple[frozenset[RolePlace], int, int]:
     """Return what events of others are about, how many records are none, and where to go on. Raises CorruptBatchError.
 
     A batch that cannot be opened counts as one record that is none.
@@ -248,9 +255,8 @@ def _events_in(answer: Fetched, position: int, own: str) -> tuple[frozenset[Role
             rest, position, ignored = rest[first_batch_bytes(rest) :], position_after(first, position), ignored + 1
             continue
         for frame in decoded.frames():
-            rows = frame.rows(max(0, len(frame) - _MOST_ROWS), len(frame))
-            events = [decode_event(record) for record in plain_records_of(rows)]
-            found |= {event.place for event in events if event is not None and event.instance != own}
-            ignored += len(frame) - sum(event is not None for event in events)
+            events = events_in(frame)
+            found |= {event.place for event in events if others is None or event.instance in others}
+            ignored += len(frame) - len(events)
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
     return frozenset(found), ignored, position

@@ -16,12 +16,14 @@ from archiver.archive.layout import MOST_OFFSET, MOST_PARTITION, is_instance, is
 from archiver.archive.roles import RolePlace
 from archiver.backup.compacted.turn import ACTIVATE, PASSIVATE
 from archiver.codec.frame import Column, Frame
-from archiver.codec.rows import PlainRecord
+from archiver.codec.rows import PlainRecord, plain_records_of
 from archiver.codec.schemas import COORDINATION, load_schema
 
 NOT_TOLD: Final = -1  # in place of an offset
 _MARK: Final = b"\xc3\x01"  # of Avro's single-object encoding; the schema's fingerprint follows
-_MOST_BYTES: Final = 1024  # of a value: a topic's name has at most 249
+_MOST_BYTES: Final = 1024  # of a key or a value: a topic's name has at most 249
+_MOST_HEADER_BYTES: Final = 64
+_MOST_EVENTS: Final = 10_000  # of a frame: each becomes a value of its own
 _GENERATION: Final = b"generation"
 _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 
@@ -84,6 +86,21 @@ def encode_events(events: Sequence[CoordinationEvent]) -> Frame:
     return Frame(
         body=np.frombuffer(bytes(body), np.uint8), header_body=np.frombuffer(bytes(header_body), np.uint8), table=table
     )
+
+
+def events_in(frame: Frame) -> list[CoordinationEvent]:
+    """Decode the newest events in a frame. Of a record that its columns show to be none, no Python value is made."""
+    is_one = frame.column(Column.HEADER_COUNT) == 1
+    bounds = (
+        (Column.KEY_LENGTH, _MOST_BYTES),
+        (Column.VALUE_LENGTH, _MOST_BYTES),
+        (Column.HEADER_LENGTH, _MOST_HEADER_BYTES),
+    )
+    for column, most in bounds:
+        is_one &= (frame.column(column) > 0) & (frame.column(column) <= most)
+    chosen = frame.only(is_one)
+    newest = chosen.rows(max(0, len(chosen) - _MOST_EVENTS), len(chosen))
+    return [event for record in plain_records_of(newest) if (event := decode_event(record)) is not None]
 
 
 def decode_event(record: PlainRecord) -> CoordinationEvent | None:

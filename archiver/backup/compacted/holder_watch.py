@@ -80,6 +80,8 @@ class HolderWatch:
             return problems[0]
         if not state.is_whole:
             return f"what began at offset {state.whole_to} is in no object"
+        if state.has_expired and copy.is_sure:
+            return "records expired in Kafka before it had them, and its role log does not say that it is unsure"
         if state.end < promised:
             return f"its objects end at offset {state.end}, and have reached {promised}"
         self._whole = _Whole(copy.generation, len(objects), _digest(objects), state.end)

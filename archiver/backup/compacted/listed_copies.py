@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from archiver.archive.handle import Archive
-from archiver.archive.layout import FACT_DIGITS, CopyKey, is_instance
+from archiver.archive.layout import LAST_FACT_NUMBER, CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts
 from archiver.archive.roles import Generation, RolePlace
@@ -39,7 +39,9 @@ def highest_generation(archive: Archive, place: RolePlace) -> int:
         parent = archive.layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
         copies = (archive.layout.parse_copy(f"{parent}{name}/") for name in archive.store.list_directories(parent))
         numbers = (copy.generation for copy in copies if copy is not None)
-        highest = max([highest, *(number for number in numbers if number < 10**FACT_DIGITS)])  # others nobody has begun
+        highest = max(
+            [highest, *(number for number in numbers if number < LAST_FACT_NUMBER)]
+        )  # others nobody has begun
     return highest
 
 
@@ -59,9 +61,9 @@ class CopyState(NamedTuple):
     end: int  # the highest `next`, behind a gap, too
     begins: int  # where the log began when it was read: what was below had gone before
     problem: str = ""  # an object that tells nothing: then `end` is not known
-    proven: tuple[
-        tuple[int, int], ...
-    ] = ()  # offsets up to which it proves to be complete, and by objects put until when (ms)
+    has_expired: bool = False  # records expired in Kafka behind some that were read, before they were read themselves
+    # Offsets up to which it proves to be complete, and by objects put until when (ms).
+    proven: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -81,6 +83,7 @@ class _Span(NamedTuple):
     base: int
     next: int
     begins: int
+    has_expired: bool = False
     lacks_until: int = 0
     put_ms: int = 0
 
@@ -134,7 +137,9 @@ def _span_of(facts: SegmentFacts) -> _Span:
     for hole in sorted(facts.holes, key=lambda hole: hole.first_offset):
         if hole.cause is HoleCause.EXPIRED and hole.first_offset <= begins:
             begins = max(begins, hole.last_offset + 1)
-    return _Span(facts.base, facts.next, begins, facts.lacks_until(0 if facts.base else begins))
+    above = facts.first if facts.base == 0 else -1  # a hole before the first record of a copy is where the log began
+    lacks_until = facts.lacks_until(0 if facts.base else begins)
+    return _Span(facts.base, facts.next, begins, facts.expired_above(above) is not None, lacks_until)
 
 
 def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
@@ -150,4 +155,6 @@ def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
         position, until, put_ms = max(position, span.next), max(until, span.lacks_until), max(put_ms, span.put_ms)
         if until <= position:
             proven.append((position, put_ms))
-    return CopyState(position, max([start, *(span.next for span in in_order)]), begins, proven=tuple(proven))
+    end = max([start, *(span.next for span in in_order)])
+    has_expired = any(span.has_expired for span in in_order)
+    return CopyState(position, end, begins, has_expired=has_expired, proven=tuple(proven))

@@ -206,6 +206,9 @@ class PartitionTurn:
             ends[candidate.number] = end
             if not end.is_whole:
                 self._give_up(candidate.number)
+            if end.has_expired:  # an earlier process read it, and ended before it could tell
+                self.readings[candidate.number].is_unsure = True
+                self._tell(Broke(candidate.number))
         sight = Sight(
             number=-1 if role_log.newest is None else role_log.newest.number,
             entry=entry,

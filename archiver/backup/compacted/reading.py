@@ -1,16 +1,20 @@
 """A generation that this process fills: its feed, and how fresh it is (rule W)."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from archiver.archive.moments import Moment
+from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit, set_back
-from archiver.backup.compacted.turn import Event, Fetched, Put
+from archiver.backup.compacted.turn import Broke, Event, Fetched, Put
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.errors import StoreTemporaryError
 from archiver.kafka import fetch
+
+log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
@@ -73,13 +77,29 @@ class OpenReading:
                 ),
             )
             if self.fresh.is_broken or not answer.by_topic_id:
-                self.wake()
-                self.is_unsure = True
+                self._break()
         self.tell(Fetched(self.generation, feed.fetch_offset, answer.last_stable_offset, is_of_leader))
         is_complete = is_of_leader and feed.fetch_offset >= answer.last_stable_offset
         if is_complete and self.wants_end() and self.now_s() >= self.try_again_s:
             feed.is_paused = True
             self.wake()
+
+    def note_skip(self, feed: Feed, cause: HoleCause) -> None:
+        """Become unsure where records expired behind those that were read: they may have replaced or deleted some of these."""
+        has_records = feed.writer.newest_base is not None or feed.writer.holds_records
+        if cause is HoleCause.EXPIRED and has_records and not self.is_unsure:
+            log.warning(
+                "%s: generation %d is unsure from now on: records expired before they were read",
+                feed.source,
+                self.generation,
+            )
+            self._break()
+
+    def _break(self) -> None:
+        """Become unsure, and tell the turn at once: the holder must put nothing before its role log says so."""
+        self.is_unsure = True
+        self.tell(Broke(self.generation))
+        self.wake()
 
     def note_set_back(self, feed: Feed) -> None:
         self.tell(Fetched(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))

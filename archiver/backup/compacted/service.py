@@ -14,6 +14,7 @@ from archiver.archive.moments import (
     HeardMoment,
     LeftNote,
     MomentNote,
+    NotedLimits,
     NoteName,
     clear_old_moments,
     first_note,
@@ -48,6 +49,7 @@ from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
+from archiver.process.json_values import LARGEST
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -83,6 +85,7 @@ class InstanceService:
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
+        self._limits = _limits_of(self._config)
         self._next_note = first_note()
         self._uncleared = ""  # why old moments could not be deleted
         # What this process has read, and works on no longer, and how long it tells so.
@@ -91,6 +94,7 @@ class InstanceService:
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
+        self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
         self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,7 +123,8 @@ class InstanceService:
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
-            self._coordination = Coordination(self._request.backup.kafka, own=self._request.name)
+            others = [name for name in self._config.instances if name != self._request.name]
+            self._coordination = Coordination(self._request.backup.kafka, others=others)
             stack.push_async_callback(self._coordination.close)
             await unless_stopped(stop, self._coordination.start())
             half = replace(
@@ -384,7 +389,8 @@ class InstanceService:
     def _put_moments(self, note: NoteName, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
         """Put moments, and learn from them what the store's clock says."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        if not put_moments(archive, name, *note, moments, left):
+        noted_ms = self._clock.earliest_now_ms() if self._clock.is_known else None
+        if not put_moments(archive, name, *note, moments, left, noted_ms=noted_ms, limits=self._limits):
             return
         reach("moments.put")
         ended_s, stream = since_boot_s(), moment_stream(name, note.process)
@@ -405,11 +411,28 @@ class InstanceService:
 
     async def _follow_hints(self) -> None:
         while True:
-            for place in await self._coordination.hints():
-                turn = self.turns.get((place.topic, place.partition))
-                if turn is not None:
-                    self._request.counts.received_hint()
-                    turn.wake_by_hint()
+            self._wake_by_hints(await self._coordination.hints())
+
+    def _wake_by_hints(self, places: Collection[RolePlace]) -> None:
+        """Wake the turns of partitions, each once an interval: it looks by itself as often."""
+        now_s = since_boot_s()
+        for place in places:
+            key = (place.topic, place.partition)
+            turn = self.turns.get(key)
+            if turn is not None and now_s >= self._hinted_again_s.get(key, 0.0):
+                self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
+                self._request.counts.received_hint()
+                turn.wake_by_hint()
+
+
+def _limits_of(config: CompactedConfig) -> NotedLimits:
+    return NotedLimits(
+        length_ms=config.length_ms,
+        takeover_ms=min(config.takeover_ms, LARGEST),
+        margin_ms=None if config.margin_ms is None else min(config.margin_ms, LARGEST),
+        clear_delay_ms=min(config.clear_delay_ms, LARGEST),
+        keep_generations=min(config.keep_generations, LARGEST),
+    )
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

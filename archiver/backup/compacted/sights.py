@@ -28,7 +28,7 @@ def look_over_copy(archive: Archive, place: RolePlace, generation: Generation) -
     """List a generation, ask each object for its facts, and apply the read rule from offset 0 on."""
     objects = list_copy(archive, copy_key(place, generation))
     state = CopyFacts(archive.store).state_of(place, generation, objects)
-    return CopyEnd(next=state.end, is_whole=state.is_whole)
+    return CopyEnd(next=state.end, is_whole=state.is_whole, has_expired=state.has_expired)
 
 
 class ReadersEnd(NamedTuple):

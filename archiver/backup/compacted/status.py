@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Final
 
 from archiver.archive.cluster_topics import is_kept_by_turns
@@ -11,16 +13,18 @@ from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
-from archiver.archive.moments import GenerationPlace, HeardMoment, list_last_heard, read_moments
+from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, read_notes
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import (
+    POLICY,
     TOMBSTONES_KEPT,
     TopicFact,
     is_compacted,
     read_newest_topic_facts,
     read_topic_history,
+    says_compact,
 )
 from archiver.backup.compacted.clearing import (
     NO_LOG,
@@ -30,13 +34,15 @@ from archiver.backup.compacted.clearing import (
     is_left,
     judge_clearing,
     log_problems,
+    spell_ms,
 )
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
 from archiver.backup.compacted.dues import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
 
-_NEVER_MS: Final = 100 * 365 * 86_400_000  # where nothing goes for so long, nothing has to be asked
+_DAY_MS: Final = 86_400_000
+_NEVER_MS: Final = 100 * 365 * _DAY_MS  # where nothing goes for so long, nothing has to be asked
 
 Heard = Mapping[RolePlace, Mapping[Generation, HeardMoment]]
 
@@ -84,7 +90,7 @@ class PartitionStatus:
     @property
     def lag(self) -> int | None:
         """How many offsets of the log the holder lacks; None where nobody asked the cluster."""
-        if self.log is None or self.log == NO_LOG or self.reached is None or not self.is_live:
+        if self.log is None or not self.log.is_known or self.reached is None or not self.is_live:
             return None
         return max(0, self.log.log_end - self.reached)
 
@@ -99,17 +105,22 @@ class CompactedStatus:
     missing: tuple[RolePlace, ...]  # partitions of compacted topics of which no instance has begun anything
     problems: tuple[str, ...]  # of facts that cannot be read
     takeover_ms: int
+    limits: str  # where the limits come from by which it is judged
 
 
 @dataclass(slots=True)
 class StatusReader:
-    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go, if `asks_objects`."""
+    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go, if `asks_objects`.
+
+    `takes_noted`: the limits are those that the instances have noted, because there is no configuration.
+    """
 
     archive: Archive
     config: ArchiverConfig
     now_ms: int
     ask_logs: AskLogs | None = None
     asks_objects: bool = True
+    takes_noted: bool = False
 
     def read(self, topics: re.Pattern[str]) -> CompactedStatus:
         """Read how the topics stand whose names match."""
@@ -117,8 +128,10 @@ class StatusReader:
         names = {name for name in list_copied_topics(self.archive) if topics.fullmatch(name)}
         facts, told = _facts_of(self.archive, topics)
         problems += told
-        heard = self._heard(problems)
-        survey = self._survey()
+        notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
+        limits = self._take_limits(notes)
+        heard = _heard_in(notes)
+        survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
         doubts = self._doubts(surveyed, facts)
@@ -131,11 +144,23 @@ class StatusReader:
                 )
                 for one in surveyed
             ),
-            heard_ms=self._last_heard(),
+            heard_ms={one: _ms_or_none(told.heard_at) for one, told in notes.items()},
             missing=tuple(self._missing(facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
+            limits=limits,
         )
+
+    def _take_limits(self, notes: Mapping[str, InstanceNotes]) -> str:
+        """Take the limits that an instance has noted last, where they are wanted. Returns whose limits are in force."""
+        if not self.takes_noted:
+            return "of the configuration"
+        told = [(one.limits.heard_at, name, one.limits.limits) for name, one in notes.items() if one.limits]
+        if not told:
+            return "defaults: no instance has noted any"
+        at, name, limits = max(told, key=lambda one: one[:2])
+        self.config = self.config.model_copy(update={"compacted": _with_limits(self.config.compacted, limits)})
+        return f"as instance {name} noted at {spell_ms(epoch_ms(at))}"
 
     def _doubts(self, surveyed: Iterable[Surveyed], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
         """Say of partitions whose history is read why that may lack deletions."""
@@ -154,29 +179,18 @@ class StatusReader:
                 found[place] = told.get(place.partition, "")
         return found
 
-    def _survey(self) -> ClearingSurvey:
-        """Return a survey that decides as a clearing does; without a cluster to ask, as if no log stood against a copy."""
+    def _survey(self, facts: Mapping[str, TopicFact]) -> ClearingSurvey:
+        """Return a survey that decides as a clearing does; without a cluster to ask, by the policies that are archived."""
         compacted = self.config.compacted
         delay_ms = compacted.clear_delay_ms if self.asks_objects else _NEVER_MS
         rules = ClearingRules(delay_ms=delay_ms, keep_generations=compacted.keep_generations)
         pin_ms, asks_all = self.config.restores.pin_ms, self.ask_logs is not None
-        return ClearingSurvey.of(self.archive, rules, pin_ms, self.ask_logs or no_logs, asks_all=asks_all)
+        ask = self.ask_logs or partial(archived_logs, facts)
+        return ClearingSurvey.of(self.archive, rules, pin_ms, ask, asks_all=asks_all)
 
     def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
         return sorted({*filter(is_instance, there), *self.config.compacted.instances})
-
-    def _heard(self, problems: list[str]) -> Heard:
-        found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-        for instance in self._instances():
-            told: Mapping[GenerationPlace, HeardMoment] = read_moments(self.archive, instance, problems.append)
-            for (place, number), moment in told.items():
-                found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
-        return found
-
-    def _last_heard(self) -> dict[str, int | None]:
-        moments = ((one, list_last_heard(self.archive, one)) for one in self._instances())
-        return {one: None if heard_at is None else epoch_ms(heard_at) for one, heard_at in moments}
 
     def _missing(self, facts: Mapping[str, TopicFact], known: set[RolePlace]) -> Iterator[RolePlace]:
         if not self.config.compacted.enabled:
@@ -240,6 +254,30 @@ class StatusReader:
         return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
 
 
+def _heard_in(notes: Mapping[str, InstanceNotes]) -> Heard:
+    found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
+    for instance, told in notes.items():
+        for (place, number), moment in told.heard.items():
+            found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
+    return found
+
+
+def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
+    """Return a configuration with the limits of a note, each at most a hundred years: whoever may put notes may put any number."""
+    noted = {
+        "log_backup_length_days": min(limits.length_ms, _NEVER_MS) / _DAY_MS,
+        "takeover_ms": min(limits.takeover_ms, _NEVER_MS),
+        "margin_ms": None if limits.margin_ms is None else min(limits.margin_ms, _NEVER_MS),
+        "clear_delay_ms": min(limits.clear_delay_ms, _NEVER_MS),
+        "keep_generations": limits.keep_generations,
+    }
+    return config.model_copy(update=noted)
+
+
+def _ms_or_none(moment: datetime | None) -> int | None:
+    return None if moment is None else epoch_ms(moment)
+
+
 def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, TopicFact], list[str]]:
     found = read_newest_topic_facts(archive, lambda name: topics.fullmatch(name) is not None)
     unreadable = [str(fact) for fact in found.values() if isinstance(fact, NotWholeError)]
@@ -290,5 +328,12 @@ def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[
         )
 
 
-def no_logs(places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
-    return dict.fromkeys(places, NO_LOG)
+def archived_logs(facts: Mapping[str, TopicFact], places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
+    """Return of each log its archived policy, where that has `compact`: else nothing is held against a copy."""
+    return {place: _archived_log(facts.get(place.topic), place) for place in places}
+
+
+def _archived_log(fact: TopicFact | None, place: RolePlace) -> LogBounds:
+    policy = ((fact.effective or fact.configs) if fact else {}).get(POLICY, "")
+    is_live = fact is not None and _newest_life(fact, place.partition) == place.life
+    return replace(NO_LOG, policy=policy) if is_live and says_compact(policy) else NO_LOG

@@ -28,6 +28,7 @@ class CopyEnd(NamedTuple):
 
     next: int
     is_whole: bool  # no gap, and no damage
+    has_expired: bool = False  # records expired behind some that were read, before they were read: it is unsure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,9 @@ class Turn:
     sight: Sight | None = None
     readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
     unusable: frozenset[int] = frozenset()  # generations that cannot be gone on with: an object of them is damaged
+    switching: int | None = (
+        None  # a generation that may hold by now: its entry was to be put, and nothing was looked at since
+    )
 
     @property
     def role(self) -> Role:
@@ -196,7 +200,8 @@ class Turn:
     def may_put(self, generation: int) -> bool:
         """Tell whether objects may be put now: a holder that missed tombstones says so first."""
         reading = self.readings.get(generation)
-        return reading is not None and (reading.is_sure or generation != self.holds or not self._counts_as_sure())
+        may_count = generation == self.switching or (generation == self.holds and self._counts_as_sure())
+        return reading is not None and (reading.is_sure or not may_count)
 
     def may_hold(self, generation: int) -> bool:
         """Tell whether a generation may take the holder's place, once it is complete: an unsure one never that of a sure one."""
@@ -254,7 +259,7 @@ def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
 
 def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     before = turn
-    turn = replace(turn, sight=sight)
+    turn = replace(turn, sight=sight, switching=None)
     wanted = turn.wanted
     closed = sorted(turn.readings.keys() - wanted)
     opened = sorted(wanted - turn.readings.keys())
@@ -264,6 +269,7 @@ def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
     effects += _hints(before, turn)
     entry = _next_entry(turn, sight)
     if entry is not None:
+        turn = replace(turn, switching=turn.candidacy if entry.type is EntryType.SWITCH else None)
         begun = entry.candidate if entry.type is EntryType.BEGIN else None
         effects.append(Append(sight.number + 1 if begun is None else begun.number, entry))
     return turn, tuple(effects)

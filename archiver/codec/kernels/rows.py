@@ -1,10 +1,12 @@
-"""Kernels over a frame's rows: whether their offsets rise, and where their headers are."""
+"""Kernels over a frame's rows: whether their offsets rise, what their keys hash to, and where their headers are."""
 
+import numpy as np
 from numba import types
 
 from archiver.codec.frame import Bytes, Longs
+from archiver.codec.kernels.hashing import hash_bytes
 from archiver.codec.kernels.headers import read_header
-from archiver.codec.kernels.jit import LONG, READ_ONLY_BYTES, TABLE, kernel
+from archiver.codec.kernels.jit import LONG, LONGS, READ_ONLY_BYTES, TABLE, kernel
 from archiver.codec.kernels.varint import inside
 
 
@@ -15,6 +17,20 @@ def offsets_rise(table: Longs, previous: int) -> bool:
         if table[0, row] <= previous:
             return False
         previous = table[0, row]
+    return True
+
+
+@kernel(types.boolean(READ_ONLY_BYTES, TABLE, LONGS))
+def hash_keys(body: Bytes, table: Longs, hashes: Longs) -> bool:
+    """Fill `hashes` with the XXH64 of each row's key; 0 for a null. Returns False when a key lies outside the body."""
+    for row in range(table.shape[1]):
+        length = table[4, row]
+        if length < 0:
+            hashes[row] = 0
+        elif not inside(table[3, row], length, len(body)):
+            return False
+        else:
+            hashes[row] = np.int64(hash_bytes(body, table[3, row], length, np.uint64(0)))
     return True
 
 

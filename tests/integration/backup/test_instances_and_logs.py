@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -15,14 +17,16 @@ from confluent_kafka.admin._resource import ResourceType
 
 from archiver.demo.sandbox import KafkaBroker
 from archiver.kafka.admin import KafkaAdmin
-from tests.support.brokers import KAFKA_41, Broker, StartBroker
+from archiver.kafka.client import KafkaClient
+from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.cluster import cut_log
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.examples import EAGER_CLEANER
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.instances import Fleet, compacted_config, holder, latest_on, latest_restored, write
+from tests.support.instances import Fleet, compacted_config, holder, instance, latest_on, latest_restored, write
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of
+from tests.support.rights_stage import acting
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually
 
@@ -260,3 +264,65 @@ def test_an_unsure_copy_does_not_replace_a_sure_one_and_another_is_made_when_it_
         keep_tombstones(bootstrap, topic, 86_400_000)
         eventually(lambda: holder(site, topic).startswith("b:"), "no other copy is made")
         assert is_sure(site, topic)
+
+
+# --- records that expire before they are read
+
+
+def statements_of(role: str, site: ArchiveSite) -> list[Mapping[str, Any]]:
+    """Of the shipped policy of a role, for an archive without a prefix."""
+    text = (REPOSITORY / "infra" / "policies" / f"{role}.json").read_text(encoding="utf-8")
+    text = text.replace("BUCKET", site.bucket.name).replace("/PREFIX", "").replace("PREFIX/*", "*")
+    found: list[Mapping[str, Any]] = json.loads(text)["Statement"]
+    return found
+
+
+def test_a_copy_whose_next_records_expired_is_unsure_until_the_next_one_is_there(
+    new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """With the shipped role: a deletion and an update expire while the active instance stands still."""
+    bootstrap = new_broker(KAFKA_41, **{"log.retention.check.interval.ms": "300"}).bootstrap
+    configs = {"cleanup.policy": "compact,delete", "segment.ms": "1000", "retention.ms": "-1"}
+    create_topic(bootstrap, topic, 1, {**configs, "min.cleanable.dirty.ratio": "1.0"})
+    config = compacted_config(site, bootstrap, topic, turn_s=3600.0, takeover="1min")
+    config["backup"] |= QUICK
+    with (
+        acting(site.bucket, statements_of("compacted", site)) as rights,
+        instance(site, config, "a", "--initial-role", "active", **rights) as a,
+    ):
+        write(bootstrap, topic, {"deleted": "1", "updated": "1", "kept": "1"})
+        eventually(lambda: holder(site, topic).startswith("a:") and len(records_given(site.bucket, topic)) == 3)
+        os.kill(a.process.pid, signal.SIGSTOP)
+        write(bootstrap, topic, {"first": "1"})  # answers the fetch that waits
+        write(bootstrap, topic, {"deleted": None, "updated": "2"})
+        time.sleep(1.5)
+        write(bootstrap, topic, {"kept": "2"})  # the segment before is closed
+        alter(bootstrap, topic, {"retention.ms": "1000"})
+        eventually(lambda: asyncio.run(log_start(bootstrap, topic)) >= 6)
+        alter(bootstrap, topic, {"retention.ms": "-1"})
+        write(bootstrap, topic, {"kept": "3"})
+        os.kill(a.process.pid, signal.SIGCONT)
+        eventually(lambda: not is_sure(site, topic))
+        eventually(lambda: latest(records_given(site.bucket, topic)).get(b"kept") == b"3")
+        given = latest(records_given(site.bucket, topic))
+        assert (given[b"deleted"], given[b"updated"]) == (b"1", b"1")
+        assert "expired before they were read" in a.log
+        shown = site.run("cat", "-c", "a.yaml", topic)
+        assert "the copy is complete, but unsure" in shown.stdout + shown.stderr
+        assert alarms_of(site) >= {"unsure"}
+        with instance(site, config, "b", **rights):
+            eventually(lambda: holder(site, topic).startswith("b:"), "the next copy is due at once")
+            assert is_sure(site, topic)
+            expected = latest_on(java_oracle, bootstrap, topic, 1)
+            assert latest(records_given(site.bucket, topic)) == expected[0] == {b"kept": b"3"}
+            assert site.run("compacted", "status", "-c", "a.yaml").returncode == 0
+
+
+def alter(bootstrap: str, topic: str, configs: Mapping[str, str]) -> None:
+    altered = KafkaAdmin(settings_of(bootstrap)).alter_configs_of_topics({topic: dict(configs)})
+    assert asyncio.run(altered) == {}
+
+
+async def log_start(bootstrap: str, topic: str) -> int:
+    async with KafkaClient(settings_of(bootstrap)) as client:
+        return (await client.offsets([(topic, 0)]))[topic, 0].log_start

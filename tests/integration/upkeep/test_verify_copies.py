@@ -7,7 +7,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
-from tests.support.compacted_copies import generations_of, newest_entry
+from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.copied_topic import complete_copy, put_role_entry
 from tests.support.examples import EAGER_CLEANER
 from tests.support.foreign_reader import s3_client
@@ -16,6 +16,7 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually
+from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -83,3 +84,37 @@ def _lose_records(site: ArchiveSite, topic: str) -> None:
         holder=complete_copy(instance_name, int(generation), 0, 20),
         switched=0,
     )
+
+
+def test_a_deletion_that_a_copy_missed_is_found_and_makes_the_next_copy_due(
+    broker: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
+) -> None:
+    """delete.retention.ms was lowered for a moment, as for a purge of tombstones, while the active instance was down."""
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
+    config = compacted_config(site, bootstrap, topic, turn_s=3600.0, takeover="1min")
+    with instance(site, config, "a", "--initial-role", "active") as a:
+        write(bootstrap, topic, {f"k{number}": "first" for number in range(9)})
+        eventually(lambda: holder(site, topic).startswith("a:") and len(records_given(site.bucket, topic)) == 9)
+        assert a.stop() == 0
+    write(bootstrap, topic, {f"k{number}": None for number in range(3)})
+    set_configs(broker, topic, delete_retention_ms="0")
+
+    def is_purged() -> bool:
+        write(bootstrap, topic, {"more": "more"})  # a broker compacts no segment that is written to
+        keys = [one.key for one in java_oracle.consume(bootstrap, topic).records[0]]
+        return b"k0" not in keys and keys.count(b"k5") == 1
+
+    eventually(is_purged, every_s=1.5)
+    set_configs(broker, topic, delete_retention_ms="86400000")
+    with instance(site, config, "a") as a:
+        eventually(lambda: latest(records_given(site.bucket, topic)).get(b"more") == b"more")
+        assert latest(records_given(site.bucket, topic))[b"k0"] == b"first"
+        found = verify(site, bootstrap, topic)
+        (problem,) = found.problems
+        assert "has values of 3 keys that Kafka no longer has, the first at offset 0" in problem
+        assert f"{topic}-0: the next copy is due" in found.notes
+        with instance(site, config, "b"):
+            eventually(lambda: holder(site, topic).startswith("b:"))
+            assert b"k0" not in latest(records_given(site.bucket, topic))
+            assert verify(site, bootstrap, topic).problems == []

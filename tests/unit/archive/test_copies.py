@@ -15,6 +15,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.holdings import summarize
 from archiver.archive.inventory import EMPTY_PARTITION, problems_of
 from archiver.archive.layout import Layout
+from archiver.archive.segment_facts import Hole, HoleCause
 from archiver.archive.topics import Branch, record_branch, record_topic
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
@@ -22,6 +23,7 @@ from archiver.store.port import ObjectKind
 from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
+from tests.support.segments import facts_of
 
 
 class Given(NamedTuple):
@@ -259,6 +261,20 @@ def test_a_later_partition_without_a_complete_copy_is_told() -> None:
     found = bench.find()
     assert problems(found) == []
     assert "t-1: no copy of this partition is complete" in problems(found, 1)[0]
+
+
+def test_a_copy_whose_objects_show_expired_records_is_unsure_whatever_its_role_log_says() -> None:
+    bench = Bench()
+    _, second = bench.copy("a", 0, [(0, 10), (10, 20)])
+    bench.entry(0, holder=None, candidate=("a", 0))
+    bench.entry(1, holder=complete_copy("a", 0, 20), replaced=None, candidate=("a", 0))
+    assert (bench.find().notes, bench.find().copies[0].is_sure) == ((), True)
+    hole = Hole(first_offset=10, last_offset=18, cause=HoleCause.EXPIRED)
+    facts = replace(facts_of(10, 20), first=19, holes=(hole,), topic_id="A")
+    bench.store.objects[second] = replace(bench.store.objects[second], metadata=facts.to_metadata())
+    found = bench.find()
+    assert not found.copies[0].is_sure
+    assert "complete, but unsure" in found.notes[0]
 
 
 def test_a_copy_that_is_unsure_is_told() -> None:

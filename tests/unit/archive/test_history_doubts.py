@@ -88,6 +88,7 @@ FIRST = Part(0, 10, 0, 0, 1)
         ([Part(0, 10, 4, 900, 901)], None),  # a reading from the beginning has no value from before
         ([Part(0, 10, 0, 50, 1), Part(10, 20, 3, 20, 21)], 10),  # a clock that was ahead tells nothing
         ([FIRST, Part(10, 20, 0, 40, 41, (Hole(first_offset=10, last_offset=18, cause=HoleCause.EXPIRED),))], 10),
+        ([FIRST, Part(10, 20, 0, 1, 2, (Hole(first_offset=10, last_offset=18, cause=HoleCause.EXPIRED),))], 10),
     ],
 )  # fmt: skip
 def test_what_was_read_late_is_told(parts: Sequence[Part], told: int | None) -> None:

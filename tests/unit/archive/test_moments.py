@@ -23,6 +23,7 @@ from archiver.archive.moments import (
     first_note,
     put_moments,
     read_moments,
+    read_notes,
 )
 from archiver.archive.roles import RolePlace
 from archiver.archive.store_clock import epoch_ms
@@ -130,10 +131,24 @@ def test_a_number_that_others_took_tells_nothing(archive: Archive) -> None:
     assert not put_moments(archive, "a", P1, 0, [note(5)])
 
 
-def test_a_high_number_of_somebody_else_does_not_silence_a_process(archive: Archive) -> None:
+def test_a_note_that_is_put_again_lets_no_dead_process_look_alive(archive: Archive) -> None:
+    """Of a process the highest number counts; and a note counts until five minutes after its own time, whenever it was put."""
+    assert put_moments(archive, "a", P1, 7, [note(ms(5))], noted_ms=ms(9))
+    set_time(archive, P1, 7, 10)
+    assert put_moments(archive, "a", P1, 6, [note(ms(1))], noted_ms=ms(2))
+    for at_s, heard_s in ((10, 10), (309, 309), (310, 9), (90_000, 9)):
+        set_time(archive, P1, 7, at_s)
+        set_time(archive, P1, 6, at_s + 1)
+        assert heard(archive) == {4: HeardMoment(Moment(ms(5), 50), at(heard_s))}
+        assert read_notes(archive, "a").heard_at == at(heard_s)
+
+
+def test_a_high_number_of_somebody_else_silences_a_process_until_its_next_note(archive: Archive) -> None:
     archive.store.put_if_absent(f"p/control/moments/a/{P1}/999999.json", b"{}", {}, kind=ObjectKind.FACT)
     set_time(archive, P1, 999_999, 10)
     tell(archive, P1, 0, 11, note(ms(5)))
+    assert read_moments(archive, "a") == {}
+    clear_old_moments(archive, "a", P1, 0, ms(11))
     assert heard(archive) == {4: HeardMoment(Moment(ms(5), 50), at(11))}
 
 
@@ -201,6 +216,8 @@ def moment(**members: object) -> bytes:
         (moment(last_stable=2**63), "a number of at most"),
         (moment(at_ms=1.5), "where a number was to come"),
         (moment(at_ms=BEGIN_MS + 999_999), "it tells of a moment after it was put"),
+        (forged(noted_ms=BEGIN_MS + 999_999), "it was made after it was put"),
+        (forged(limits={"length_ms": 1}), "takeover_ms is missing"),
         (encode_fact({name: value for name, value in FACT.items() if name != "moments"}), "moments is missing"),
         (forged(format=2), "is newer than this program reads"),
     ],

@@ -13,6 +13,7 @@ ROOM_BYTES: Final = 160 << 20  # what the default of backup.memory has to decode
 # Of glibc's arenas, and of what is fetched and written.
 SLACK_BYTES: Final = 24 << 20
 CAT_BYTES: Final = 64 << 20
+EVENTS_BYTES: Final = 50 << 20
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,9 @@ def test_the_largest_that_is_taken_is_worked_on_alone(bomb: str, codec: str) -> 
 def test_what_is_printed_takes_little_beside_the_record(bomb: str, megabytes: int) -> None:
     """A million empty headers took 195 MB."""
     assert peak_bytes("read", bomb, megabytes, "cat") <= CAT_BYTES
+
+
+@pytest.mark.parametrize(("megabytes", "count"), [(14, 1), (14, 60), (1, 1)])
+def test_batches_of_the_coordination_topic_take_little(megabytes: int, count: int) -> None:
+    """Of 7 million empty headers, 519 bytes as they were sent, one took 1.6 GB, and sixty of them 100 s."""
+    assert peak_bytes("events", "empty headers", megabytes, count) <= EVENTS_BYTES

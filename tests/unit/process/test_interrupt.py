@@ -73,3 +73,29 @@ def test_it_is_there_before_anything_else() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=True
     )
     assert done.stdout.split() == ["archiver", "archiver.__main__", "archiver.import_path", "archiver.interrupt"]
+
+
+HANGS = """
+import asyncio, os, signal, time
+from archiver.process import signals
+signals._END_S = 0.5
+async def work():
+    stop = signals.stop_on_signals()
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)  # as a name server that does not answer
+    os.kill(os.getpid(), signal.SIGTERM)
+    await stop.wait()
+asyncio.run(work())
+"""
+
+
+def test_a_service_ends_though_a_thread_hangs_that_the_loop_waits_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == EXIT_CODE
+    assert "did not end in time; what was not durable is still in Kafka" in done.stderr

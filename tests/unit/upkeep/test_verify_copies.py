@@ -1,13 +1,22 @@
 """`verify` of compacted topics: what is read by their role logs is checked, and nothing else of their copies."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from archiver.archive.control_census import count_control_objects
+from archiver.archive.gone_objects import gone_error
+from archiver.archive.handle import Archive
 from archiver.archive.index_file import SeenControl
 from archiver.archive.index_generations import append_to_index
+from archiver.archive.layout import Layout
+from archiver.errors import SweptError
+from archiver.store.port import ObjectInfo
 from archiver.upkeep.verify import ListingReport, check_listing
 from tests.support.copied_bench import Bench, T
 from tests.support.copied_topic import complete_copy
+from tests.support.memory_store import MemoryStore
 
 OTHERS = "compacted/: copies that no role log names as the holder, or as what it replaced, are not verified"
 
@@ -107,3 +116,54 @@ def test_a_newest_entry_that_is_gone_shows_by_what_it_began() -> None:
         "control/roles/t/0/1/: no entry is there, and entry 6 began compacted/a/topics/t/partition=1/generation=6/",
     ]
     assert not any("roles" in one for one in check_listing(bench.archive, "other".__eq__).problems)
+
+
+class _Cleared(MemoryStore):
+    """The instances turn, and clear the former copy, while its objects are asked: of each partition the last one still answered."""
+
+    gone: Callable[[], None] | None = None
+
+    def head(self, key: str) -> ObjectInfo | None:
+        if "generation=1/" not in key or self.gone is None:
+            return super().head(key)
+        if key.endswith("8.data"):
+            return super().head(key)
+        if "partition=1/" in key:
+            clear, self.gone = self.gone, None
+            clear()
+        return None
+
+
+def _clearing(bench: Bench) -> Callable[[], None]:
+    holder = complete_copy("b", 4, 10)
+
+    def clear() -> None:
+        for number in range(2):
+            bench.copy("b", 4, [(6, 10)], number)
+            bench.entry(7, number, holder=holder, replaced=complete_copy("a", 1, 5), switched=5, candidate=("a", 6))
+            bench.store.delete([key for key in bench.store.objects if f"={number}/generation=1/" in key])
+
+    return clear
+
+
+def test_a_clearing_meanwhile_is_no_problem() -> None:
+    bench = _turned()
+    for number in range(2):
+        bench.copy("a", 1, [(8, 10)], number)
+    store = _Cleared()
+    store.objects = bench.store.objects
+    store.gone = _clearing(bench)
+    found = check_listing(Archive(store, Layout()))
+    assert found.problems == []
+    assert [key.partition("/")[0] for key in _keys(found)] == ["b"] * 4
+
+
+@pytest.mark.parametrize("is_cleared", [True, False])
+def test_an_object_of_a_copy_that_is_cleared_while_objects_are_read_cannot_be_wrong(*, is_cleared: bool) -> None:
+    """Unless the copy that is read does not reach as far."""
+    bench = _turned()
+    clear = _clearing(bench)
+    if is_cleared:
+        clear()
+    key = f"compacted/a/topics/t/partition=0/generation=1/t+0-{5:020}.data"
+    assert isinstance(gone_error(bench.store, key, 8), SweptError) == is_cleared

@@ -17,6 +17,7 @@ from tests.support.compacted_world import (
     Stored,
     World,
     begin_world,
+    coverage,
     end_of_holder,
     turned_world,
 )
@@ -50,6 +51,9 @@ SMALL = {
     ),
     "an object that somebody deletes": Bounds(
         script=script("AB"), written=2, entries=1, clock=0, chunk=1, losses=1, crashes=0
+    ),
+    "records that expire": Bounds(
+        script=script("AaB"), written=1, entries=2, clock=0, expires=2, chunk=1, processes=("a",), late_puts=False
     ),
     "two processes of one name": Bounds(
         script=script("A"), written=1, entries=1, clock=0, crashes=0, processes=("a", "a", "b")
@@ -171,6 +175,13 @@ class MomentAfterwards(Rules):
         return received
 
 
+class OverlooksHoles(Rules):
+    """What an earlier process has read past a hole is as good as anything."""
+
+    def ends(self, objects: list[Stored]) -> turns.CopyEnd:
+        return coverage(objects)._replace(has_expired=False)
+
+
 class ClearsEndedLife(Rules):
     """What another life has left may go as well."""
 
@@ -218,6 +229,7 @@ MUTANTS = {
     "the newest object for coverage": (NewestObject(), _LOST),
     "a follower's end": (FollowersEnd(), SMALL["followers"]),
     "the moment after the answer": (MomentAfterwards(), replace(SMALL["tombstones that go"], clock=3)),
+    "a hole overlooked": (OverlooksHoles(), SMALL["records that expire"]),
     "clearing an ended life": (ClearsEndedLife(), SMALL["a cycle over an idle log"]),
     "clearing beyond the holder": (ClearsBeyondHolder(), replace(_TAIL, processes=("a",))),
     "objects that tell of nothing": (TellsNothing(), SMALL["a tail that a switch hides"]),

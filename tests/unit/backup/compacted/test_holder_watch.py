@@ -77,6 +77,16 @@ def test_an_object_that_is_gone_is_damage(gone: int, told: str, was_seen: bool) 
     assert bench.since_ms == DAY_MS
 
 
+def test_that_records_expired_before_it_had_them_makes_the_next_copy_due_unless_it_is_noted_as_unsure() -> None:
+    bench = Bench()
+    assert bench.look() == ""
+    bench.bucket.fill("b2", [(30, 40)], expired=[30])
+    for _ in range(2):
+        assert "records expired in Kafka before it had them" in bench.look()
+    bench.put(4, entries.unsure(bench.entry, 4, "b"))
+    assert bench.look() == ""
+
+
 def test_that_its_last_object_is_gone_is_seen_by_whoever_has_seen_it() -> None:
     """Readers know nothing of what came after the switch; a process that has seen it does."""
     bench = Bench()

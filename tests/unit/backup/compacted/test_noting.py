@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout
-from archiver.archive.moments import list_last_heard
+from archiver.archive.moments import NotedLimits, read_notes
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.config.model import CompactedConfig, GroupProtocol
@@ -14,6 +14,8 @@ from archiver.kafka.group import GroupSettings
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.workers import Workers
 from tests.support.memory_store import MemoryStore
+
+DAY_MS = 86_400_000
 
 
 def _service(archive: Archive) -> InstanceService:
@@ -41,9 +43,14 @@ def test_the_note_after_the_last_number_is_heard_as_well() -> None:
         before = None
         for _ in range(4):
             await service._note_moments()
-            heard = list_last_heard(archive, "a")
+            heard = read_notes(archive, "a").heard_at
             assert heard is not None
             assert before is None or heard > before
             before = heard
+        told = read_notes(archive, "a").limits
+        assert told is not None
+        assert told.limits == NotedLimits(
+            length_ms=7 * DAY_MS, takeover_ms=DAY_MS // 24, margin_ms=None, clear_delay_ms=DAY_MS, keep_generations=0
+        )
 
     asyncio.run(run())

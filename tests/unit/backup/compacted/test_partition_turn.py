@@ -1,6 +1,7 @@
 """A partition in the hands of a process, where what its generations hold cannot be gone on with."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from archiver.backup.compacted.dues import TurnTimes
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.turn import Reading
 from archiver.backup.compacted.turn_parts import Parts, Terms
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError
 from archiver.process.workers import Workers
@@ -21,6 +23,10 @@ from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of,
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 30 * DAY_MS
+
+
+async def is_same_log(_: object) -> None:
+    return
 
 
 async def no_broker(*_: object) -> None:
@@ -96,18 +102,46 @@ def test_the_next_copy_is_begun_also_where_the_one_that_holds_cannot_be_gone_on_
     assert newest(stand).holder == copy_of("a0", 20)
 
 
+def test_a_candidate_that_an_earlier_process_read_past_expired_records_never_replaces_a_sure_copy() -> None:
+    """That process died before it could tell: the hole in the object does."""
+    stand = StandingCopies()
+    held = held_by_a(stand)
+    stand.fill("a0", [(0, 20)])
+    stand.note(2, entries.begin(held, 2, "b", has_history=False), NOW_MS)
+    stand.fill("b2", [(0, 20), (20, 30)], expired=[20])
+    turn = turn_of(stand, "b")
+    turn._cut_check = cast("Any", SimpleNamespace(refuse_cut_log=is_same_log))
+    feed = SimpleNamespace(is_paused=False, writer=SimpleNamespace(durable_position=30, objects_end=30))
+    turn.readings[2] = reading = cast("Any", SimpleNamespace(is_unsure=False, feed=feed, report_durable=lambda: None))
+    turn.turn = replace(turn.turn, readings={2: Reading(position=30, durable=30, next=30, complete_at=30)})
+    reading.check_time = lambda: False
+    for _ in range(2):
+        asyncio.run(turn._look_until_quiet())
+    assert newest(stand).holder == copy_of("a0", 20)
+    assert (reading.is_unsure, turn.turn.readings[2].is_sure) == (True, False)
+
+
 def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
     """What stands below it is of another reading: a new one that went on behind it would count as sure, and is not."""
     stand = StandingCopies()
     stand.fill("a7", [(0, 20)])
     stand.fill("b3", [(0, 20)])
-    stand.put(f"{stand.prefix('a7').replace('=7', '=2000000000')}x", b"x")  # nobody has begun that
+    for strange in ("=2000000000", "=999999"):  # nobody has begun those
+        stand.put(f"{stand.prefix('a7').replace('=7', strange)}x", b"x")
     turn = turn_of(stand, "a", begins_first=True)
     with pytest.raises(KafkaTemporaryError, match="no broker"):
         asyncio.run(turn._look_until_quiet())
     found = read_newest_entry(stand.archive, PLACE)
     assert found is not None
     assert (found.number, found.entry.candidate) == (8, generation("a8"))
+
+
+def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is_told() -> None:
+    stand = StandingCopies()
+    stand.note(999_999, entries.begin(None, 999_999, "a", has_history=False), 0)
+    turn = turn_of(stand, "b", begins_first=True)
+    with pytest.raises(CorruptSegmentError, match=r"999999.json: is the last number that a fact can have"):
+        asyncio.run(turn._look_until_quiet())
 
 
 def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew() -> None:

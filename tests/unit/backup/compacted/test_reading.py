@@ -7,9 +7,11 @@ from typing import Any, cast
 import pytest
 
 from archiver.archive.moments import Moment
+from archiver.archive.segment_facts import HoleCause
 from archiver.archive.store_clock import StoreClock, epoch_ms, from_epoch_ms
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.reading import HeldBackError, OpenReading
+from archiver.backup.compacted.turn import Broke, Event
 
 HOUR_S = 3600.0
 BEGIN = from_epoch_ms(1_800_000_000_000)
@@ -73,3 +75,23 @@ def test_a_moment_after_the_clock_was_set_back_counts_by_the_clock_as_it_is_now(
     reading.fresh = freshness.begun(Moment(machine.clock.earliest_now_ms(), 0))
     machine.now_s += 9.5 * HOUR_S
     assert not reading.check_time()
+
+
+@pytest.mark.parametrize(
+    ("cause", "newest_base", "holds_records", "breaks"),
+    [
+        (HoleCause.EXPIRED, 0, False, True),
+        (HoleCause.EXPIRED, None, True, True),
+        (HoleCause.EXPIRED, None, False, False),  # the log begins there
+        (HoleCause.UNREADABLE, 0, False, False),  # told as lost records
+    ],
+)
+def test_records_that_expired_behind_those_that_were_read_make_a_copy_unsure_before_anything_else_is_put(
+    cause: HoleCause, newest_base: int | None, *, holds_records: bool, breaks: bool
+) -> None:
+    reading, told = open_reading(Machine()), list[Event]()
+    reading.tell = told.append
+    writer = SimpleNamespace(durable_position=0, newest_base=newest_base, holds_records=holds_records)
+    reading.feed = cast("Any", SimpleNamespace(source="t-0", writer=writer))
+    reading.note_skip(reading.feed, cause)
+    assert (reading.is_unsure, reading.moment() is None, told) == (breaks, breaks, [Broke(0)] if breaks else [])

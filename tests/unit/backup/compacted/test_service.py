@@ -9,10 +9,15 @@ import pytest
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
+from archiver.archive.roles import RolePlace
+from archiver.backup.compacted.coordination import _batch_of, _places_in
+from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
+from archiver.backup.compacted.turn import ACTIVATE
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.errors import StoreError
+from archiver.kafka.fetch import Fetched
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.workers import Workers
@@ -56,3 +61,39 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     asyncio.run(note())
     assert len(store.objects) == 5
     assert len([one for one in caplog.records if "DeleteObject is denied" in one.getMessage()]) == 1
+
+
+def test_of_events_only_those_of_the_other_instance_wake_a_partition() -> None:
+    told = [
+        CoordinationEvent(kind=ACTIVATE, instance=name, place=RolePlace(topic="t", life=0, partition=at), generation=0, timestamp_ms=1)
+        for at, name in enumerate(["a", "b", "c"])
+    ]  # fmt: skip
+    answer = Fetched(
+        topic="c",
+        partition=0,
+        records=_batch_of(told),
+        aborted=(),
+        high_watermark=3,
+        last_stable_offset=3,
+        log_start_offset=0,
+        by_topic_id=True,
+        error=None,
+    )
+    assert _places_in(answer, 0, ["b"]) == (frozenset({told[1].place}), 0, 3)
+
+
+def test_hints_wake_a_partition_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, woken = [100.0], list[float]()
+    monkeypatch.setattr("archiver.backup.compacted.service.since_boot_s", lambda: now_s[0])
+
+    async def hear() -> None:
+        service = service_of(MemoryStore())
+        service.turns["t", 0] = cast("Any", SimpleNamespace(wake_by_hint=lambda: woken.append(now_s[0])))
+        for at_s in (100.0, 100.1, 159.0, 160.0, 161.0):  # compacted.interval is a minute
+            now_s[0] = at_s
+            service._wake_by_hints(
+                [RolePlace(topic="t", life=0, partition=0), RolePlace(topic="u", life=0, partition=0)]
+            )
+
+    asyncio.run(hear())
+    assert woken == [100.0, 160.0]

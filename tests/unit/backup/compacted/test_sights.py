@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from archiver.archive.layout import SegmentKey
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.sights import end_of_readers, has_history
+from archiver.backup.compacted.sights import end_of_readers, has_history, look_over_copy
 from tests.support.segments import facts_of
-from tests.support.standing_copies import PLACE, StandingCopies, copy_of
+from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
 
 
 def put_history(stand: StandingCopies, base: int, following: int) -> None:
@@ -50,3 +50,12 @@ def test_a_damaged_object_at_the_end_of_what_is_read_keeps_no_copy_from_taking_i
     assert end_of_readers(stand.archive, PLACE, begun).offset == 20
     stand.fill("a0", [(0, 25), (25, 40), (40, 60)], damaged=[40])
     assert end_of_readers(stand.archive, PLACE, entries.switch(begun, 1, copy_of("a0", 25, 30))).offset == 40
+
+
+def test_a_copy_with_a_hole_behind_its_first_record_has_expired_records() -> None:
+    """Where the log began above offset 0, a copy lacks nothing."""
+    stand = StandingCopies()
+    stand.fill("a0", [(0, 20), (20, 40)], begins=10)
+    stand.fill("a1", [(0, 20), (20, 40)], begins=10, expired=[20])
+    told = [look_over_copy(stand.archive, PLACE, generation(name)).has_expired for name in ("a0", "a1")]
+    assert told == [False, True]

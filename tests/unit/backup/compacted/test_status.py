@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.moments import MomentNote, put_moments
+from archiver.archive.moments import MomentNote, NotedLimits, put_moments
 from archiver.archive.roles import HISTORY, RoleEntry, RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import record_topic
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.accepting import accept, find_in_question
 from archiver.backup.compacted.alarms import AlarmKind, alarms_in, spell_span
-from archiver.backup.compacted.clearing import LogBounds
+from archiver.backup.compacted.clearing import LogBounds, spell_ms
 from archiver.backup.compacted.dues import turn_stagger_ms
 from archiver.backup.compacted.status import CompactedStatus, PartitionStatus, StatusReader
 from archiver.cli.compacted_accept import accept_lines
@@ -33,6 +33,7 @@ CONFIG = ArchiverConfig.model_validate(
         "compacted": {"enabled": True, "instances": ["a", "b"]},
     }
 )
+RISEN = LogBounds(log_start=9, log_end=60, policy="compact")
 LEFT_MS, BEGUN_MS = NOW_MS - 5 * HOUR_MS, NOW_MS - 7 * HOUR_MS
 
 
@@ -153,10 +154,9 @@ def test_partitions_without_a_role() -> None:
 
 def test_a_silent_instance() -> None:
     bucket = turned()[0]
-    for key in [key for key in bucket.store.objects if "/moments/b/" in key]:
-        bucket.store.objects[key] = replace(bucket.store.objects[key], last_modified=at_ms(NOW_MS - 3 * DAY_MS))
-    for key in [key for key in bucket.store.objects if "/moments/a/" in key]:
+    for key in [key for key in bucket.store.objects if "/moments/" in key]:
         del bucket.store.objects[key]
+    hear(bucket, "b", 2, NOW_MS - 3 * DAY_MS, moment_ms=NOW_MS - 4 * DAY_MS)
     told = [alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNHEARD]
     assert told == ["instance a: was never heard of; run it", "instance b: unheard of for 3 d; run it"]
 
@@ -312,3 +312,40 @@ def test_a_history_that_may_lack_deletions_is_an_alarm() -> None:
     assert [alarm.text for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNSURE] == [text]
     bucket.note(6, entries.switch(log, 6, copy_of("a5", 40)), NOW_MS)
     assert not [alarm for alarm in alarms_in(read(bucket)) if alarm.kind is AlarmKind.UNSURE]
+
+
+def test_without_a_configuration_the_limits_are_those_that_an_instance_noted_last() -> None:
+    bucket, _ = turned()
+    reader = StatusReader(bucket.archive, CONFIG, NOW_MS, takes_noted=True)
+    status = reader.read(re.compile(".*"))
+    assert (status.limits, status.takeover_ms) == ("defaults: no instance has noted any", HOUR_MS)
+    for process, length_ms, heard_ms in (("e", 9 * HOUR_MS, NOW_MS - 5000), ("f", 2**62, NOW_MS - 9000)):
+        limits = NotedLimits(
+            length_ms=length_ms, takeover_ms=4000, margin_ms=5, clear_delay_ms=HOUR_MS, keep_generations=0
+        )
+        assert put_moments(bucket.archive, "a", process * 16, 0, [], limits=limits)
+        key = f"p/control/moments/a/{process * 16}/000000.json"
+        bucket.store.objects[key] = replace(bucket.store.objects[key], last_modified=at_ms(heard_ms))
+    status = reader.read(re.compile(".*"))
+    assert (status.limits, status.takeover_ms) == (f"as instance a noted at {spell_ms(NOW_MS - 5000)}", 4000)
+    one = only(status)
+    assert one.due_ms == LEFT_MS + 9 * HOUR_MS + turn_stagger_ms("orders", 3, 9 * HOUR_MS)
+    assert one.generations[0].kept == ()  # compacted.clear.delay is over
+    assert f"limits: {status.limits}" in list(status_lines(status))
+    assert status_row(status, [])["limits"] == status.limits
+    assert read(bucket).limits == "of the configuration"
+
+
+def test_a_copy_that_only_an_acceptance_frees_is_told_with_the_command_without_a_cluster() -> None:
+    """The policy was compact, then delete, then compact: the log begins above where the old copy does."""
+    bucket, _ = turned()
+    soon = CONFIG.compacted.model_copy(update={"clear_delay_ms": HOUR_MS})
+    later = CONFIG.model_copy(update={"compacted": soon})
+    assert only(read(bucket, config=later)).generations[0].kept == ()
+    bucket.fill("b2", [(0, 10)], begins=5)
+    (kept,) = only(read(bucket, config=later)).generations[0].kept
+    assert "`archiver compacted accept` says that this was meant" in kept
+    accept(
+        bucket.archive, find_in_question(bucket.archive, "orders", lambda places: dict.fromkeys(places, RISEN), NOW_MS)
+    )
+    assert only(read(bucket, config=later)).generations[0].kept == ()

@@ -1,0 +1,29 @@
+"""Makes the next copy of a partition due where the one that is read was found to have keys that Kafka no longer has. Used by `verify`."""
+
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.layout import CopyKey
+from archiver.archive.roles import CompleteCopy, Generation, RolePlace, put_entry, read_newest_entry
+from archiver.backup.compacted import entries
+
+_AUTHOR: Final = "verify"
+_TRIES: Final = 3  # instances put entries, too
+
+
+def make_next_due(archive: Archive, copy: CopyKey) -> bool:
+    """Note in the role log that a copy is unsure, if it is read now and counts as sure. Returns whether it is noted as unsure, or read no more.
+
+    Raises StoreError where the store refuses.
+    """
+    place = RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition)
+    generation = Generation(instance=copy.instance, number=copy.generation)
+    for _ in range(_TRIES):
+        newest = read_newest_entry(archive, place)
+        holder = None if newest is None else newest.entry.holder
+        is_meant = isinstance(holder, CompleteCopy) and holder.generation == generation and holder.is_sure
+        if newest is None or not is_meant:
+            return True
+        number = newest.number + 1
+        put_entry(archive, place, number, entries.unsure(newest.entry, number, _AUTHOR))
+    return False
