@@ -104,6 +104,7 @@ class Service:
             self._doom = asyncio.get_running_loop().create_future()
             loops = [
                 self._doom,
+                client.refuse_another_cluster(),
                 self._keep_topics_fresh(),
                 self._face_ends(),
                 self._open_again(),

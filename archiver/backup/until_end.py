@@ -92,6 +92,7 @@ async def back_up_until_end(
                     await unless_stopped(stop, opener.roles.take_back(run.durable()))
             except StoppedError as error:
                 problems.append(error)
+            problems += opener.findings.values()
             return BackupReport(partitions=run.reports(), problems=problems, left=sorted(run.left))
 
 

@@ -389,6 +389,8 @@ class PartitionTurn:
         end = await parts.pool.call(position_of_copy, parts.archive, copy)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
+        if end.gap is not None:
+            raise CorruptSegmentError(f"{source}: {end.spell_gap(end.gap)}")
         home = CopyHome(parts.archive, copy)
         writer = PartitionWriter(source, end, parts.sink, confirm=reading.refuse_put, home=home)
         if not end.key:

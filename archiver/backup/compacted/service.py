@@ -116,6 +116,8 @@ class InstanceService:
             self._client = clients[0]
             cluster_id = await unless_stopped(stop, self._persist("the cluster", self._client.cluster_id))
             self._cluster_id = cluster_id
+            for client in clients:
+                client.belong_to(cluster_id)
             self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
@@ -137,6 +139,7 @@ class InstanceService:
             await unless_stopped(stop, self._persist("topics", self.topics.refresh))
             self.membership.start(sorted(self.topics.described))
             loops = [
+                *(client.refuse_another_cluster() for client in clients),
                 self._keep_topics_fresh(),
                 self._keep_noting(),
                 self._follow_hints(),
