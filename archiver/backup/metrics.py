@@ -87,6 +87,11 @@ RETENTION_LEFT: Final = Declared(
     "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
     " record, or no such limit. retention.bytes may delete earlier.",
 )
+TOPICS_GONE: Final = Declared(
+    "archiver_topics_gone",
+    "gauge",
+    "1: the topic is archived, and Kafka no longer has it. Until `archiver topics --accept-gone`, or the configuration leaves it out.",
+)
 PARTITIONS: Final = Declared(
     "archiver_partitions",
     "gauge",
@@ -151,7 +156,7 @@ class PartitionState:
 class Metrics:
     """The ledger of a backup (`observe.Ledger`) and what a scrape shows of it.
 
-    `state` and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
+    `state`, `gone` topics and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
     what else a process has to show.
     """
 
@@ -162,12 +167,14 @@ class Metrics:
         *,
         rebalances: Callable[[], int] = int,
         commit_failures: Callable[[], int] = int,
+        gone: Callable[[], Iterable[str]] = tuple,
         others: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
+        self._gone = gone
         self._others = others
         self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
         self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
@@ -225,6 +232,7 @@ class Metrics:
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
+        values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
         values[BUILD] = {(__version__,): 1}
         with self._lock:
             self._begin_at_zero({state.topic for state in states})

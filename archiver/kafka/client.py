@@ -69,6 +69,7 @@ class KafkaClient:
         self._cluster_id = ""  # of the first answer that named one
         self._stranger: StrangerError | None = None
         self._has_met_stranger = asyncio.Event()
+        self._silent_since_s: float | None = None
 
     async def __aenter__(self) -> Self:
         client = AIOKafkaClient(**self._settings.for_aiokafka())  # belongs to the running loop
@@ -112,11 +113,14 @@ class KafkaClient:
         try:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
         except NodeNotReadyError as error:
+            self._note_silence()
             raise self._not_let_in(node_id, call) from error
         except (AiokafkaError, OSError, TimeoutError) as error:
+            self._note_silence()
             reason = str(error) or type(error).__name__
             cause = type(error).__name__
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
+        self._silent_since_s = None
         try:
             answer: ParsedAnswer = raw.read()
         except MalformedAnswerError as error:
@@ -124,6 +128,16 @@ class KafkaClient:
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer
+
+    @property
+    def silent_s(self) -> float | None:
+        """For how long requests have failed, and no broker has answered any; None: the last answer is newer."""
+        since_s = self._silent_since_s
+        return None if since_s is None else self._clock() - since_s
+
+    def _note_silence(self) -> None:
+        if self._silent_since_s is None:
+            self._silent_since_s = self._clock()
 
     async def send_any(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""

@@ -97,9 +97,14 @@ async def plan_compare(
     concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
     denied = {name: error for name, error in seen.refused.items() if name in concerned}
     gone = sorted(archived.keys() - seen.found.keys() - denied.keys())
+    lost = [name for name in topics.select(gone) if not ((fact := read_topic(archive, name)) and fact.is_accepted_gone)]
+    if_meant = "is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone"
     draft = _Draft(
-        problems=_without_archive(config, seen, archived, asked_for),
-        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone)],
+        problems=[
+            *(f"{name}: {if_meant} {name}" for name in sorted(lost)),
+            *_without_archive(config, seen, archived, asked_for),
+        ],
+        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone if name not in lost)],
     )
     for name, described in there.items():
         if _is_same(archived[name], described):
