@@ -79,7 +79,8 @@ LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The lag of the p
 RPO: Final = Declared(
     "archiver_rpo_seconds",
     "gauge",
-    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none.",
+    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none. It grows while"
+    " a partition cannot be asked.",
 )
 RETENTION_LEFT: Final = Declared(
     "archiver_retention_left_seconds",
@@ -100,7 +101,7 @@ PARTITIONS: Final = Declared(
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that are stuck with an error: all of a topic that may not be described; and, while the group"
+    "Partitions of these that have failed, until something of them is durable or Kafka has nothing more: all of a topic that may not be described; and, while the group"
     " cannot be asked, all that this instance does not have.",
 )
 PARTITIONS_LEFT: Final = Declared(
@@ -136,6 +137,7 @@ class PartitionState:
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
     is_left: bool = False  # to others: see PARTITIONS_LEFT
+    is_opening: bool = False  # it has an age, and is not counted yet
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
 
     @property
@@ -274,7 +276,7 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
         if own:
             values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in own)
             values[RETENTION_LEFT][topic,] = min(state.retention_left_s(now_ms) for state in own)
-        values[PARTITIONS][topic,] = len(held)
+        values[PARTITIONS][topic,] = sum(not state.is_opening for state in held)
         values[PARTITIONS_FAILING][topic,] = sum(state.is_failing for state in held)
         values[PARTITIONS_LEFT][topic,] = len(held) - len(own)
     return values

@@ -226,7 +226,9 @@ class Service:
         async def record_one(topic: TopicDescription) -> None:
             recorded = await recorder.try_to_record(topic, configs)
             if isinstance(recorded, ArchiverError):
-                log.warning("%s", recorded)
+                self.troubles.note(recorded, str(recorded), (_TOPICS, topic.name))
+            else:
+                self.troubles.note_works((_TOPICS, topic.name))
 
         changed = [topic for topic in topics if recorder.has_changed(topic, configs)]
         async with asyncio.timeout(_RECORD_S):

@@ -77,7 +77,7 @@ class Vitals:
             elif not hold.is_gone:
                 is_failing = which in failing or now_s - hold.since_s >= LASTING_FAILURE_S  # else it is being opened
                 state = self._state_without_feed(which, now_s - hold.unknown_since_s)
-                yield replace(state, is_failing=is_failing)
+                yield replace(state, is_failing=is_failing, is_opening=not is_failing)
         nobodys = self._nobodys(service, now_s)
         for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
             yield self._state_without_feed(which, nobodys[which])

@@ -75,9 +75,10 @@ class TakenTopics:
         if isinstance(fact, StrangerError):
             raise fact
         if isinstance(fact, ArchiverError):
-            log.warning("%s", fact)
+            self.request.sink.troubles.note(fact, str(fact), ("topics", topic.name))
             before = self.described.get(topic.name)
             return before if before is not None and before.topic_id == topic.topic_id else None
+        self.request.sink.troubles.note_works(("topics", topic.name))
         self.facts[topic.name] = fact
         self.terms[topic.name] = self._terms_of(fact, effective)
         return topic

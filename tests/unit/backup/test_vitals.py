@@ -60,7 +60,8 @@ def test_a_partition_that_is_not_open_yet_keeps_its_age() -> None:
     world.service.feeds = {}
     world.service.held = {KEY: Hold(since_s=world.now_s, unsaved_since_s=world.now_s - 40)}
     world.now_s += 2
-    assert (world.state().pending_age_s(0), world.state().is_failing) == (42, False)
+    state = world.state()
+    assert (state.pending_age_s(0), state.is_failing, state.is_opening) == (42, False, True)
 
 
 def test_a_partition_fails_from_its_first_failure_until_something_is_durable() -> None:
