@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from archiver.archive.handle import open_archive
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import is_topic_name
 from archiver.archive.topics import (
     TopicFact,
@@ -16,7 +16,7 @@ from archiver.archive.topics import (
     read_newest_topic_facts,
 )
 from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
-from archiver.errors import KafkaError, UsageError
+from archiver.errors import KafkaError, StoreError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -143,8 +143,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
             why = "is in the cluster" if name in archived else "is not in the archive"
             raise UsageError(f"--accept-gone {name}: the topic {why}")
         accept_gone(archive, name)
-    facts = read_newest_topic_facts(archive, gone.__contains__) if gone else {}
-    may_be_gone = {name for name, fact in facts.items() if isinstance(fact, TopicFact) and fact.is_accepted_gone}
+    may_be_gone = _accepted_of(archive, gone) if gone else frozenset()
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
         IncludeEntry(entry=config.topics.include[at], place=config.place_of_include(at))
@@ -157,6 +156,15 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
         ],
         unmatched=unmatched,
     )
+
+
+def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
+    """Return which deleted topics may be gone. Who may not read their facts is told of all of them."""
+    try:
+        facts = read_newest_topic_facts(archive, gone.__contains__)
+    except StoreError:
+        return frozenset()
+    return frozenset(name for name, fact in facts.items() if isinstance(fact, TopicFact) and fact.is_accepted_gone)
 
 
 def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:

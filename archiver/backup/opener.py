@@ -320,12 +320,13 @@ class Opener:
                 " until the objects between are back from the bucket's versions, or, if there are none, until the newest"
                 " object is moved away: then the archive goes on before it"
             )
-        self._find(end.key, f"{what}, and Kafka has them no longer: the archive goes on behind them")
+        self._find(source, end.key, f"{what}, and Kafka has them no longer: the archive goes on behind them")
 
-    def _find(self, key: str, message: str) -> None:
-        """Keep something that is wrong with the archive, and log it once: the partition goes on all the same."""
+    def _find(self, source: PartitionSource, key: str, message: str) -> None:
+        """Keep something that is wrong with the archive, log and count it once: the partition goes on all the same."""
         if key not in self.findings:
             log.error("%s", message)
+            self._sink.ledger.failed(source.topic, NotWholeError.__name__)
             self.findings[key] = NotWholeError(message)
 
     def _refuse_long_name(self, source: PartitionSource) -> None:
@@ -384,6 +385,7 @@ class Opener:
 
         def doubt(archived: Archived) -> None:
             self._find(
+                source,
                 archived.key,
                 f"{source}: {archived.key} reaches offset {archived.facts.next}, and the log ends at {log_ends.high_watermark},"
                 f" still in the leader epoch {archived.facts.leader_epoch} that the object names: no election explains that."
