@@ -448,6 +448,11 @@ class PartitionTurn:
     def fills(self, feed: Feed) -> bool:
         return any(reading.feed is feed for reading in self.readings.values())
 
+    def note_durable(self, feed: Feed) -> None:
+        """Note that something of a generation that is filled here became durable: the partition fails no longer."""
+        if self.fills(feed):
+            self.failing_since_s = None
+
     def note_ended(self, feed: Feed) -> None:
         """Take in that a feed has ended with an error: the generation goes on after a pause, where its objects end."""
         for generation, reading in list(self.readings.items()):
@@ -463,7 +468,8 @@ class PartitionTurn:
                 line = f"{feed.error}; generation {generation} is gone on with in {pause_s:.0f} s"
                 self._parts.sink.troubles.note(feed.error, line, self._key)
                 self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.error))
-                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
+                now_s = self._parts.sink.clock()
+                self.failing_since_s = self.failing_since_s or feed.unsaved_since_s(now_s) or now_s
                 self._report_end(self, feed.error)
 
     @property

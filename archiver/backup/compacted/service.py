@@ -35,6 +35,7 @@ from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
 from archiver.backup.compacted.turn_parts import Parts
+from archiver.backup.feed import Feed
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
@@ -136,7 +137,7 @@ class InstanceService:
                 spool_bytes=self._request.backup.spool_bytes // 2,
             )
             pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
+                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
                 for client in clients
             ]
             self.pumps = pumps
@@ -303,6 +304,11 @@ class InstanceService:
             turn = self.turns.get(feed.key)
             if turn is not None and turn.fills(feed):
                 turn.note_ended(feed)
+
+    def _note_durable(self, feed: Feed) -> None:
+        turn = self.turns.get(feed.key)
+        if turn is not None:
+            turn.note_durable(feed)
 
     def _note_end(self, turn: PartitionTurn, error: ArchiverError) -> None:
         if isinstance(error, CutBackError):
