@@ -47,6 +47,13 @@ class TemporaryError(ArchiverError):
         self.cause = cause or type(self).__name__
 
 
+class SpoolFullError(TemporaryError):
+    """There is no room for what was fetched."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, cause="spool_full")
+
+
 class StoppedError(TemporaryError):
     """A signal came before the end."""
 

@@ -2,15 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from archiver.archive.handle import open_archive
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import is_topic_name
-from archiver.archive.topics import TopicFact, is_compacted, list_known_topics
+from archiver.archive.topics import (
+    TopicFact,
+    accept_gone,
+    is_compacted,
+    list_known_topics,
+    read_newest_topic_facts,
+)
 from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
-from archiver.errors import KafkaError
+from archiver.errors import KafkaError, StoreError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -56,6 +62,12 @@ class TopicRow:
     include: Sequence[IncludeEntry]
     exclude: Sequence[IncludeEntry]
     in_archive: bool
+    is_accepted_gone: bool = False  # somebody has accepted that the cluster has it no longer
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is to be archived, and was deleted, and nobody has accepted that."""
+        return self.standing is Standing.GONE and bool(self.include) and not self.exclude and not self.is_accepted_gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +123,11 @@ def explain_unmatched(
     return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
 
 
-def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
-    """List the topics of the cluster and of the archive, and what a backup would do with each. Changes nothing."""
+def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> TopicsSurvey:
+    """List the topics of the cluster and of the archive, and what a backup would do with each.
+
+    Nothing is changed, but that deleted topics are noted as `accepted`. Raises UsageError for one that was not archived and deleted.
+    """
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     archive = open_archive(config.storage)
     archived = list_known_topics(archive)
@@ -122,14 +137,34 @@ def survey_topics(config: ArchiverConfig) -> TopicsSurvey:
             return await find_cluster_topics(client, config.topics, archived)
 
     seen = asyncio.run(ask())
+    gone = archived - seen.found.keys() - seen.refused.keys()
+    for name in accepted:
+        if name not in gone:
+            why = "is in the cluster" if name in archived else "is not in the archive"
+            raise UsageError(f"--accept-gone {name}: the topic {why}")
+        accept_gone(archive, name)
+    may_be_gone = _accepted_of(archive, gone) if gone else frozenset()
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
         IncludeEntry(entry=config.topics.include[at], place=config.place_of_include(at))
         for at in seen.unmatched(config.topics)
     ]
     return TopicsSurvey(
-        rows=[_survey_topic(config, seen, name, name in archived) for name in names], unmatched=unmatched
+        rows=[
+            replace(_survey_topic(config, seen, name, name in archived), is_accepted_gone=name in may_be_gone)
+            for name in names
+        ],
+        unmatched=unmatched,
     )
+
+
+def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
+    """Return which deleted topics may be gone. Who may not read their facts is told of all of them."""
+    try:
+        facts = read_newest_topic_facts(archive, gone.__contains__)
+    except StoreError:
+        return frozenset()
+    return frozenset(name for name, fact in facts.items() if isinstance(fact, TopicFact) and fact.is_accepted_gone)
 
 
 def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:

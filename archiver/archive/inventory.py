@@ -10,9 +10,9 @@ from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry
 from archiver.archive.index_generations import read_index
-from archiver.archive.layout import CopyKey, Layout, SegmentKey
+from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey
 from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
-from archiver.archive.listing import Newest, Partition, list_directory, list_segments
+from archiver.archive.listing import Before, Newest, Partition, list_directory, list_segments
 from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.overlaps import LeftOut, Overlap, OverlapCause, left_out_of, told_overlaps
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
@@ -422,6 +422,14 @@ class ArchivedEnd:
     topic_id: str = ""
     cluster_id: str = ""
     key: str = ""  # of the newest segment
+    gap: Gap | None = None  # between the newest segment and what lies before it
+
+    def spell_gap(self, gap: Gap) -> str:
+        """Say what is missing before the newest segment."""
+        return (
+            f"{self.key}: the newest object begins at offset {gap.last_offset + 1}, and the objects before it end at"
+            f" {gap.first_offset}: offsets {gap} are in no object"
+        )
 
     @classmethod
     def of(cls, facts: SegmentFacts, key: str) -> "ArchivedEnd":
@@ -435,46 +443,69 @@ class ArchivedEnd:
 
 
 def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
-    """Return where a writer goes on: the end of the coverage, with one HEAD, or two beside a merged segment.
+    """Return where a writer goes on: the end of the coverage, with two HEADs, or three beside a merged segment.
 
     The last plain segment tells by its facts, a merged one by its name: an old writer's segment within a merged one moves
-    nothing back. `newest_base` is a hint, the base of the newest segment as far as someone knew. It saves listing what lies
-    before; a listing that contradicts the hint wins.
+    nothing back. The segment before the newest is asked only where it ends. `newest_base` is a hint, the base of the newest
+    segment as far as someone knew. It saves listing what lies before; a listing that contradicts the hint wins.
     """
+    prefix = archive.layout.partition_prefix(topic, life, partition)
     if newest_base is None:
-        return _last_end(archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition)))
+        return end_at(archive.store, _newest_of(archive.store.list(prefix), archive.layout.parse_segment))
     hinted = archive.layout.segment_key(SegmentKey(topic=topic, life=life, partition=partition, base=newest_base))
-    later = _last_end(
-        archive, archive.store.list(archive.layout.partition_prefix(topic, life, partition), start_after=hinted)
-    )
-    if later.key:
-        return later
-    found = archive.store.head(hinted)
-    return position_of(archive, topic, life, partition) if found is None else _end_from(hinted, found)
+    later = _newest_of(archive.store.list(prefix, start_after=hinted), archive.layout.parse_segment)
+    later.follow(hinted)
+    end = end_at(archive.store, later)
+    found = None if end.key else archive.store.head(hinted)
+    if found is not None:
+        return _end_from(hinted, found)
+    return end if end.key and end.gap is None else position_of(archive, topic, life, partition)
 
 
 def position_of_copy(archive: Archive, copy: CopyKey) -> ArchivedEnd:
     """Return where a writer of a copy goes on, as `position_of` does for a partition of `topics/`."""
     listed = archive.store.list(archive.layout.copy_prefix(copy))
-    return _last_end(archive, listed, lambda key: archive.layout.parse_copied_segment(copy, key))
+    return end_at(archive.store, _newest_of(listed, lambda key: archive.layout.parse_copied_segment(copy, key)))
 
 
-def _last_end(
-    archive: Archive, listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey | None] | None = None
-) -> ArchivedEnd:
+def _newest_of(listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey | None]) -> Newest:
     newest = Newest()
     for item in listed:
-        key = (parse or archive.layout.parse_segment)(item.key)
+        key = parse(item.key)
         if key is not None:
             newest.see(key, item.key)
-    return end_at(archive.store, newest)
+    return newest
 
 
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
     """Return where a writer goes on, by a listing of its partition. The object is asked for its facts: an index must not decide this."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
     # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
-    return plain if plain.next >= newest.merged_next else _end_of(store, newest.merged)
+    if not newest.plain and not newest.merged:
+        return plain
+    if plain.next >= newest.merged_next:
+        return _with_gap(store, plain, newest.before_plain)
+    return _with_gap(store, _end_of(store, newest.merged), newest.before_merged)
+
+
+def _with_gap(store: ObjectStore, end: ArchivedEnd, before: Before) -> ArchivedEnd:
+    """Note what is missing between the newest segment and what lies before it."""
+    named = Layout.parse_segment_name(end.key.rpartition("/")[2])
+    base = 0 if named is None else named.base
+    reach = before.merged_next
+    if reach < base and before.plain:
+        reach = max(reach, _next_of(store, before.plain))
+    return end if base <= reach else replace(end, gap=Gap(first_offset=reach, last_offset=base - 1))
+
+
+def _next_of(store: ObjectStore, key: str) -> int:
+    """Return where a segment ends; the highest offset if that is not known: it is gone by now, damaged, or of v1.0."""
+    info = store.head(key)
+    try:
+        facts = None if info is None else facts_from_metadata(info.metadata, key)
+    except NotWholeError:
+        facts = None
+    return MOST_OFFSET if facts is None else facts.next
 
 
 def _end_of(store: ObjectStore, key: str) -> ArchivedEnd:

@@ -130,20 +130,41 @@ class ListedSegments:
         return Chain(self.partitions.values())
 
 
+class Before(NamedTuple):
+    """What a listing shows before an object: the last plain segment, and up to where merged segments reach."""
+
+    plain: str = ""
+    merged_next: int = 0
+
+
+NOTHING_BEFORE: Final = Before()
+
+
 @dataclass(slots=True)
 class Newest:
-    """The objects that show where a partition ends: its last plain segment, and the merged segment that reaches furthest."""
+    """The objects that show where a partition ends: its last plain segment, and the merged segment that reaches furthest.
+
+    What lies before each of them shows whether it joins.
+    """
 
     plain: str = ""
     merged: str = ""
     merged_next: int = 0
+    before_plain: Before = NOTHING_BEFORE
+    before_merged: Before = NOTHING_BEFORE
 
     def see(self, key: SegmentKey, object_key: str) -> None:
         """Take the next object of the listing, in the order of the keys."""
+        before = Before(self.plain, self.merged_next)
         if key.next is None:
-            self.plain = object_key
+            self.plain, self.before_plain = object_key, before
         elif key.next > self.merged_next:
-            self.merged, self.merged_next = object_key, key.next
+            self.merged, self.merged_next, self.before_merged = object_key, key.next, before
+
+    def follow(self, object_key: str) -> None:
+        """Note the plain segment behind which the listing began."""
+        self.before_plain = self.before_plain._replace(plain=self.before_plain.plain or object_key)
+        self.before_merged = self.before_merged._replace(plain=self.before_merged.plain or object_key)
 
 
 NO_SEGMENTS: Final = Newest()

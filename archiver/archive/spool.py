@@ -1,5 +1,6 @@
 """Local files that hold the blocks of open segments. They mean nothing after a crash: Kafka is the truth."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -10,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, cast
 
-from archiver.errors import TemporaryError, UsageError
+from archiver.errors import SpoolFullError, TemporaryError, UsageError
 
 # Not `archiver-spool-`, the former name: versions that judged a folder by a PID would delete ours, and do not lock theirs.
 _PREFIX: Final = "archiver-blocks-"
@@ -19,6 +20,9 @@ _KEPT_SHARE: Final = 8  # one part in so many of a spool may be files that wait 
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 _KEPT_FROM_BYTES: Final = 1024 * 1024  # a smaller file is not worth keeping
+# A disk that was full has room again with so much free, or, if that is less, with one part in so many.
+_LEAST_ROOM_BYTES: Final = 64 * 1024 * 1024
+_LEAST_ROOM_SHARE: Final = 20
 
 
 class Spool:
@@ -75,6 +79,14 @@ class Spool:
             if self._make_folder is not None and not self._folder.exists():
                 self._folder = self._make_folder()
 
+    def has_room(self) -> bool:
+        """Tell whether a disk that was full has room again."""
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:
+            return True  # whoever writes next finds out
+        return disk.free >= min(_LEAST_ROOM_BYTES, disk.total // _LEAST_ROOM_SHARE)
+
     def give_back(self, file: Path) -> None:
         """Take back a file whose content nobody needs any more."""
         with suppress(FileNotFoundError):
@@ -120,7 +132,8 @@ def in_spool(path: Path) -> Iterator[None]:
             " backup.spool.dir. Kafka still has the records"
         ) from error
     except OSError as error:
-        raise TemporaryError(
+        kind = SpoolFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else TemporaryError
+        raise kind(
             f"{path}: {error.strerror or error}; make room, or name another directory in backup.spool.dir. Kafka still has"
             " the records"
         ) from error

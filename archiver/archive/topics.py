@@ -45,6 +45,7 @@ TOMBSTONES_KEPT: Final = "delete.retention.ms"
 EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has as they hold, wherever they were set
 _Effective = Annotated[Mapping[str, Item[_Config]] | None, Field(exclude_if=_is_none)]
 _SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: by a program from before it was noted
+_AcceptedGone = Annotated[Number | None, Field(exclude_if=_is_none)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ class TopicFact:
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
     effective: _Effective = None
+    accepted_gone: _AcceptedGone = None  # a life of which somebody has accepted that Kafka no longer has the topic
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,6 +137,11 @@ class TopicFact:
                     raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
                 holders[root, partition] = life.life
         object.__setattr__(self, "_roots", tuple(roots))
+
+    @property
+    def is_accepted_gone(self) -> bool:
+        """Whether somebody has accepted that Kafka no longer has the topic as it was seen last."""
+        return self.accepted_gone == self.current.life
 
     @property
     def current(self) -> Life:
@@ -396,6 +403,18 @@ def _lives_now(
     if not topic_id:  # the id is missing for a moment, or for good: the known id stays
         return known.lives
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
+
+
+def accept_gone(archive: Archive, topic: str) -> None:
+    """Write down that Kafka may no longer have a topic. That holds until the topic is seen again. Raises CorruptSegmentError."""
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = _parse_topic(archive.layout, topic, latest)
+        if known is None or known.is_accepted_gone:
+            return None
+        return replace(known, accepted_gone=known.current.life).to_fact()
+
+    append_fact(archive, topic_stream(topic), decide)
 
 
 def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:

@@ -8,6 +8,7 @@
 - feed: the state of one partition between fetch and put: how far it was fetched, what waits, what failed
 - fetched_batches: record batches as a fetch brought them: opened for the archive, and what is wrong with them
 - fetching: which broker each partition is fetched from, and when; one fetch at a time per broker
+- gone_topics: the archived topics that Kafka no longer has: reported once by backups and instances, and counted until somebody accepts that
 - heartbeat: whether the event loop of a process runs: what `/healthz` says
 - history_return: when what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy
 - hold: a partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile
@@ -33,6 +34,7 @@
 - service: a backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs
 - topic_recorder: records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one
+- troubles: failures of what a process depends on: the store, Kafka, the spool
 - unreadable: judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
 - until_end: a backup up to what is committed at its start
 - vitals: what metrics and health checks say of a running backup: how far each partition is, and what is wrong

@@ -3,7 +3,7 @@
 Why brokers can be asked for that, and what their answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from archiver.archive.handle import Archive
@@ -35,9 +35,13 @@ async def find_branch(
     partition: int,
     lineage: Sequence[Stretch],
     log_start: int,
+    log_epoch: int = -1,
+    doubt: Callable[[Archived], None] = lambda _: None,
 ) -> Branch:
     """Find the offset below which archive and log agree, as far as the broker can tell. Mostly one HEAD and one request.
 
+    `log_epoch` is the newest epoch of the log; -1: not known. Within an epoch a log only grows: an object that reaches beyond
+    the log's end in that epoch proves nothing. It is given to `doubt`, and the branch lies at or below an older one's end.
     `lineage` is that of the life in which the partition was archived so far. The branch may lie below where this life
     began, and never above the end of the log. The caller must know that the topic id is still the same.
     """
@@ -52,6 +56,9 @@ async def find_branch(
             continue
         answer = await end_of_epoch(client, topic, partition, epoch)
         if answer.leader_epoch == epoch:
+            if epoch == log_epoch and answer.end_offset < archived.next:
+                doubt(archived)
+                continue
             agreed = Branch(offset=min(answer.end_offset, archived.next), leader_epoch=epoch)
             return _not_below_log_start(agreed, log_start, our_end)
         # The broker has no epoch between the asked one and its answer; an undefined answer rules out only the asked one.

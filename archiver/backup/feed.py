@@ -17,6 +17,7 @@ from archiver.process.text import spell_count
 
 NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that goes on until stopped
 LASTING_FAILURE_S: Final = 15.0  # a failure that lasts longer is logged: an election is over by then
+_SILENT_S: Final = 5.0  # a partition without an answer for longer may have records that nobody knows of
 _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, one waiting
 
 
@@ -80,6 +81,7 @@ class Feed:
     fetch_failure: type[KafkaTemporaryError] | None = None
     fetch_fails_since_s: float | None = None
     is_fetch_failure_logged: bool = False
+    answered_s: float | None = None  # when an answer came last that was no error
     high_watermark: int | None = None
     last_stable: int | None = None
     pending_since_s: float | None = None  # since when Kafka is known to have something that is not durable
@@ -316,16 +318,20 @@ class Feed:
         """Whether there is something to fetch. If so, an answer without records does not mean that the log ends here."""
         return self.fetch_offset < self.known_end
 
-    def note_answer(self, answer: Fetched, now_s: float) -> None:
-        """Note where the log ends by an answer, and whether a failure of fetches is over."""
+    def note_answer(self, answer: Fetched, now_s: float) -> bool:
+        """Note where the log ends by an answer. Returns whether a failure of fetches that was logged is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
             if self.replica is not None:  # a follower may know less than its leader has said already
                 high_watermark = max(high_watermark, self.high_watermark or 0)
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
-        if answer.error is None and (len(answer.records) or not self.is_behind):
-            self.fetch_fails_since_s = None
+        if answer.error is None:
+            self.answered_s = now_s
+        if answer.error is not None or not (len(answer.records) or not self.is_behind):
+            return False
+        was_logged, self.is_fetch_failure_logged, self.fetch_fails_since_s = self.is_fetch_failure_logged, False, None
+        return was_logged
 
     def report_answer(self, answer: Fetched, asked_s: float) -> None:
         """Tell whoever watches the partition of an answer that was taken in."""
@@ -350,10 +356,23 @@ class Feed:
     def note_open_transactions(self, found: Iterable[OpenTransaction]) -> None:
         self.open_transactions = tuple(found)
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether Kafka is known to have nothing that is not durable."""
+        return self.high_watermark is not None and self.pending_since_s is None and self.put_fails_since_s is None
+
+    def unsaved_since_s(self, now_s: float) -> float | None:
+        """Return since when Kafka may have something that is not durable, also where it has not answered for a while; None: it has not."""
+        if self.pending_since_s is not None:
+            return self.pending_since_s
+        return self.answered_s if self.answered_s is not None and now_s - self.answered_s > _SILENT_S else None
+
     def note_pending(self, now_s: float) -> None:
         """Note since when the durable position has been the same and below the log's end."""
         position = self.writer.durable_position
-        if self.high_watermark is None or position >= self.high_watermark:
+        if self.high_watermark is None:
+            return
+        if position >= self.high_watermark:
             self.pending_since_s = None
         elif self.pending_since_s is None or position != self.pending_from:
             self.pending_since_s = now_s

@@ -14,6 +14,7 @@ from archiver.backup.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Wa
 from archiver.backup.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed
 from archiver.backup.fetched_batches import Fetch, epoch_of
 from archiver.backup.ledger import Ledger
+from archiver.backup.troubles import Dependency, Troubles
 from archiver.backup.unreadable import judge_broken
 from archiver.codec.batch import in_place, position_after, whole_batches
 from archiver.codec.kernels.batches import START
@@ -88,12 +89,14 @@ class Fetching:
         rate_bytes: int,
         clock: Callable[[], float],
         ledger: Ledger,
+        troubles: Troubles | None = None,
     ) -> None:
         self._client = client
         self._feeds = feeds
         self._work = work
         self._clock = clock
         self._ledger = ledger
+        self._troubles = troubles or Troubles()
         # The rest of the memory is for what fetches become: decompressed, in tables, and encoded.
         self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
         self._granted = 0
@@ -332,7 +335,8 @@ class Fetching:
         self.refresh_leaders()
 
     def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
-        feed.note_answer(answer, self._clock())
+        if feed.note_answer(answer, self._clock()):
+            self._troubles.note_works(feed.key, Dependency.KAFKA)
         if answer.error is not None:
             self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
@@ -472,7 +476,8 @@ class Fetching:
         if lasting:
             (feed, error), *others = lasting
             more = f" and {spell_count(len(others), 'more partition')}" if others else ""
-            log.warning("%s%s: %s; tried again for %.0f s now", feed.source, more, error, LASTING_FAILURE_S)
+            line = f"{feed.source}{more}: {error}; tried again for {LASTING_FAILURE_S:.0f} s now"
+            self._troubles.note(error, line, *(one.key for one, _ in lasting))
 
     def _wait_a_little(self, feed: Feed) -> None:
         """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions go on."""

@@ -18,10 +18,21 @@ class Hold:
     archived_to: int = 0  # up to where it is known to be archived while there is no feed; first, what was committed
     is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
-    failing_since_s: float | None = None  # since when Kafka may have something that is not durable
+    unsaved_since_s: float | None = (
+        None  # since when Kafka may have something that is not durable, as was known when it was gained
+    )
+    failing_since_s: float | None = (
+        None  # the same, of a partition that failed, until it has nothing left, or something is durable
+    )
     open_again_at_s: float = math.inf
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, _LONGEST_PAUSE_S))
     _failed_at_s: float = -math.inf
+
+    @property
+    def unknown_since_s(self) -> float:
+        """Since when Kafka may have something that is not durable, while there is no feed."""
+        known = [since_s for since_s in (self.unsaved_since_s, self.failing_since_s) if since_s is not None]
+        return min(known, default=self.since_s)
 
     def pause_s(self, now_s: float) -> float:
         """Return how long to wait after a failure: twice as long each time, unless the last failure is long past."""
@@ -47,5 +58,6 @@ class Hold:
         self.is_left, self.since_s = False, now_s
 
     def note_durable(self) -> None:
-        """Note that a segment became durable: the next failure pauses shortly again."""
+        """Note that a segment became durable: the partition fails no longer, and its next failure pauses shortly again."""
         self._backoff.reset()
+        self.failing_since_s = None

@@ -79,13 +79,19 @@ LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The lag of the p
 RPO: Final = Declared(
     "archiver_rpo_seconds",
     "gauge",
-    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none.",
+    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none. It grows while"
+    " a partition cannot be asked.",
 )
 RETENTION_LEFT: Final = Declared(
     "archiver_retention_left_seconds",
     "gauge",
     "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
     " record, or no such limit. retention.bytes may delete earlier.",
+)
+TOPICS_GONE: Final = Declared(
+    "archiver_topics_gone",
+    "gauge",
+    "1: the topic is archived, and Kafka no longer has it. Until `archiver topics --accept-gone`, or the configuration leaves it out.",
 )
 PARTITIONS: Final = Declared(
     "archiver_partitions",
@@ -95,7 +101,7 @@ PARTITIONS: Final = Declared(
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that are stuck with an error: all of a topic that may not be described; and, while the group"
+    "Partitions of these that have failed, until something of them is durable or Kafka has nothing more: all of a topic that may not be described; and, while the group"
     " cannot be asked, all that this instance does not have.",
 )
 PARTITIONS_LEFT: Final = Declared(
@@ -132,6 +138,7 @@ class PartitionState:
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
     is_left: bool = False  # to others: see PARTITIONS_LEFT
+    is_opening: bool = False  # it has an age, and is not counted yet
     open_transactions: Sequence[tuple[int, float]] = ()  # producer id, age in seconds
 
     @property
@@ -152,7 +159,7 @@ class PartitionState:
 class Metrics:
     """The ledger of a backup (`observe.Ledger`) and what a scrape shows of it.
 
-    `state` and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
+    `state`, `gone` topics and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
     what else a process has to show.
     """
 
@@ -163,12 +170,14 @@ class Metrics:
         *,
         rebalances: Callable[[], int] = int,
         commit_failures: Callable[[], int] = int,
+        gone: Callable[[], Iterable[str]] = tuple,
         others: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
+        self._gone = gone
         self._others = others
         self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
         self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
@@ -226,6 +235,7 @@ class Metrics:
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
+        values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
         values[BUILD] = {(__version__,): 1}
         with self._lock:
             self._begin_at_zero({state.topic for state in states})
@@ -267,7 +277,7 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
         if own:
             values[RPO][topic,] = max(state.pending_age_s(now_ms) or 0 for state in own)
             values[RETENTION_LEFT][topic,] = min(state.retention_left_s(now_ms) for state in own)
-        values[PARTITIONS][topic,] = len(held)
+        values[PARTITIONS][topic,] = sum(not state.is_opening for state in held)
         values[PARTITIONS_FAILING][topic,] = sum(state.is_failing for state in held)
         values[PARTITIONS_LEFT][topic,] = len(held) - len(own)
     return values

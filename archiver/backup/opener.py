@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from archiver.archive.inventory import ArchivedEnd, end_at, position_of
+from archiver.archive.inventory import ArchivedEnd, Gap, end_at, position_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.archive.topics import (
     Branch,
     Life,
@@ -22,7 +23,7 @@ from archiver.archive.topics import (
     record_branch,
     record_cluster,
 )
-from archiver.backup.cut_back import find_branch
+from archiver.backup.cut_back import Archived, find_branch
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.identity import Identity, Place
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
@@ -32,7 +33,14 @@ from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffs
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.config.model import UnprovenPolicy
 from archiver.config.section import StartPoint
-from archiver.errors import ArchiverError, CorruptSegmentError, StoreNameError, StrangerError, TopicGoneError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    NotWholeError,
+    StoreNameError,
+    StrangerError,
+    TopicGoneError,
+)
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint
@@ -99,6 +107,7 @@ class Opener:
         self._pool = pool
         self._cluster_id = cluster_id
         self._begun_late: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings that were logged already
+        self.findings: dict[str, NotWholeError] = {}  # objects that do not fit what lies before them or the log, by key
 
     async def take_possession(self) -> None:
         """Write down that the archive is this cluster's, before anything else. Raises StrangerError when it is another cluster's."""
@@ -233,6 +242,8 @@ class Opener:
         if ends is not None and source.topic in ends.topics and ends.silences == silences:
             listed = ends.newest.get((source.topic, source.life, partition), NO_SEGMENTS)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
+        if end.gap is not None:
+            await self._face_gap(source, end, end.gap)
         if end.key:
             self._sink.fresh.note_found((source.topic, source.life), partition, end.next)
         confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
@@ -280,10 +291,43 @@ class Opener:
             end = end_at(sink.archive.store, listed)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
-            return end
+            return end if end.gap is None else replace(end, gap=self._lost_of(source, life, end.gap))
         self._refuse_long_name(source)
         branch = life.branches.get(source.partition)
         return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
+
+    # --- a newest object that does not join the one before it
+
+    def _lost_of(self, source: PartitionSource, life: Life, gap: Gap) -> Gap | None:
+        """Return what of a gap neither another life holds nor a sweep took, from its first such offset on. Mostly two requests."""
+        branch = life.branches.get(source.partition)
+        begin = max(gap.first_offset, 0 if branch is None else branch.offset)
+        end = gap.last_offset + 1
+        if begin >= end:
+            return None
+        swept = read_swept_place(self._sink.archive, SweptPlace(source.topic, source.life, source.partition))
+        lost = next((start for start, stop in swept.outside(begin, end) if start < stop), None)
+        return None if lost is None else replace(gap, first_offset=lost)
+
+    async def _face_gap(self, source: PartitionSource, end: ArchivedEnd, gap: Gap) -> None:
+        """Raise CorruptSegmentError unless Kafka has nothing of a gap any more: then nothing is skipped by going on, and it is a finding."""
+        key = (source.topic, source.partition)
+        log_start = (await self._client.offsets([key]))[key].log_start
+        what = f"{source}: {end.spell_gap(gap)}"
+        if log_start <= gap.last_offset:
+            raise CorruptSegmentError(
+                f"{what}, and Kafka still has records from offset {log_start} on. Nothing more of this partition is archived"
+                " until the objects between are back from the bucket's versions, or, if there are none, until the newest"
+                " object is moved away: then the archive goes on before it"
+            )
+        self._find(source, end.key, f"{what}, and Kafka has them no longer: the archive goes on behind them")
+
+    def _find(self, source: PartitionSource, key: str, message: str) -> None:
+        """Keep something that is wrong with the archive, log and count it once: the partition goes on all the same."""
+        if key not in self.findings:
+            log.error("%s", message)
+            self._sink.ledger.failed(source.topic, NotWholeError.__name__)
+            self.findings[key] = NotWholeError(message)
 
     def _refuse_long_name(self, source: PartitionSource) -> None:
         """Ask the store, before anything is fetched, whether it would take an object of a long name."""
@@ -307,18 +351,9 @@ class Opener:
 
         When only records that were not archived yet were cut off, archive and log agree, and the life goes on.
         """
-        source, sink = feed.source, self._sink
+        source = feed.source
         fact = await self._pool.call(self._read_topic, source)
-        log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
-        branch = await find_branch(
-            self._client,
-            sink.archive,
-            pool=self._pool,
-            topic=source.topic,
-            partition=source.partition,
-            lineage=fact.lineage(source.life, source.partition),
-            log_start=log_start,
-        )
+        branch = await self._find_branch(source, fact)
         # So far the broker was asked by the topic's name: a topic that was created again has a shorter log, too.
         await self.topics.refuse_recreated(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
@@ -341,17 +376,34 @@ class Opener:
         """Record that the log of a partition was cut back below what was read of it. Returns what the topic is now."""
         await self.topics.refuse_recreated(source)
         fact = await self._pool.call(self._read_topic, source)
+        branch = await self._find_branch(source, fact)
+        return await self._pool.call(self._begin_life, source, branch)
+
+    async def _find_branch(self, source: PartitionSource, fact: TopicFact) -> Branch:
         key = (source.topic, source.partition)
-        branch = await find_branch(
+        log_ends = (await self._client.offsets([key]))[key]
+
+        def doubt(archived: Archived) -> None:
+            self._find(
+                source,
+                archived.key,
+                f"{source}: {archived.key} reaches offset {archived.facts.next}, and the log ends at {log_ends.high_watermark},"
+                f" still in the leader epoch {archived.facts.leader_epoch} that the object names: no election explains that."
+                " What the log has from the object before it on is archived again, in a new life. If the object is not of"
+                " this archive, find out who put it; else look for a lost disk",
+            )
+
+        return await find_branch(
             self._client,
             self._sink.archive,
             pool=self._pool,
             topic=source.topic,
             partition=source.partition,
             lineage=fact.lineage(source.life, source.partition),
-            log_start=(await self._client.offsets([key]))[key].log_start,
+            log_start=log_ends.log_start,
+            log_epoch=log_ends.leader_epoch,
+            doubt=doubt,
         )
-        return await self._pool.call(self._begin_life, source, branch)
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink

@@ -386,9 +386,19 @@ class PartitionWriter:
         silences = self._sink.silence_counter.silences
         if silences == self._silences:
             return None
-        end = self._home.end()
+        end = self._end_of_home()
         self._silences = silences
         return end if end.next > self._base else None
+
+    def _end_of_home(self, newest_base: int | None = None) -> ArchivedEnd:
+        """Ask where the archive ends by now. Raises CorruptSegmentError where offsets behind our base would be skipped.
+
+        A sweep may have left only the newest object; whoever opens the partition again looks at what was swept.
+        """
+        end = self._home.end(newest_base)
+        if end.gap is not None and end.gap.first_offset > 0 and self._base <= end.gap.last_offset:
+            raise CorruptSegmentError(f"{self.source}: {end.spell_gap(end.gap)}")
+        return end
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put. Returns the end of the archive afterwards, which is another writer's if that one was first."""
@@ -403,7 +413,7 @@ class PartitionWriter:
             return ArchivedEnd.of(facts, key)
         sink.ledger.retried("put", "overtaken")
         # The writer that was first may be far ahead by now.
-        return self._home.end(facts.base)
+        return self._end_of_home(facts.base)
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
         key = self._home.key(finished.facts.base)

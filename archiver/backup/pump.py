@@ -11,7 +11,8 @@ from archiver.backup.fetching import Fetching
 from archiver.backup.ledger import Ledger
 from archiver.backup.partition_writer import PutLaterError
 from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
-from archiver.errors import CorruptBatchError, DroppedError
+from archiver.backup.troubles import Dependency, Troubles
+from archiver.errors import CorruptBatchError, DroppedError, SpoolFullError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.process.defects import as_ours
@@ -41,11 +42,24 @@ class Pump:
         ledger: Ledger,
         on_tick: Callable[[], None] = lambda: None,
         on_durable: Callable[[Feed], None] = lambda _: None,
+        troubles: Troubles | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`has_room` tells whether a spool that was full may be filled again."""
+        self._troubles = troubles or Troubles()
+        self._has_room = has_room
+        self._is_spool_full = False
         self.feeds: dict[TopicPartition, Feed] = {}
         self._unended: set[Feed] = set()  # also feeds that are not in `feeds` any more
         self._fetching = Fetching(
-            client, self.feeds, self, memory_bytes=memory_bytes, rate_bytes=rate_bytes, clock=clock, ledger=ledger
+            client,
+            self.feeds,
+            self,
+            memory_bytes=memory_bytes,
+            rate_bytes=rate_bytes,
+            clock=clock,
+            ledger=ledger,
+            troubles=self._troubles,
         )
         self._clock = clock
         self._pool = pool
@@ -56,7 +70,7 @@ class Pump:
         self._broken: list[asyncio.Task[None]] = []
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._puts = PutTurns(pool.count)
+        self._puts = PutTurns(pool.count, self._troubles)
         self._putters = Workers(MOST_PUTS, "putter")
 
     async def __aenter__(self) -> Self:
@@ -161,6 +175,8 @@ class Pump:
                 if feed.writer.is_due or feed.put_again_at_s is not None:
                     self.advance(feed)
                 feed.note_pending(now_s)
+                if self._troubles.is_any and feed.is_caught_up:
+                    self._troubles.note_works(feed.key)
             self._make_room()
             self._set_aside(now_s)
             self._puts.warn_of_waiting(self._unended, now_s)
@@ -171,6 +187,9 @@ class Pump:
     def _make_room(self) -> None:
         """While the spool is full, fetch nothing, and close the oldest segments before their time."""
         over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
+        self._is_spool_full = self._is_spool_full and not self._has_room()
+        if self._is_spool_full:
+            over_bytes = max(over_bytes, 1)
         self._fetching.suspend(over_bytes > 0)
         opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
         for _, feed in sorted(opened, key=lambda one: one[0]):
@@ -233,6 +252,7 @@ class Pump:
 
     def _report_durable(self, feed: Feed) -> None:
         if feed.note_newest_segment():
+            self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
             self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
@@ -268,6 +288,9 @@ class Pump:
             feed.note_broken(error)
             self._drop_queue(feed)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+            if isinstance(error, SpoolFullError):
+                self._is_spool_full = True
+                self._fetching.suspend(True)
             self._fetching.release(feed.abandon(as_ours(error, feed.source)))
         return None
 

@@ -1,15 +1,13 @@
 """Decides which partition puts next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.partition_writer import PutLaterError
+from archiver.backup.troubles import Troubles
 from archiver.process.text import spell_count
-
-log = logging.getLogger(__name__)
 
 MOST_PUTS: Final = 64  # puts at once, of all topics: each one that hangs takes a thread
 SLOW_S: Final = 0.25  # a put that takes longer waits for the store, and takes no CPU from others
@@ -17,7 +15,6 @@ _SHARE, _LARGEST_SHARE = 8, 16  # puts of one topic at once
 _FAILING_SHARE, _MOST_FAILING = 2, 16  # puts at once while puts fail: of one such topic, and of all together
 _QUICK_AT_END, _SHARE_AT_END = 16, 32
 _PAUSE_AT_END_S: Final = 1.0
-_WARN_EVERY_S: Final = 60.0
 
 _Queue = tuple[str, bool]  # topic, and whether its feeds are closing
 
@@ -46,14 +43,13 @@ class PutLine:
 class PutTurns:
     """Feeds that wait for their put, and feeds whose put runs. At most `at_once` quick puts run; slow ones come on top."""
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, troubles: Troubles | None = None) -> None:
         self._at_once = at_once
+        self._troubles = troubles or Troubles()
         self._line, self._line_at_end = PutLine(), PutLine()
         self._running: dict[Feed, float] = {}  # since when
         self._running_of: Counter[str] = Counter()
         self._shares: dict[str, int] = {}
-        self._warn_again_at_s = 0.0
-        self._error: PutLaterError | None = None
 
     def wait(self, feed: Feed, now_s: float) -> None:
         """Let a feed wait for its turn, unless it waits already. A feed that has begun to close changes to the line of closing feeds."""
@@ -108,18 +104,17 @@ class PutTurns:
     def note(self, feed: Feed, error: PutLaterError, now_s: float) -> float:
         """Note a failed put. Returns the pause after which it is tried again."""
         pause_s = min(error.pause_s, _PAUSE_AT_END_S) if feed.closing else error.pause_s
-        self._error = error
         feed.note_put_failure(error, now_s, now_s + pause_s)
+        self._troubles.note(error, "", feed.key, is_quiet=True)
         return pause_s
 
     def warn_of_waiting(self, feeds: Iterable[Feed], now_s: float) -> None:
-        """Log one line a minute, however many partitions wait for the store."""
+        """Report that puts have failed for a while, in one line, however many partitions wait for the store."""
         waiting = [(feed.put_fails_since_s, feed) for feed in feeds if feed.put_fails_since_s is not None]
-        if now_s < self._warn_again_at_s or not waiting:
+        if not waiting:
             return
         since_s, feed = min(waiting, key=lambda one: one[0])
-        if now_s - since_s > LASTING_FAILURE_S:
-            self._warn_again_at_s = now_s + _WARN_EVERY_S
+        if now_s - since_s > LASTING_FAILURE_S and feed.put_error is not None:
             more = f" and {spell_count(len(waiting) - 1, 'more partition')}" if len(waiting) > 1 else ""
-            what = "%s%s: puts do not work, for %.0f s now, and are tried again: %s"
-            log.warning(what, feed.source, more, now_s - since_s, self._error)
+            line = f"{feed.source}{more}: puts do not work, for {now_s - since_s:.0f} s now, and are tried again: {feed.put_error}"
+            self._troubles.note(feed.put_error, line, feed.key)

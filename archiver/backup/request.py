@@ -85,4 +85,6 @@ def pump_of(
         ledger=sink.ledger,
         on_tick=sink.silence_counter.beat,
         on_durable=on_durable,
+        troubles=sink.troubles,
+        has_room=sink.spool.has_room,
     )

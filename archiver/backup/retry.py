@@ -1,15 +1,13 @@
 """Does work again, until stopped, while its errors are temporary."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from archiver.backup.ledger import Ledger
+from archiver.backup.troubles import Troubles
 from archiver.errors import TemporaryError
 from archiver.process.backoff import Backoff
-
-log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -24,12 +22,15 @@ async def persist(
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Value:
     """Do work again until it succeeds; failures are counted as those of `what`. Only a temporary error is followed by another try; any other error is raised."""
-    backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+    backoff, troubles = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), Troubles()
     while True:
         try:
-            return await work()
+            done = await work()
         except TemporaryError as error:
             pause_s = backoff.next_s()
-            log.warning("%s; trying again in %.0f s", error, pause_s)
+            troubles.note(error, f"{error}; trying again in {pause_s:.0f} s", what)
             ledger.retried(what, error.cause)
+        else:
+            troubles.note_works(what)
+            return done
         await wait(pause_s)

@@ -96,7 +96,11 @@ def run_service(
 
     vitals = Vitals()
     metrics = Metrics(
-        vitals.states, vitals.clock_ms, rebalances=vitals.rebalances, commit_failures=vitals.commit_failures
+        vitals.states,
+        vitals.clock_ms,
+        rebalances=vitals.rebalances,
+        commit_failures=vitals.commit_failures,
+        gone=vitals.gone_topics,
     )
 
     async def run() -> Sequence[DroppedError]:

@@ -9,6 +9,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.backup.ledger import Ledger
+from archiver.backup.troubles import Troubles
 from archiver.codec.batch import MOST_DECOMPRESSED_BYTES
 from archiver.config.model import UnreadablePolicy
 from archiver.process.silence import SilenceCounter
@@ -37,3 +38,4 @@ class SegmentSink:
     batches: BatchPolicy = BatchPolicy()
     blocks: BlockBudget = field(default_factory=BlockBudget)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
+    troubles: Troubles = field(default_factory=Troubles)

@@ -11,12 +11,14 @@ from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, fi
 from archiver.archive.topics import list_known_topics, read_topic
 from archiver.backup.commits import Commits
 from archiver.backup.feed import Feed
+from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.backup.role_watch import place_of
+from archiver.backup.troubles import Troubles, cause_of_failure
 from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
@@ -36,6 +38,8 @@ Value = TypeVar("Value")
 _LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
+_TOPICS = "topics"
+_FORGET_LOST_S = 60.0  # a partition that does not come back so soon is somebody else's
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Service:
         self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused: Mapping[str, Refused] = {}
+        self.gone = GoneTopics(request.sink.archive, self._openers)
         self._known: set[str] = set()  # included topics that were archived, or seen here
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
@@ -81,7 +86,13 @@ class Service:
         self._has_listed_topics = False
         self.held: dict[TopicPartition, Hold] = {}
         self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
+        # Since when partitions may have had something that was not durable when the group took them away, and when that was.
+        self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def troubles(self) -> Troubles:
+        return self._sink.troubles
 
     # --- the life of an instance
 
@@ -89,7 +100,7 @@ class Service:
         """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             client = await unless_stopped(stop, self._connect(stack))
-            self._client = client
+            self.client = client
             cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
             self._positions = keeper_of(self._request, client, self._openers, cluster_id)
             self._opener = opener_of(self._request, client, self._openers, cluster_id)
@@ -104,6 +115,7 @@ class Service:
             self._doom = asyncio.get_running_loop().create_future()
             loops = [
                 self._doom,
+                client.refuse_another_cluster(),
                 self._keep_topics_fresh(),
                 self._face_ends(),
                 self._open_again(),
@@ -145,11 +157,12 @@ class Service:
     async def _refresh_topics(self) -> None:
         """List the topics of the cluster, and note which of them are to be archived."""
         topics = self._request.topics
-        seen = await find_cluster_topics(self._client, topics, topics.select(self._known))
+        seen = await find_cluster_topics(self.client, topics, topics.select(self._known))
         found, refused = seen.found, seen.refused
         self._known |= found.keys()
         self._warn_of_unmatched(seen)
         self._note_refused(seen)
+        await self.gone.look(topics.select(self._known), seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
         if not self._has_listed_topics and not names:
             log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
@@ -196,14 +209,12 @@ class Service:
                 await self._record_changes()
                 await self._replace_recreated()
                 await self._follow_role_logs()
+                self.troubles.note_works(_TOPICS)
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
-                log.warning(
-                    "%r; topics are looked for again in %.0f s",
-                    error,
-                    self._group.refresh_ms / 1000,
-                )
+                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
+                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS)
                 self._sink.ledger.retried("topics", type(error).__name__)
 
     async def _record_changes(self) -> None:
@@ -215,7 +226,9 @@ class Service:
         async def record_one(topic: TopicDescription) -> None:
             recorded = await recorder.try_to_record(topic, configs)
             if isinstance(recorded, ArchiverError):
-                log.warning("%s", recorded)
+                self.troubles.note(recorded, str(recorded), (_TOPICS, topic.name))
+            else:
+                self.troubles.note_works((_TOPICS, topic.name))
 
         changed = [topic for topic in topics if recorder.has_changed(topic, configs)]
         async with asyncio.timeout(_RECORD_S):
@@ -263,8 +276,12 @@ class Service:
     # --- partitions come
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
+        now_s = self._sink.clock()
         for key in partitions:
-            self.held[key] = Hold(since_s=self._sink.clock())
+            unsaved_since_s, lost_s = self._lost.pop(key, (None, now_s))
+            self.held[key] = Hold(
+                since_s=now_s, unsaved_since_s=unsaved_since_s if now_s - lost_s < _FORGET_LOST_S else None
+            )
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -302,8 +319,8 @@ class Service:
     def _add(self, feed: Feed, hold: Hold) -> None:
         if self.held.get(feed.key) is hold and feed.key not in self.feeds:
             hold.is_gone = hold.is_left = False
-            feed.inherit_pending(hold.failing_since_s)
-            hold.failing_since_s = None
+            feed.inherit_pending(hold.unknown_since_s)
+            hold.unsaved_since_s = None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -336,6 +353,7 @@ class Service:
         """Flush what is held of partitions that go to others, and return what is durable."""
         for key in partitions:
             self.held.pop(key, None)
+            self.troubles.forget(key)
         await self._close([feed for key in partitions if (feed := self._pump.feeds.get(key))])
         reach("revoked.flushed")
         return self.commits.take(partitions)
@@ -346,11 +364,16 @@ class Service:
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         """Give up partitions that somebody else has already."""
+        now_s = self._sink.clock()
         for key in partitions:
-            self.held.pop(key, None)
+            hold = self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
+            self.troubles.forget(key)
             if feed is not None:
+                self._lost[key] = feed.unsaved_since_s(now_s), now_s
                 self._pump.let_go(feed)
+            elif hold is not None:
+                self._lost[key] = hold.unknown_since_s, now_s
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
@@ -376,10 +399,11 @@ class Service:
             if hold is None:
                 continue
             hold.archived_to, hold.since_s = feed.writer.durable_position, self._sink.clock()
+            hold.unsaved_since_s = feed.unsaved_since_s(hold.since_s)
             if isinstance(feed.error, CutBackError):
                 self._spawn(self._branch_off(feed, hold))
             elif feed.error is not None:
-                self._fail({feed.key: hold}, feed.error, feed.pending_since_s)
+                self._fail({feed.key: hold}, feed.error, hold.unsaved_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
         """Go on after a cut, with a pause before: a log may be cut back again and again before anything is archived."""
@@ -399,15 +423,19 @@ class Service:
         self._failed |= {key: failed[key] for key in still_ours}
         if not isinstance(error, TopicGoneError):
             for topic, _ in still_ours:
-                self._sink.ledger.failed(topic, type(error).__name__)
+                self._sink.ledger.failed(topic, cause_of_failure(error))
         if still_ours:
-            log.log(_level(error), "%s; %s tried again in %.0f s", error, _named(still_ours), min(pauses_s))
+            line = f"{error}; {_named(still_ours)} tried again in {min(pauses_s):.0f} s"
+            self.troubles.note(error, line, *still_ours, level=_level(error))
 
     async def _open_again(self) -> None:
         """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""
         while True:
             await self._wait(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
+            for feed in self.feeds.values():
+                if feed.is_caught_up and feed.key in self.held:
+                    self.held[feed.key].failing_since_s = None
             due = {key: hold for key, hold in self._failed.items() if hold.open_again_at_s <= now_s}
             for key in due:
                 del self._failed[key]

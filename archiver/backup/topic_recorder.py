@@ -91,6 +91,7 @@ class TopicRecorder:
         self._identity = identity
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
+        self._partitions: dict[str, int] = {}  # how many topics had when they were recorded
         self._sights: dict[str, Sight] = {}  # of topics, as each was described last and was recorded then
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
@@ -102,7 +103,9 @@ class TopicRecorder:
         noted = configs.of(topic.name)
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
+        begun_ms = self._clock_ms()
         fact = await self._record_judged(topic, noted)
+        self._report(topic, fact, begun_ms)
         if noted.own is not None:
             self._shapes[topic.name] = _shape(topic, noted)
         if topic.topic_id:
@@ -137,14 +140,23 @@ class TopicRecorder:
                 judged = await self._identity.judge(topic, error.known)
                 continue
             self._identity.keep(topic.name, fact.root(fact.current.life), sights)
-            if judged is not None and not judged.is_same:
-                log.warning(
-                    "topic %s was created again: its records are not those that are archived. It goes on as life %d",
-                    topic.name,
-                    fact.current.life,
-                )
             return fact
         raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
+
+    def _report(self, topic: TopicDescription, fact: TopicFact, begun_ms: int) -> None:
+        """Log that a topic was created again, or has grown since it was recorded here before."""
+        life, sight = fact.current, self._sights.get(topic.name)
+        is_begun_now = life.life > 0 and life.parent is None and (life.seen_ms or 0) >= begun_ms
+        if is_begun_now or (sight is not None and topic.topic_id not in {"", sight.topic_id}):
+            log.warning(
+                "topic %s was created again: its records are not those that are archived. It goes on as life %d, and what is"
+                " archived is kept",
+                topic.name,
+                life.life,
+            )
+        elif (grown := len(topic.partitions) - self._partitions.get(topic.name, len(topic.partitions))) > 0:
+            log.info("topic %s has %s, which are archived, too", topic.name, spell_count(grown, "new partition"))
+        self._partitions[topic.name] = len(topic.partitions)
 
     def _record_topic(self, topic: TopicDescription, noted: _Noted, judged: Judged | None) -> TopicFact:
         return record_topic(

@@ -9,6 +9,7 @@ from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topi
 from archiver.archive.roles import RolePlace
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.log_agreement import find_parted
 from archiver.backup.open_transactions import learn_open_transactions
 from archiver.backup.opener import OPENERS, Opener
@@ -92,6 +93,7 @@ async def back_up_until_end(
                     await unless_stopped(stop, opener.roles.take_back(run.durable()))
             except StoppedError as error:
                 problems.append(error)
+            problems += opener.findings.values()
             return BackupReport(partitions=run.reports(), problems=problems, left=sorted(run.left))
 
 
@@ -102,6 +104,7 @@ async def _selected(
     sink, topics = request.sink, request.topics
     known = await pool.call(list_known_topics, sink.archive)
     seen = await find_cluster_topics(client, topics, topics.select(known))
+    await GoneTopics(sink.archive, pool).look(topics.select(known), seen)
     unmatched = list(explain_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))
     refused: list[ArchiverError] = [seen.refused[name] for name in topics.select(seen.refused)]

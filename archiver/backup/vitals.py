@@ -4,7 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, Protocol
 
 from archiver.backup.backlog import Backlog, find_backlogs
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
@@ -12,10 +14,12 @@ from archiver.backup.heartbeat import Heartbeat
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.service import Service
+from archiver.backup.troubles import Troubles
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.configs import topic_configs_each
+from archiver.kafka.membership import Membership
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +63,21 @@ class Vitals:
     def states(self) -> Iterator[PartitionState]:
         service, now_s = self._service, self._clock()
         feeds = dict((self._run or {}) if service is None else service.feeds)
-        yield from (state_of_feed(feed, now_s, self._retention_ms.get(feed.key[0])) for feed in feeds.values())
+        held = {} if service is None else dict(service.held)
+        failing = {which for which, hold in held.items() if hold.failing_since_s is not None}
+        for which, feed in feeds.items():
+            state = state_of_feed(feed, now_s, self._retention_ms.get(which[0]))
+            yield replace(state, is_failing=True) if which in failing else state
         if service is None:
             return
-        held = dict(service.held)
         for which in held.keys() - feeds.keys():
             hold = held[which]
-            failing_since_s = hold.failing_since_s
-            since_s = hold.since_s if failing_since_s is None else failing_since_s
             if hold.is_left:
                 yield state_of_left(which, hold.archived_to)
-            if hold.is_gone or hold.is_left:
-                continue
-            if failing_since_s is not None or now_s - since_s >= LASTING_FAILURE_S:  # otherwise it is being opened
-                yield self._state_without_feed(which, now_s - since_s)
+            elif not hold.is_gone:
+                is_failing = which in failing or now_s - hold.since_s >= LASTING_FAILURE_S  # else it is being opened
+                state = self._state_without_feed(which, now_s - hold.unknown_since_s)
+                yield replace(state, is_failing=is_failing, is_opening=not is_failing)
         nobodys = self._nobodys(service, now_s)
         for which in sorted(nobodys.keys() - feeds.keys() - held.keys()):
             yield self._state_without_feed(which, nobodys[which])
@@ -105,6 +110,9 @@ class Vitals:
             is_failing=True,
         )
 
+    def gone_topics(self) -> Collection[str]:
+        return () if self._service is None else self._service.gone.names
+
     def rebalances(self) -> int:
         return 0 if self._service is None else self._service.membership.counters.rebalances
 
@@ -116,11 +124,9 @@ class Vitals:
             return None
         if self._service is None or not self._service.is_ready:
             return "not connected yet, or stopping"
-        membership = self._service.membership
-        if membership.error is not None:
-            return str(membership.error)
-        if membership.is_member:
-            return None
+        why = why_cut_off(self._service, self.clock_ms())
+        if why is not None or self._service.membership.is_member:
+            return why
         if self._service.topics:
             return "not in the group yet"
         refused = [str(one.error) for one in self._service.refused.values()]
@@ -165,7 +171,8 @@ class Vitals:
         """Learn what waits in partitions that cannot be opened: no feed shows how old their records are."""
         while True:
             await asyncio.sleep(_BACKLOGS_EVERY_S)
-            closed = {key: hold.archived_to for key, hold in service.held.items() if hold.failing_since_s is not None}
+            failing = {key: hold for key, hold in service.held.items() if hold.failing_since_s is not None}
+            closed = {key: hold.archived_to for key, hold in failing.items() if key not in service.feeds}
             try:
                 self._backlogs = await find_backlogs(client, closed) if closed else {}
             except (KafkaError, KafkaTemporaryError) as error:
@@ -174,14 +181,14 @@ class Vitals:
 
 def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> PartitionState:
     topic, partition = feed.key
-    oldest_ms = feed.writer.oldest_held_ms
+    oldest_ms, unsaved_since_s = feed.writer.oldest_held_ms, feed.unsaved_since_s(now_s)
     return PartitionState(
         topic=topic,
         partition=partition,
         position=feed.writer.durable_position,
         high_watermark=feed.high_watermark,
         oldest_pending_ms=oldest_ms if oldest_ms is not None and oldest_ms >= 0 else None,
-        pending_since_s=None if feed.pending_since_s is None else now_s - feed.pending_since_s,
+        pending_since_s=None if unsaved_since_s is None else now_s - unsaved_since_s,
         retention_ms=retention_ms,
         is_failing=any(
             since_s is not None and now_s - since_s > LASTING_FAILURE_S
@@ -191,6 +198,29 @@ def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> Partiti
             (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions
         ],
     )
+
+
+class Connected(Protocol):
+    """A process that needs Kafka, its group, and the store."""
+
+    client: KafkaClient
+    membership: Membership
+
+    @property
+    def troubles(self) -> Troubles:
+        """Tell what fails."""
+
+
+def why_cut_off(service: Connected, now_ms: int) -> str | None:
+    """Say what keeps a process from its work: Kafka, its group, or the store; None: nothing does, or it was never in the group."""
+    client, membership = service.client, service.membership
+    silent_s = client.silent_s
+    if silent_s is not None and (silent_s >= LASTING_FAILURE_S or not membership.is_member):
+        since = datetime.fromtimestamp(now_ms / 1000 - silent_s, UTC)
+        return f"cannot reach Kafka since {since:%Y-%m-%dT%H:%M:%SZ}"
+    if membership.error is not None:
+        return str(membership.error)
+    return service.troubles.why_nothing_is_put() if membership.is_member else None
 
 
 def state_of_left(which: TopicPartition, position: int) -> PartitionState:

@@ -57,7 +57,8 @@ that ends with an error before its end leaves the file of the run before, so wat
 | `min by (topic) (archiver_retention_left_seconds) < 86400` | within a day it will |
 | `max by (topic) (archiver_rpo_seconds) > 900` | the archive is behind; in quiet times this stays near `backup.segment.age` |
 | `archiver_partitions_failing > 0` | a partition does not get on; the log names it and the reason |
-| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster is away: `/readyz` says why |
+| `max by (topic) (archiver_topics_gone) > 0` | an archived topic was deleted: [restore it, or accept that](runbooks.md#a-topic-was-deleted) |
+| `absent(archiver_partitions)`, or `/readyz` not 200 for minutes | no instance is in the group, or the cluster or the store is away: `/readyz` says why |
 | `archiver_open_transaction_age_seconds > 900` | a producer left a transaction open; nothing behind it can be read until it ends |
 
 Of instances ([what to do](runbooks.md#when-an-instance-alarms)). Both instances tell of a partition, each as it sees it: take `max by (topic, kind)`.

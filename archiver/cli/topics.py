@@ -17,13 +17,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_config(parser)
     add_format(parser)
+    parser.add_argument(
+        "--accept-gone",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="note that this archived topic was deleted on purpose: it is reported no longer, until it is seen again (may be repeated)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.cluster_topics import Standing, survey_topics
     from archiver.config.load import load_config
 
-    found = survey_topics(load_config(options.config))
+    found = survey_topics(load_config(options.config), options.accept_gone)
     if options.format == "json":
         print_json(topics_row(found))
     else:
@@ -33,9 +40,12 @@ def run(options: argparse.Namespace) -> int:
         complain(row.why)
     for one in found.unmatched:
         complain(f"{one.place}: {one.entry!r} matches no topic of the cluster")
+    lost = [row for row in found.rows if row.is_lost]
+    for row in lost:
+        complain(f"{row.topic}: is archived, and Kafka no longer has it; if it may be gone: --accept-gone {row.topic}")
     return max(
         KafkaError.exit_code if refused else 0,
-        NotWholeError.exit_code if found.unmatched else 0,
+        NotWholeError.exit_code if found.unmatched or lost else 0,
     )
 
 
@@ -46,7 +56,7 @@ def topics_lines(found: "TopicsSurvey") -> Iterator[str]:
             "?" if row.partitions is None else str(row.partitions),
             "yes" if row.in_archive else "",
             row.standing,
-            row.why,
+            f"{row.why} (accepted)" if row.is_accepted_gone else row.why,
         )
         for row in found.rows
     ]
@@ -69,6 +79,7 @@ def _topic_row(row: "TopicRow") -> dict[str, Any]:
         "include": [_entry_row(one) for one in row.include],
         "exclude": [_entry_row(one) for one in row.exclude],
         "in_archive": row.in_archive,
+        "accepted_gone": row.is_accepted_gone,
     }
 
 

@@ -172,6 +172,7 @@ class PositionKeeper:
 
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_each(self._client)
+        await self._client.cluster_id()  # raises when another cluster has told these positions
         self.note_refused(found, refused)
         if not self._has_warned_of_hidden:
             await self._warn_of_hidden(found)

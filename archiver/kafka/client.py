@@ -13,7 +13,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError as AiokafkaError
 from aiokafka.errors import NodeNotReadyError
 
-from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError, TopicGoneError
 from archiver.kafka import calls
 from archiver.kafka.cluster import (
     AbsentError,
@@ -66,6 +66,10 @@ class KafkaClient:
         self._leaders: dict[str, dict[int, int]] = {}
         self._connected: AIOKafkaClient | None = None
         self._connections = Connections()
+        self._cluster_id = ""  # of the first answer that named one
+        self._stranger: StrangerError | None = None
+        self._has_met_stranger = asyncio.Event()
+        self._silent_since_s: float | None = None
 
     async def __aenter__(self) -> Self:
         client = AIOKafkaClient(**self._settings.for_aiokafka())  # belongs to the running loop
@@ -109,11 +113,14 @@ class KafkaClient:
         try:
             raw: RawAnswer = await self._client.send(node_id, call, group=lane)
         except NodeNotReadyError as error:
+            self._note_silence()
             raise self._not_let_in(node_id, call) from error
         except (AiokafkaError, OSError, TimeoutError) as error:
+            self._note_silence()
             reason = str(error) or type(error).__name__
             cause = type(error).__name__
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
+        self._silent_since_s = None
         try:
             answer: ParsedAnswer = raw.read()
         except MalformedAnswerError as error:
@@ -121,6 +128,16 @@ class KafkaClient:
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer
+
+    @property
+    def silent_s(self) -> float | None:
+        """For how long requests have failed, and no broker has answered any; None: the last answer is newer."""
+        since_s = self._silent_since_s
+        return None if since_s is None else self._clock() - since_s
+
+    def _note_silence(self) -> None:
+        if self._silent_since_s is None:
+            self._silent_since_s = self._clock()
 
     async def send_any(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
         """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
@@ -149,11 +166,36 @@ class KafkaClient:
     # --- the cluster
 
     async def cluster_id(self) -> str:
-        return (await self.send_any(calls.MetadataCall([]))).cluster_id
+        return (await self._metadata([])).cluster_id
+
+    def belong_to(self, cluster_id: str) -> None:
+        """Refuse answers of any other cluster from now on. Without this call the first answer decides."""
+        self._cluster_id = cluster_id
+
+    async def refuse_another_cluster(self) -> None:
+        """Wait until another cluster answers at these addresses, and raise StrangerError then."""
+        await self._has_met_stranger.wait()
+        if self._stranger is not None:
+            raise self._stranger
+
+    async def _metadata(self, names: Sequence[str] | None) -> calls.Metadata:
+        """Ask for metadata of topics (None: all). Raises StrangerError when the answer is another cluster's than before."""
+        return self._of_our_cluster(await self.send_any(calls.MetadataCall(names)))
+
+    def _of_our_cluster(self, metadata: calls.Metadata) -> calls.Metadata:
+        self._cluster_id = self._cluster_id or metadata.cluster_id
+        if metadata.cluster_id not in {"", self._cluster_id}:
+            self._stranger = StrangerError(
+                f"kafka: bootstrap.servers {self._settings.bootstrap_servers}: cluster {metadata.cluster_id} answers there, and"
+                f" until now it was cluster {self._cluster_id}; give each cluster its own prefix in storage.url"
+            )
+            self._has_met_stranger.set()
+            raise self._stranger
+        return metadata
 
     async def brokers(self) -> frozenset[int]:
         """Return the ids of the brokers that are up."""
-        return (await self.send_any(calls.MetadataCall([]))).brokers
+        return (await self._metadata([])).brokers
 
     async def describe_topics(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
         """Describe topics by name (None: all that this user may see). Names that do not exist are left out. Always asks a broker."""
@@ -164,14 +206,14 @@ class KafkaClient:
 
     async def topic_ids(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
         """Return topic ids by name, as one broker has them. Topics without an id there, or unknown there, are left out."""
-        metadata = await self.send(node_id, calls.MetadataCall(sorted(names)))
+        metadata = self._of_our_cluster(await self.send(node_id, calls.MetadataCall(sorted(names))))
         return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
 
     async def describe_each(
         self, names: Iterable[str] | None
     ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
         """Return the topics that were found, and why others were refused. Absent topics are in neither."""
-        metadata = await self.send_any(calls.MetadataCall(None if names is None else sorted(set(names))))
+        metadata = await self._metadata(None if names is None else sorted(set(names)))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
         found: dict[str, TopicDescription] = {}
@@ -207,7 +249,7 @@ class KafkaClient:
 
     async def replicas_in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
         """Return the brokers that are in sync with a partition, its leader first. Asks once."""
-        metadata = await self.send_any(calls.MetadataCall([topic]))
+        metadata = await self._metadata([topic])
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
         for error_code in (one.error_code for one in metadata.topics if one.error_code):

@@ -14,7 +14,7 @@ from archiver.archive.segments import Reading, unreadable_within
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import read_cluster, read_topic
 from archiver.config.model import ArchiverConfig, StorageConfig
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, NotWholeError
 from archiver.groups.own_group import FORMER_GROUP, count_commits
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
@@ -99,9 +99,14 @@ async def plan_compare(
     concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
     denied = {name: error for name, error in seen.refused.items() if name in concerned}
     gone = sorted(archived.keys() - seen.found.keys() - denied.keys())
+    lost = [name for name in topics.select(gone) if not _is_accepted_gone(archive, name)]
+    if_meant = "is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone"
     draft = _Draft(
-        problems=_without_archive(config, seen, archived, asked_for),
-        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone)],
+        problems=[
+            *(f"{name}: {if_meant} {name}" for name in sorted(lost)),
+            *_without_archive(config, seen, archived, asked_for),
+        ],
+        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone if name not in lost)],
     )
     for name, described in there.items():
         if _is_same(archived[name], described):
@@ -110,6 +115,14 @@ async def plan_compare(
             _note_recreated(draft, archive, described)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     return ComparePlan(tasks=draft.tasks, problems=draft.problems, notes=draft.notes, errors=errors)
+
+
+def _is_accepted_gone(archive: Archive, topic: str) -> bool:
+    try:
+        fact = read_topic(archive, topic)
+    except NotWholeError:
+        return False
+    return fact is not None and fact.is_accepted_gone
 
 
 def _without_archive(

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,18 +14,22 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive, open_archive
+from archiver.archive.layout import SegmentKey
+from archiver.archive.segment_facts import facts_from_metadata
 from archiver.backup.run import run_backup
+from archiver.backup.until_end import BackupReport
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.errors import StoreError
+from archiver.errors import NotWholeError, StoreError
 from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.spark.retention import SweepRequest, run_retention
 from archiver.store import shared
 from archiver.store.port import ObjectKind
 from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
-from tests.support.kafka_topics import create_topic, producer_of
+from tests.support.kafka_topics import create_topic, produce_values, producer_of
 from tests.support.rights_stage import FINISHED_RESTORE, acting
 from tests.support.round_trip import ArchiveSite
+from tests.support.segments import facts_of
 from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
@@ -143,3 +148,63 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert may_delete(own, f"{PREFIX}/compacted/x")
         assert streams_of(own, archive) == streams_by("compacted")
         assert not may_delete(own, segments()[0])
+
+
+def put_stray(archive: Archive, topic: str, base: int, end: int) -> str:
+    """Put an object of the topic's first partition that no backup has put; all else is as the newest one there says."""
+    listed = [item.key for item in archive.store.list(archive.layout.partition_prefix(topic, 0, 0))]
+    info = archive.store.head(listed[-1])
+    assert info is not None
+    facts = facts_from_metadata(info.metadata, listed[-1])
+    assert facts is not None
+    stray = replace(
+        facts_of(base, end), topic_id=facts.topic_id, cluster_id=facts.cluster_id, leader_epoch=facts.leader_epoch
+    )
+    key = archive.layout.segment_key(SegmentKey(topic=topic, partition=0, base=base))
+    assert archive.store.put_if_absent(key, b"", stray.to_metadata(), kind=ObjectKind.SEGMENT)
+    return key
+
+
+def test_no_stray_object_has_records_skipped_that_kafka_has(
+    new_broker: StartBroker, site: ArchiveSite, topic: str
+) -> None:
+    broker, half = new_broker(KAFKA_41), [b"value"] * 50
+    create_topic(broker.bootstrap, topic, 2)
+    tree = site.config(broker.bootstrap, [topic])
+    tree |= {"storage": {**tree["storage"], "url": f"{site.bucket.url}/{PREFIX}"}}
+    config = ArchiverConfig.model_validate(tree)
+    archive = open_archive(config.storage)
+
+    def back_up() -> BackupReport:
+        for partition in range(2):
+            produce_values(broker.bootstrap, topic, half, partition)
+        with as_role(site.bucket, "backup"):
+            return run_backup(config, lambda _: None)[0]
+
+    def told(report: BackupReport, partition: int = 0) -> tuple[int, int, int, int]:
+        """What was archived of a partition: the life, from where to where, and how many records."""
+        one = next(one for one in report.partitions if one.source.partition == partition)
+        return one.source.life, one.from_offset, one.position, one.written.records
+
+    assert not back_up().errors
+    far = put_stray(archive, topic, 5000, 5001)  # it does not join
+    found = back_up()
+    (error,) = found.errors
+    assert isinstance(error, NotWholeError)
+    assert f"{far}: the newest object begins at offset 5000, and the objects before it end at 50" in str(error)
+    assert told(found)[3] == 0
+    assert told(found, 1) == (0, 50, 100, 50)  # the other partition goes on
+    assert not archive.store.delete_each([far])
+    found = back_up()
+    assert not found.errors
+    assert told(found) == (0, 50, 150, 100)
+
+    long = put_stray(archive, topic, 150, 5000)  # it joins, and reaches beyond the log in an epoch that has not ended
+    found = back_up()
+    (error,) = found.errors
+    assert isinstance(error, NotWholeError)
+    assert f"{long} reaches offset 5000, and the log ends at 200" in str(error)
+    assert told(found) == (1, 150, 200, 50)  # what Kafka has is archived
+    found = back_up()
+    assert not found.errors
+    assert told(found) == (1, 200, 250, 50)

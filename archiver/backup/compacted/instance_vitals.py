@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
 
 from archiver.archive.store_clock import since_boot_s
@@ -16,7 +16,7 @@ from archiver.backup.feed import LASTING_FAILURE_S
 from archiver.backup.heartbeat import Heartbeat
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
-from archiver.backup.vitals import state_of_feed, state_of_left
+from archiver.backup.vitals import state_of_feed, state_of_left, why_cut_off
 from archiver.config.model import ArchiverConfig
 from archiver.kafka.client import KafkaClient
 from archiver.process.text import spell_count
@@ -94,6 +94,9 @@ class InstanceVitals:
         told = ", ".join(f"{role.value} for {roles[role]}" for role in reversed(Role) if roles[role])
         return f"{spell_count(roles.total(), 'partition')}: {told}" if told else spell_count(0, "partition")
 
+    def gone_topics(self) -> Collection[str]:
+        return () if self._service is None or not self._service.is_ready else self._service.topics.gone.names
+
     def rebalances(self) -> int:
         return 0 if self._service is None else self._service.membership.counters.rebalances
 
@@ -103,11 +106,9 @@ class InstanceVitals:
     def why_not_ready(self) -> str | None:
         if self._service is None or not self._service.is_ready:
             return "not connected yet, or stopping"
-        membership = self._service.membership
-        if membership.error is not None:
-            return str(membership.error)
-        if membership.is_member:
-            return None
+        why = why_cut_off(self._service, self.clock_ms())
+        if why is not None or self._service.membership.is_member:
+            return why
         if self._service.topics.described:
             return "not in the group yet"
         return "no compacted topic of the cluster matches topics.include"

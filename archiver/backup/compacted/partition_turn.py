@@ -47,6 +47,7 @@ from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
+from archiver.backup.troubles import cause_of_failure
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
@@ -134,12 +135,14 @@ class PartitionTurn:
                 if is_woken or not await self._is_quiet():
                     await self._look_until_quiet()
                 self.error = None
-                if self.turn.is_all_filled:
+                self._parts.sink.troubles.note_works(("look", *self._key))
+                if self.turn.is_all_filled and all(reading.feed.is_caught_up for reading in self.readings.values()):
                     self.failing_since_s = None
             except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
                 found = as_ours(error, str(self.source))
                 if str(found) != str(self.error):
-                    log.warning("%s; looked at again in %.0f s", found, self._parts.interval_s)
+                    line = f"{found}; looked at again in {self._parts.interval_s:.0f} s"
+                    self._parts.sink.troubles.note(found, line, ("look", *self._key))
                 self.error = found
                 self._parts.counts.look_failed(self.source.topic)
                 self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
@@ -229,7 +232,8 @@ class PartitionTurn:
             try:
                 await parts.pool.call(watch.look, entry.holder, now_s, parts.clock.earliest_ms(now_s))
             except ArchiverError as error:
-                log.warning("%s: the copy that is read could not be looked over: %s", self.source, error)
+                line = f"{self.source}: the copy that is read could not be looked over: {error}"
+                parts.sink.troubles.note(error, line, ("look", *self._key))
 
     def _has_history(self) -> bool:
         return has_history(self._parts.archive, self.place, self._earlier, self._history_begin)
@@ -393,6 +397,8 @@ class PartitionTurn:
         end = await parts.pool.call(position_of_copy, parts.archive, copy)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
+        if end.gap is not None:
+            raise CorruptSegmentError(f"{source}: {end.spell_gap(end.gap)}")
         home = CopyHome(parts.archive, copy)
         writer = PartitionWriter(source, end, parts.sink, silences=silences, confirm=reading.refuse_put, home=home)
         if not end.key:
@@ -446,6 +452,11 @@ class PartitionTurn:
     def fills(self, feed: Feed) -> bool:
         return any(reading.feed is feed for reading in self.readings.values())
 
+    def note_durable(self, feed: Feed) -> None:
+        """Note that something of a generation that is filled here became durable: the partition fails no longer."""
+        if self.fills(feed):
+            self.failing_since_s = None
+
     def note_ended(self, feed: Feed) -> None:
         """Take in that a feed has ended with an error: the generation goes on after a pause, where its objects end."""
         for generation, reading in list(self.readings.items()):
@@ -458,8 +469,11 @@ class PartitionTurn:
                 pause_s = self._backoff.next_s()
                 self._open_again_s = self._parts.sink.clock() + pause_s
                 self._note_failure(generation, feed.error)
-                log.warning("%s; generation %d is gone on with in %.0f s", feed.error, generation, pause_s)
-                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
+                line = f"{feed.error}; generation {generation} is gone on with in {pause_s:.0f} s"
+                self._parts.sink.troubles.note(feed.error, line, self._key)
+                self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.error))
+                now_s = self._parts.sink.clock()
+                self.failing_since_s = self.failing_since_s or feed.unsaved_since_s(now_s) or now_s
                 self._report_end(self, feed.error)
 
     @property

@@ -11,6 +11,7 @@ from archiver.archive.segment_writer import FinishedSegment
 from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit, set_back
 from archiver.backup.compacted.turn import Broke, Event, Fetched, Put
 from archiver.backup.feed import NO_END_OFFSET, Feed
+from archiver.backup.troubles import HELD_BACK
 from archiver.errors import StoreTemporaryError
 from archiver.kafka import fetch
 
@@ -144,5 +145,5 @@ class OpenReading:
             raise HeldBackError(
                 f"{self.feed.source}: offsets {held.facts.base} to {held.facts.next - 1} wait for an entry of the role log: tombstones"
                 " may have been missed",
-                cause="rule W",
+                cause=HELD_BACK,
             )

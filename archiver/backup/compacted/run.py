@@ -44,6 +44,7 @@ def run_instance(
         vitals.clock_ms,
         rebalances=vitals.rebalances,
         commit_failures=vitals.commit_failures,
+        gone=vitals.gone_topics,
         others=[counts.collect],
     )
 

@@ -36,11 +36,14 @@ from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
 from archiver.backup.compacted.turn_parts import Parts
+from archiver.backup.feed import Feed
+from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.pump import Pump
 from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
+from archiver.backup.troubles import Dependency, Troubles
 from archiver.config.model import CompactedConfig
 from archiver.errors import ArchiverError, CutBackError, StoreError, StoreTemporaryError, StrangerError
 from archiver.kafka.client import KafkaClient
@@ -102,6 +105,10 @@ class InstanceService:
         self.is_ready = False
 
     @property
+    def troubles(self) -> Troubles:
+        return self._sink.troubles
+
+    @property
     def archive(self) -> Archive:
         return self._sink.archive
 
@@ -117,10 +124,12 @@ class InstanceService:
         """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
         async with AsyncExitStack() as stack:
             clients = [await unless_stopped(stop, self._connect(stack)) for _ in range(2)]
-            self._client = clients[0]
-            cluster_id = await unless_stopped(stop, self._persist("the cluster", self._client.cluster_id))
+            self.client = clients[0]
+            cluster_id = await unless_stopped(stop, self._persist("the cluster", self.client.cluster_id))
             self._cluster_id = cluster_id
-            self._opener = opener_of(self._request.backup, self._client, self._openers, cluster_id)
+            for client in clients:
+                client.belong_to(cluster_id)
+            self._opener = opener_of(self._request.backup, self.client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
             await unless_stopped(stop, self._persist("archive", self._note_moments))
             others = [name for name in self._config.instances if name != self._request.name]
@@ -133,7 +142,7 @@ class InstanceService:
                 spool_bytes=self._request.backup.spool_bytes // 2,
             )
             pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=lambda _: None))
+                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
                 for client in clients
             ]
             self.pumps = pumps
@@ -142,12 +151,13 @@ class InstanceService:
             await unless_stopped(stop, self._persist("topics", self.topics.refresh))
             self.membership.start(sorted(self.topics.described))
             loops = [
+                *(client.refuse_another_cluster() for client in clients),
                 self._keep_topics_fresh(),
                 self._keep_noting(),
                 self._follow_hints(),
                 self._keep_clearing(),
                 *(self._face_ends(pump) for pump in pumps),
-                *watch(self._client),
+                *watch(self.client),
             ]
             try:
                 self.is_ready = True
@@ -159,10 +169,11 @@ class InstanceService:
     def _topics_taken(self) -> TakenTopics:
         return TakenTopics(
             request=self._request.backup,
-            client=self._client,
+            client=self.client,
             recorder=self._opener.topics,
             pool=self._openers,
             margin_ms=self._config.margin_ms,
+            gone=GoneTopics(self.archive, self._openers),
         )
 
     def _shared(self, pumps: Sequence[Pump]) -> Parts:
@@ -173,7 +184,7 @@ class InstanceService:
             begins_first=self._request.begins_first,
             times=TurnTimes(length_ms=config.length_ms, takeover_ms=config.takeover_ms),
             interval_s=config.interval_ms / 1000,
-            client=self._client,
+            client=self.client,
             pumps=pumps,
             sink=self._sink,
             pool=self._openers,
@@ -216,8 +227,10 @@ class InstanceService:
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
-                log.warning("%r; topics are looked for again in %.0f s", error, self._group.refresh_ms / 1000)
+                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
+                self.troubles.note(as_ours(error, "topics"), line, "topics")
                 continue
+            self.troubles.note_works("topics")
             self.membership.subscribe(sorted(self.topics.described))
             for key in list(self.held):
                 self._see_to(key)
@@ -262,6 +275,8 @@ class InstanceService:
 
     def _take(self, key: TopicPartition) -> PartitionTurn | None:
         """Stop looking at a partition. Returns what has still to be ended of it."""
+        self.troubles.forget(key)
+        self.troubles.forget(("look", *key))
         task, turn = self._running.pop(key, None), self.turns.pop(key, None)
         if task is not None:
             task.cancel()
@@ -295,6 +310,11 @@ class InstanceService:
             if turn is not None and turn.fills(feed):
                 turn.note_ended(feed)
 
+    def _note_durable(self, feed: Feed) -> None:
+        turn = self.turns.get(feed.key)
+        if turn is not None:
+            turn.note_durable(feed)
+
     def _note_end(self, turn: PartitionTurn, error: ArchiverError) -> None:
         if isinstance(error, CutBackError):
             self._spawn(self._branch_off(turn))
@@ -322,8 +342,10 @@ class InstanceService:
             self.membership.commit(self._hints.take())
             try:
                 await self._note_moments()
+                self.troubles.note_works("moments", Dependency.STORE)
             except (ArchiverError, TimeoutError) as error:
-                log.warning("%r; moments are noted again in %.0f s", error, self._config.interval_ms / 1000)
+                line = f"{error!r}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
+                self.troubles.note(as_ours(error, "moments"), line, "moments")
 
     async def _note_moments(self) -> None:
         """Note how far each generation was read, and read what the others have noted."""
@@ -340,14 +362,14 @@ class InstanceService:
             await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
         except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
             if str(error) != self._uncleared:
-                log.warning("%s; what it has noted of its reading before stays", error)
+                self.troubles.note(error, f"{error}; what it has noted of its reading before stays", "old moments")
             self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
         """Clear what is read no more of the partitions that this process is active for."""
         clearer = Clearer(
             self.archive,
-            self._client,
+            self.client,
             self._config,
             pin_ms=self._request.pin_ms,
             facts=lambda: self.topics.facts,
@@ -360,7 +382,10 @@ class InstanceService:
                 report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
                 self.in_question = report.alarms.keys()
             except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
-                log.warning("%s; copies are cleared later", as_ours(error, "clearing"))
+                failure = as_ours(error, "clearing")
+                self.troubles.note(failure, f"{failure}; copies are cleared later", "clearing")
+            else:
+                self.troubles.note_works("clearing")
 
     def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
         """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""

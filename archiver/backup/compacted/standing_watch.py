@@ -40,8 +40,11 @@ class StandingWatch:
             try:
                 status = await self._worker.call(self._read, service.archive, service.now_ms(), held)
             except Exception as error:  # noqa: BLE001 - no instance stops because of what metrics show
-                log.warning("%s; how copies stand is read again in %.0f s", as_ours(error, "status"), self._pause_s)
+                failure = as_ours(error, "status")
+                line = f"{failure}; how copies stand is read again in {self._pause_s:.0f} s"
+                service.troubles.note(failure, line, "status")
                 continue
+            service.troubles.note_works("status")
             self.standing = _standing(status, held, active, service)
 
     def _read(self, archive: Archive, now_ms: int, places: Collection[RolePlace]) -> CompactedStatus:

@@ -9,6 +9,7 @@ from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_top
 from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, is_compacted, list_known_topics, says_compact
 from archiver.backup.compacted.turn_parts import Terms
+from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.request import BackupRequest
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.errors import ArchiverError, StrangerError
@@ -36,6 +37,7 @@ class TakenTopics:
     recorder: TopicRecorder
     pool: Workers
     margin_ms: int | None  # compacted.margin
+    gone: GoneTopics
     described: Mapping[str, TopicDescription] = field(default_factory=dict)
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class TakenTopics:
         topics, archive = self.request.topics, self.request.sink.archive
         known = await self.pool.call(list_known_topics, archive)
         seen = await find_cluster_topics(self.client, topics, topics.select(known))
+        await self.gone.look(topics.select(known), seen)
         names = set(topics.select(seen.found)) - _LEFT_OUT
         for name in topics.select(seen.refused):
             self._tell(name, f"{seen.refused[name]}; no copies of it are made")
@@ -72,9 +75,10 @@ class TakenTopics:
         if isinstance(fact, StrangerError):
             raise fact
         if isinstance(fact, ArchiverError):
-            log.warning("%s", fact)
+            self.request.sink.troubles.note(fact, str(fact), ("topics", topic.name))
             before = self.described.get(topic.name)
             return before if before is not None and before.topic_id == topic.topic_id else None
+        self.request.sink.troubles.note_works(("topics", topic.name))
         self.facts[topic.name] = fact
         self.terms[topic.name] = self._terms_of(fact, effective)
         return topic

@@ -16,7 +16,7 @@ from archiver.archive.segment import read_segment
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.topics import PartitionSource, accept_gone
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.verify import VerifyResult, run_verify
@@ -328,6 +328,10 @@ def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, si
     _, problems, _ = compared(site, broker_41, topic, f"{topic}.*")
     assert problems == [f"{topic}-new: is included, and nobody archives it"]
     delete_topic(broker_41.bootstrap, topic)
+    found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
+    gone = f"{topic}: is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone {topic}"
+    assert (found.compared, found.problems, found.notes) == (0, [gone], [])
+    accept_gone(open_archive(ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic])).storage), topic)
     found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
     assert (found.compared, found.problems, found.notes) == (0, [], [f"{topic}: is not in the cluster any more"])
     missing = compared(site, broker_41, topic, topic, "not-there")[1]

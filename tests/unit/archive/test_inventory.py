@@ -606,9 +606,63 @@ def test_the_epoch_is_that_of_the_segment_that_holds_the_end() -> None:
         plain.object_key, b"x", replace(known_facts(plain), leader_epoch=3).to_metadata(), kind=ObjectKind.SEGMENT
     )
     assert position_of(Archive(store, LAYOUT), "t", 0, 0) == ArchivedEnd(
-        next=7, leader_epoch=3, topic_id="t", cluster_id="c", key=plain.object_key
+        next=7,
+        leader_epoch=3,
+        topic_id="t",
+        cluster_id="c",
+        key=plain.object_key,
+        gap=Gap(first_offset=0, last_offset=4),
     )
     store.put_if_absent(
         merged.object_key, b"x", replace(known_facts(merged), leader_epoch=8).to_metadata(), kind=ObjectKind.SEGMENT
     )
     assert position_of(Archive(store, LAYOUT), "t", 0, 0).leader_epoch == 8
+
+
+PLAIN, MERGED = False, True
+
+
+@pytest.mark.parametrize(
+    ("pile", "gap"),
+    [
+        ([(0, 5, PLAIN), (5, 7, PLAIN)], None),
+        ([(0, 50, PLAIN), (5000, 5001, PLAIN)], (50, 4999)),
+        ([(5000, 5001, PLAIN)], (0, 4999)),  # a sweep leaves that, too: who asks looks at what was swept
+        ([(0, 50, MERGED), (50, 60, PLAIN)], None),
+        ([(0, 10, PLAIN), (0, 50, MERGED), (10, 20, PLAIN), (50, 60, PLAIN)], None),
+        ([(0, 50, MERGED), (50, 90, MERGED)], None),
+        ([(0, 50, PLAIN), (50, 60, PLAIN), (0, 60, MERGED)], None),
+        ([(0, 50, PLAIN), (70, 80, MERGED)], (50, 69)),
+        ([(0, 50, MERGED), (70, 80, PLAIN)], (50, 69)),
+    ],
+)
+def test_a_newest_segment_that_does_not_join_is_told(
+    pile: list[tuple[int, int, bool]], gap: tuple[int, int] | None
+) -> None:
+    store = MemoryStore()
+    put(store, [segment(base, end, merged=merged) for base, end, merged in pile])
+    archive = Archive(store, LAYOUT)
+    told = None if gap is None else Gap(first_offset=gap[0], last_offset=gap[1])
+    assert position_of(archive, "t", 0, 0).gap == told
+    plain = [base for base, _, merged in pile if not merged]
+    for hint in plain[:-1]:
+        assert position_of(archive, "t", 0, 0, hint) == position_of(archive, "t", 0, 0)
+
+
+def test_a_segment_of_which_nothing_tells_where_it_ends_leaves_no_gap() -> None:
+    """It is damaged, or an object of v1.0: `verify` says so, and a writer goes on."""
+    store = MemoryStore()
+    store.put_if_absent(
+        LAYOUT.segment_key(SegmentKey(topic="t", partition=0, base=0)), b"", {}, kind=ObjectKind.SEGMENT
+    )
+    put(store, [segment(50, 60)])
+    assert position_of(Archive(store, LAYOUT), "t", 0, 0).gap is None
+
+
+def test_where_a_segment_ends_is_asked_once_more_at_most() -> None:
+    store = CountingStore()
+    put(store, [segment(base, base + 10) for base in range(0, 100, 10)])
+    position_of(Archive(store, LAYOUT), "t", 0, 0)
+    assert store.heads == 2
+    position_of(Archive(store, LAYOUT), "t", 0, 0, 90)  # a hint with nothing behind it
+    assert store.heads == 3

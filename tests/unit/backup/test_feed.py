@@ -7,6 +7,7 @@ import pytest
 
 from archiver.backup.feed import Feed
 from archiver.backup.partition_writer import PartitionWriter
+from archiver.errors import KafkaTemporaryError
 from archiver.kafka.fetch import Fetched, FetchProblem
 
 
@@ -77,3 +78,30 @@ def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised(wr
     assert (for_ever.fetch_fails_since_s, until_end.fetch_fails_since_s) == (None, 1.0)
     until_end.note_answer(answer(50, records=b"some"), 3.0)
     assert until_end.fetch_fails_since_s is None
+
+
+def test_a_partition_that_nobody_answers_for_may_have_something(feed: Feed) -> None:
+    feed.note_answer(answer(10), 100.0)
+    assert feed.unsaved_since_s(104.0) is None
+    assert feed.unsaved_since_s(106.0) == 100.0
+    feed.note_answer(answer(10, error=FetchProblem.NOT_LEADER), 110.0)
+    assert feed.unsaved_since_s(111.0) == 100.0
+    feed.note_answer(answer(10), 120.0)
+    assert feed.unsaved_since_s(121.0) is None
+
+
+def test_what_was_pending_before_it_was_opened_stays_until_an_answer(feed: Feed) -> None:
+    feed.inherit_pending(50.0)
+    feed.note_pending(100.0)
+    assert feed.unsaved_since_s(100.0) == 50.0
+    assert not feed.is_caught_up
+    feed.note_answer(answer(10), 101.0)
+    assert feed.unsaved_since_s(101.0) is None
+    assert feed.is_caught_up
+
+
+def test_a_failure_of_fetches_that_was_logged_is_over_once(feed: Feed) -> None:
+    for now_s in (0.0, 20.0):
+        feed.note_lasting_failure(feed.note_fetch_failure(KafkaTemporaryError("refused"), now_s))
+    assert feed.note_answer(answer(10), 21.0)
+    assert not feed.note_answer(answer(10), 22.0)

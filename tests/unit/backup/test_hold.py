@@ -7,6 +7,7 @@ def test_a_hold_pauses_longer_until_something_is_durable_or_the_last_failure_is_
     assert [hold.fail(error, now_s, None) for now_s in (10.0, 20.0, 30.0)] == [FIRST_PAUSE_S, 2.0, 4.0]
     assert (hold.failing_since_s, hold.open_again_at_s) == (10.0, 34.0)
     hold.note_durable()
+    assert hold.failing_since_s is None  # it counts as failing until then, also while it is open again
     assert hold.fail(error, 40.0, None) == FIRST_PAUSE_S
     assert hold.fail(error, 50.0, None) == 2.0
     assert hold.fail(error, 651.0, None) == FIRST_PAUSE_S
@@ -30,3 +31,11 @@ def test_a_hold_of_a_partition_that_is_left_does_not_fail_until_it_is_opened_aga
     hold.leave()
     hold.fail(KafkaTemporaryError("no leader"), 60.0, None)
     assert (hold.is_left, hold.failing_since_s) == (False, 60.0)
+
+
+def test_a_hold_without_a_feed_waits_since_what_was_known_before() -> None:
+    assert Hold(since_s=10.0).unknown_since_s == 10.0
+    hold = Hold(since_s=10.0, unsaved_since_s=3.0)
+    assert hold.unknown_since_s == 3.0
+    hold.fail(KafkaTemporaryError("no leader"), 20.0, None)
+    assert hold.unknown_since_s == 3.0

@@ -149,7 +149,7 @@ def test_at_the_end_pauses_are_short() -> None:
     assert feed.put_again_at_s == 101.0
 
 
-def test_one_line_a_minute_tells_of_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_tells_of_all(caplog: pytest.LogCaptureFixture) -> None:
     turns = PutTurns(AT_ONCE)
     feeds = [feed_of("orders", number) for number in range(3)]
     for feed in feeds:
@@ -157,7 +157,6 @@ def test_one_line_a_minute_tells_of_all(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.WARNING):
         for now_s in range(100, 240):
             turns.warn_of_waiting(feeds, now_s)
-    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
-        f"orders-0 and 2 more partitions: puts do not work, for {after} s now, and are tried again: the store is slow"
-        for after in (16, 76, 136)
+    assert [record.getMessage() for record in caplog.records] == [
+        "orders-0 and 2 more partitions: puts do not work, for 16 s now, and are tried again: the store is slow"
     ]

@@ -1,10 +1,13 @@
 """What is noted of a topic that is created again: when the one before it was last seen."""
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
@@ -122,3 +125,26 @@ def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
     fact = asyncio.run(recorder.record(topic, learned("6")))
     assert fact.effective == {"cleanup.policy": "compact", "delete.retention.ms": "6"}
     assert asyncio.run(recorder.record(topic, NO_CONFIGS)) == fact  # not known now: what was known stays
+
+
+def test_a_topic_that_is_created_again_is_one_warning_and_new_partitions_are_one_info(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    site = Site()
+    first, other = site.recorder(), site.recorder()
+    for recorder in (first, other):
+        site.look(recorder, "A", 1_000)
+    assert not caplog.records
+    for at_ms, recorder in ((2_000, first), (2_001, other), (2_002, first)):  # each process says it once
+        site.look(recorder, "B", at_ms)
+    late = site.recorder()
+    site.look(late, "B", 3_000)
+    assert [(record.levelname, record.getMessage()[:28]) for record in caplog.records] == [
+        ("WARNING", "topic t was created again: i")
+    ] * 2
+    caplog.clear()
+    asyncio.run(first.record(replace(described("B"), partitions=(0, 1, 2)), NO_CONFIGS))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "topic t has 2 new partitions, which are archived, too")
+    ]
