@@ -93,6 +93,7 @@ def complain_of_groups(found: "GroupRestore", of_other_moments: str = GIVE_AS_OF
     if not found.plan.groups:
         complain("no group that --groups matches has an archived position; none was set")
     for problem in [
+        *found.plan.warnings,
         *found.problems,
         *open_problems(found.plan, of_other_moments),
         *applied_complaints(found.report),

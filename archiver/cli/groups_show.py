@@ -10,7 +10,7 @@ from archiver.cli.options import add_archive, add_format, add_run, archive_confi
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, moment_from
 from archiver.errors import NotWholeError
-from archiver.process.text import printable, spell_count, spell_table
+from archiver.process.text import printable, spell_count, spell_name, spell_table
 
 if TYPE_CHECKING:
     from archiver.archive.handle import Archive
@@ -148,7 +148,7 @@ def groups_lines(found: "ShownGroups", live: LiveLogs | None = None) -> Iterator
         yield f"the newest snapshot of positions is of {moment(found.snapshot_ms)}"
     for group, at_ms in found.missing.items():
         told_by = "no earlier snapshot tells of it" if at_ms is None else f"told by the snapshot of {moment(at_ms)}"
-        yield f"the newest snapshot does not tell of group {printable(group)}: {told_by}"
+        yield f"the newest snapshot does not tell of group {printable(spell_name(group))}: {told_by}"
 
 
 def _archived_text(log: "ArchivedLog | None") -> str:
@@ -180,7 +180,7 @@ def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
     topic = position.topic + (f"@{position.life}" if position.life > 0 else "")
     stood = position.has_stood
     return (
-        printable(position.group),
+        printable(spell_name(position.group)),
         printable(topic),
         str(position.partition),
         str(position.offset) if stood else "?",

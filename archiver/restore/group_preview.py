@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from archiver.archive.handle import Archive
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.later_words import settle_ambiguous
-from archiver.groups.own_group import archivers_groups
+from archiver.groups.own_group import groups_left_out
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -46,7 +46,7 @@ async def preview_groups(
     """Count what would be set. Changes nothing."""
     async with KafkaClient(kafka) as client:
         listed = await list_groups(client)
-    own = archivers_groups(asked.config, positions)
+    own = groups_left_out(asked.config, positions)
     lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
     roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
     whole = {(topic.source, one.partition) for topic in topics for one in topic.partitions if not one.problem}

@@ -20,7 +20,7 @@ from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.lost_positions import groups_seen
-from archiver.groups.own_group import FORMER_GROUP, archivers_groups
+from archiver.groups.own_group import FORMER_GROUP, NAMELESS, groups_left_out
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
@@ -117,11 +117,16 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """All groups, by their names on the target; and whose positions were left out, as they are the archiver's own."""
+    """All groups, by their names on the target; and which groups were left out: the archiver's own, and the one without a name."""
 
     restored: RestoredTopics
     groups: tuple[PlannedGroup, ...]
     left_out: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Say what is left aside, and is no fault."""
+        return [NAMELESS] if "" in self.left_out else []
 
     @property
     def open(self) -> list[TranslatedPosition]:
@@ -184,7 +189,7 @@ def read_positions(
     """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
-    groups = {one.group for one in positions} - archivers_groups(asked.config, positions)
+    groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
     # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
     lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
     renames = {old: new for old, new in asked.renames.items() if old not in lost}
@@ -205,7 +210,7 @@ async def read_group_plan(
     async with KafkaClient(kafka) as client:
 
         async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
-            own = archivers_groups(asked.config, positions)
+            own = groups_left_out(asked.config, positions)
             places = {(one.topic, one.partition) for one in positions if one.group not in own}
             return own, await find_restored_topics(archive, client, restore_id, places, use)
 

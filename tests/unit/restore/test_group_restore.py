@@ -11,7 +11,7 @@ from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
 from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.own_group import archivers_groups
+from archiver.groups.own_group import archivers_groups, groups_left_out
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import RestoredPartition, TargetPartition
 from archiver.groups.wanted_positions import WantedPosition
@@ -90,6 +90,21 @@ def test_what_is_wanted_of_each_group() -> None:
     ]
     assert [group.without_commit for group in plan.groups] == [(("back", 0), ("back", 2)), (("back", 1),)]
     assert (plan.left_out, plan.is_whole, plan.known_from_ms) == (("backup",), True, None)
+
+
+def test_the_group_without_a_name_is_left_out_with_a_warning() -> None:
+    positions = [position(""), position("a")]
+    own = groups_left_out(
+        ArchiverConfig.model_validate(
+            {"kafka": {"bootstrap.servers": "x:1"}, "storage": {"url": "s3://bucket/prefix"}}
+        ),
+        positions,
+    )
+    restored = RestoredTopics(restore_id="mine", cluster_id="c", topics=(topic_of(),), unreadable={})
+    plan = plan_group_positions(positions, restored, renames={}, own_groups=own)
+    assert ([one.group for one in plan.groups], plan.is_whole) == (["a"], True)
+    assert [one.startswith("the group without a name is skipped") for one in plan.warnings] == [True]
+    assert planned([position("a")], topic_of()).warnings == []
 
 
 def test_a_group_that_committed_nothing_in_restored_topics_gets_nothing() -> None:
