@@ -1,0 +1,125 @@
+"""The lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone.
+
+A topic of that name is created again with its cluster: after that the log of a new life tells of new topics alone. Where groups
+stood in the topics before, the life before tells, as it ended: these positions ended with their topics.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import find_topic
+from archiver.archive.handle import Archive
+from archiver.config.model import IndexUse
+from archiver.groups.archived_log import ArchivedLog, ReportProblem, first_seen_ms, read_log
+from archiver.groups.archived_position import ArchivedPosition, Cause, State
+from archiver.groups.folds import Folds
+from archiver.groups.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Roots
+from archiver.groups.positions import PositionsAsOf
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.workers import side_by_side
+
+_READS_AT_ONCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsLife:
+    """One life, read as of a time. `next_seen_ms`: when a backup first saw the life after it; None: there is none, or nobody noted that."""
+
+    topic: ArchivedTopic
+    logs: Sequence[ArchivedLog]
+    next_seen_ms: int | None = None
+
+    def had_begun(self, at_ms: int) -> bool:
+        seen_ms = first_seen_ms(self.topic)
+        is_seen = seen_ms is not None and seen_ms <= at_ms
+        return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
+
+    def positions(self, roots: Roots) -> PositionsAsOf:
+        """Return the positions as the log tells them. Topics that were first seen with a later life are none of its topics."""
+        if self.next_seen_ms is None:
+            return PositionsAsOf(self.logs, roots)
+        until_ms = self.next_seen_ms - CLOCKS_DIFFER_MS
+        known = {
+            topic: [one for one in some if one.seen_ms is None or one.seen_ms <= until_ms]
+            for topic, some in roots.items()
+        }
+        return PositionsAsOf(self.logs, known)
+
+    def ended_positions(self, roots: Roots) -> Iterator[ArchivedPosition]:
+        """Yield the positions as the life ended: what stood then went with its topic, unless the topic was there later."""
+        for one in self.positions(roots):
+            if one.life == NOT_ARCHIVED:
+                continue
+            if one.state is not State.SET:
+                yield one
+            elif self._was_there_later(one, roots):
+                yield one._replace(state=State.REMOVED, cause=Cause.UNKNOWN)
+            else:
+                yield one._replace(state=State.TOPIC_DELETED, cause=Cause.TOPIC_DELETED)
+
+    def _was_there_later(self, position: ArchivedPosition, roots: Roots) -> bool:
+        these = [one for one in roots.get(position.topic, ()) if one.life == position.life]
+        begun_ms = self.next_seen_ms
+        return begun_ms is not None and any((one.alive_ms or 0) > begun_ms + CLOCKS_DIFFER_MS for one in these)
+
+
+def find_offsets_lives(
+    archive: Archive, use: IndexUse = IndexUse.CHECK, report_problem: ReportProblem = lambda _: None
+) -> list[ArchivedTopic]:
+    """Find each life that has records, the newest last. A log that was cut back is one life with what it goes on from."""
+    newest = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
+    fact = newest.fact
+    if fact is None:
+        return [newest]
+    roots = {fact.root(life): life for life in newest.other_lives}  # the last of each root
+    roots.pop(fact.root(newest.life), None)
+    earlier = [find_topic(archive, OFFSETS_TOPIC, roots[root], use=use) for root in sorted(roots)]
+    return [*earlier, newest]
+
+
+def read_offsets_lives(
+    archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem
+) -> list[OffsetsLife]:
+    """Read the lives that had begun by a time, the one that held then last. What cannot be read is reported."""
+    folds = Folds.of(archive, report_problem)
+    topics = find_offsets_lives(archive, use, report_problem)
+    following = [*(first_seen_ms(later) for _, later in pairwise(topics)), None]
+    lives = [
+        OffsetsLife(topic=topic, logs=_logs(archive, topic, as_of_ms, folds, report_problem), next_seen_ms=next_ms)
+        for topic, next_ms in zip(topics, following, strict=True)
+    ]
+    first, *others = lives
+    return [first, *(one for one in others if one.had_begun(as_of_ms))]
+
+
+def _logs(
+    archive: Archive, topic: ArchivedTopic, as_of_ms: int, folds: Folds, report_problem: ReportProblem
+) -> list[ArchivedLog]:
+    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
+    read = side_by_side(
+        _READS_AT_ONCE,
+        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
+        numbers,
+        "offsets",
+    )
+    return list(read)
+
+
+def earlier_positions(
+    lives: Sequence[OffsetsLife], roots: Roots, told: Sequence[ArchivedPosition]
+) -> list[ArchivedPosition]:
+    """Return where groups stood when earlier lives ended, but for the positions of which a later life tells."""
+    found: list[ArchivedPosition] = []
+    known = {_place(one) for one in told}
+    for life in reversed(lives):
+        these = [one for one in life.ended_positions(roots) if _place(one) not in known]
+        known |= {_place(one) for one in these}
+        found += these
+    return found
+
+
+def _place(one: ArchivedPosition) -> tuple[str, str, int, int]:
+    return one.group, one.topic, one.partition, one.life
