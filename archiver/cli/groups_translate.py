@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
+from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, add_groups_removed, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
-from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment_from, table_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
 from archiver.errors import NotWholeError
 from archiver.process.text import spell_count, spell_name
 
 if TYPE_CHECKING:
+    from archiver.groups.archived_position import ArchivedPosition
     from archiver.groups.translation import Remark, TranslatedPosition
     from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
 
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
     add_chosen_positions(parser)
     add_group_renames(parser)
+    add_groups_removed(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -132,6 +134,8 @@ def _place_row(one: "TranslatedPosition") -> dict[str, Any]:
         "life": None if position.life < 0 else position.life,
         "partition": position.partition,
         "committed": None if position.offset < 0 else position.offset,
+        "removed_ms": None if position.removed_ms < 0 else position.removed_ms,
+        "cause": str(position.cause) or None,
     }
 
 
@@ -187,6 +191,13 @@ def _list(head: str, lines: list[str]) -> Iterator[str]:
         yield from left_out_lines(len(lines) - MOST_LISTED, "line")
 
 
+def _removal(position: "ArchivedPosition") -> str:
+    """Say when a position was removed, why, and where it stood."""
+    when = "" if position.removed_ms < 0 else f" at {moment(position.removed_ms)}"
+    stood = f"stood at {position.offset}" if position.is_removed_value_known else "where it stood is not known"
+    return f"{position.cause or 'unknown'}{when}, {stood}"
+
+
 def _source_of(one: "TranslatedPosition") -> str:
     position = one.position
     life = f"@{position.life}" if position.life > 0 else ""
@@ -226,4 +237,6 @@ def _unset_lines(group: "PlannedGroup") -> Iterator[str]:
         known = one.position.known_from_ms
         since = f", known as of {moment_from(known)}" if str(one.reason) == "unknown" and known >= 0 else ""
         told = f": {one.told}" if one.told else ""
+        if str(one.reason) == "removed":
+            told = f", {_removal(one.position)}"
         yield f"{spell_name(group.group)}: {_source_of(one)}: {one.reason}{since}{told}"

@@ -26,6 +26,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     from archiver.errors import TargetError
     from archiver.groups.own_group import NAMELESS
     from archiver.process.progress import Progress
+    from archiver.restore.removed_positions import removal_warnings
     from archiver.spark.preview import preview_restore
 
     config, problems = archive_config(options), list[str]()
@@ -50,6 +51,10 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
         print_line("nothing was changed")
     if asked is not None and any(not one.group for one in positions):
         complain(NAMELESS)
+    removed = [one for group in groups or () for one in group.removed]
+    left = [one for one in removed if not one.is_certain]
+    for warning in removal_warnings(left, (one for one in removed if one.is_certain)):
+        complain(warning)
     for problem in [*found.refused, *found.damage, *found.problems, *problems]:
         complain(problem)
     for where, missing in found.missing:
@@ -115,6 +120,18 @@ def _group_row(group: "GroupPreview") -> dict[str, Any]:
         "not_set": {str(why): count for why, count in group.unset.items()},
         "has_members": group.has_members,
         "takes_positions": group.takes_positions,
+        "removed": [_removed_row(one) for one in group.removed],
+    }
+
+
+def _removed_row(one: "ArchivedPosition") -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed": one.offset if one.is_removed_value_known else None,
+        "removed_ms": None if one.removed_ms < 0 else one.removed_ms,
+        "cause": str(one.cause) or None,
+        "would_be_set": one.is_certain,
     }
 
 

@@ -31,6 +31,7 @@
 - purge_notes: what goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it
 - repartition_source: one source partition of a restore into another number of partitions: dealt out by key to all of them
 - repartition_target: one target partition that several sources were dealt into
+- removed_positions: positions that were removed before the time that is asked for: which of them a restore sets
 - replicas: whether as many brokers are up as topics are to have replicas
 - report: what became of a restore, as values: of each topic, and of the whole run
 - request: what a restore was asked for: which topics and records, into which, and under which id

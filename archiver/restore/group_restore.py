@@ -35,6 +35,7 @@ from archiver.groups.translation import (
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.removed_positions import Removed, judge_removed, removal_warnings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
 from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
@@ -47,12 +48,16 @@ _APPROXIMATE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key."""
+    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key.
+
+    `removed`: what is done with positions that were removed before then.
+    """
 
     config: ArchiverConfig
     wanted: PositionFilter
     renames: Mapping[str, str]
     is_approximate: bool = False
+    removed: Removed = Removed.AUTO
 
     @property
     def as_of_ms(self) -> int | None:
@@ -126,7 +131,9 @@ class GroupPlan:
     @property
     def warnings(self) -> list[str]:
         """Say what is left aside, and is no fault."""
-        return [NAMELESS] if "" in self.left_out else []
+        left = (one.position for group in self.groups for one in group.unset if one.reason is Reason.REMOVED)
+        there = (one.position for group in self.groups for one in group.positions if one.position.was_removed)
+        return [*([NAMELESS] if "" in self.left_out else []), *removal_warnings(left, there)]
 
     @property
     def open(self) -> list[TranslatedPosition]:
@@ -216,6 +223,7 @@ async def read_group_plan(
 
         own, restored = await find(positions)
         told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
+        told = await judge_removed(archive, client, asked.removed, told)
         if told is not positions:
             positions = told
             own, restored = await find(positions)
