@@ -1,36 +1,56 @@
 """The lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone.
 
 A topic of that name is created again with its cluster: after that the log of a new life tells of new topics alone. Where groups
-stood in the topics before, the life before tells, as it ended: these positions ended with their topics.
+stood in the topics before, the life before tells, as it ended: these positions ended with their topics. Topics that one survey of
+a backup saw first together with a life of `__consumer_offsets` came with it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive
+from archiver.archive.topics import TopicFact
 from archiver.config.model import IndexUse
 from archiver.groups.archived_log import ArchivedLog, ReportProblem, first_seen_ms, read_log
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.folds import Folds
-from archiver.groups.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Roots
+from archiver.groups.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Root, Roots
 from archiver.groups.positions import PositionsAsOf
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import side_by_side
 
 _READS_AT_ONCE: Final = 2
+_ONE_SURVEY_MS: Final = 3_000  # what a backup saw first no longer apart, it saw in one survey
+
+
+class Survey(NamedTuple):
+    """When the survey of a backup began and ended that first saw a life."""
+
+    from_ms: int
+    until_ms: int
+
+    @classmethod
+    def at(cls, seen_ms: int, all_ms: Iterable[int]) -> "Survey":
+        times = sorted({*all_ms, seen_ms})
+        first = last = times.index(seen_ms)
+        while first > 0 and times[first] - times[first - 1] <= _ONE_SURVEY_MS:
+            first -= 1
+        while last + 1 < len(times) and times[last + 1] - times[last] <= _ONE_SURVEY_MS:
+            last += 1
+        return cls(times[first], times[last])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsLife:
-    """One life, read as of a time. `next_seen_ms`: when a backup first saw the life after it; None: there is none, or nobody noted that."""
+    """One life, read as of a time; the survey that saw it first, if another one was before it, and that of the next one."""
 
     topic: ArchivedTopic
     logs: Sequence[ArchivedLog]
-    next_seen_ms: int | None = None
+    seen: Survey | None = None
+    next_seen: Survey | None = None
 
     def had_begun(self, at_ms: int) -> bool:
         seen_ms = first_seen_ms(self.topic)
@@ -38,15 +58,14 @@ class OffsetsLife:
         return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
 
     def positions(self, roots: Roots) -> PositionsAsOf:
-        """Return the positions as the log tells them. Topics that were first seen with a later life are none of its topics."""
-        if self.next_seen_ms is None:
-            return PositionsAsOf(self.logs, roots)
-        until_ms = self.next_seen_ms - CLOCKS_DIFFER_MS
-        known = {
-            topic: [one for one in some if one.seen_ms is None or one.seen_ms <= until_ms]
-            for topic, some in roots.items()
-        }
-        return PositionsAsOf(self.logs, known)
+        """Return the positions as the log tells them, in topics that were there with it."""
+        return PositionsAsOf(self.logs, {topic: self._own(some) for topic, some in roots.items()})
+
+    def _own(self, roots: Sequence[Root]) -> Sequence[Root]:
+        """Leave out topics that came with a later life, and those whose successors came with this one, or before it."""
+        kept = [one for one in roots if not _is_since(one, self.next_seen)]
+        came = [number for number, one in enumerate(kept) if self.seen is not None and _is_until(one, self.seen)]
+        return kept[came[-1] :] if came and _is_since(kept[came[-1]], self.seen) else kept
 
     def ended_positions(self, roots: Roots) -> Iterator[ArchivedPosition]:
         """Yield the positions as the life ended: what stood then went with its topic, unless the topic was there later."""
@@ -62,8 +81,16 @@ class OffsetsLife:
 
     def _was_there_later(self, position: ArchivedPosition, roots: Roots) -> bool:
         these = [one for one in roots.get(position.topic, ()) if one.life == position.life]
-        begun_ms = self.next_seen_ms
-        return begun_ms is not None and any((one.alive_ms or 0) > begun_ms + CLOCKS_DIFFER_MS for one in these)
+        later = self.next_seen
+        return later is not None and any((one.alive_ms or 0) > later.until_ms + CLOCKS_DIFFER_MS for one in these)
+
+
+def _is_since(root: Root, survey: Survey | None) -> bool:
+    return survey is not None and root.seen_ms is not None and root.seen_ms >= survey.from_ms
+
+
+def _is_until(root: Root, survey: Survey) -> bool:
+    return root.seen_ms is not None and root.seen_ms <= survey.until_ms
 
 
 def find_offsets_lives(
@@ -81,15 +108,22 @@ def find_offsets_lives(
 
 
 def read_offsets_lives(
-    archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem
+    archive: Archive, facts: Collection[TopicFact], as_of_ms: int, use: IndexUse, report_problem: ReportProblem
 ) -> list[OffsetsLife]:
-    """Read the lives that had begun by a time, the one that held then last. What cannot be read is reported."""
+    """Read the lives that had begun by a time, the one that held then last. What cannot be read is reported. `facts`: of all topics."""
     folds = Folds.of(archive, report_problem)
     topics = find_offsets_lives(archive, use, report_problem)
-    following = [*(first_seen_ms(later) for _, later in pairwise(topics)), None]
+    all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
+    times = [first_seen_ms(topic) for topic in topics[1:]]
+    surveys = [None, *(None if at_ms is None else Survey.at(at_ms, all_ms) for at_ms in times), None]
     lives = [
-        OffsetsLife(topic=topic, logs=_logs(archive, topic, as_of_ms, folds, report_problem), next_seen_ms=next_ms)
-        for topic, next_ms in zip(topics, following, strict=True)
+        OffsetsLife(
+            topic=topic,
+            logs=_logs(archive, topic, as_of_ms, folds, report_problem),
+            seen=surveys[number],
+            next_seen=surveys[number + 1],
+        )
+        for number, topic in enumerate(topics)
     ]
     first, *others = lives
     return [first, *(one for one in others if one.had_begun(as_of_ms))]

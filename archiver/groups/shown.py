@@ -78,7 +78,8 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
         problems.append(problem)
         report_problem(problem)
 
-    lives = _read_lives(archive, wanted.as_of_ms, use, report)
+    facts = _topic_facts(archive, report)
+    lives = _read_lives(archive, facts, wanted.as_of_ms, use, report)
     logs = [log for life in lives for log in life.logs]
     snapshots = read_snapshots(archive, wanted.as_of_ms, report)
     if not logs and snapshots is None and not problems:
@@ -87,7 +88,7 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
             " (backup.groups)"
         )
     named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
-    topics = _Topics(archive, _topic_facts(archive, report), named, use)
+    topics = _Topics(archive, facts, named, use)
     roots = topics.roots()
     found = [one for one in _positions(lives, snapshots, roots, wanted) if wanted.wants(one)]
     if not found and snapshots is None and not problems:
@@ -137,10 +138,12 @@ def _positions(
     return found if not earlier else sorted([*found, *earlier], key=lambda one: (*one[:2], one.partition, one.life))
 
 
-def _read_lives(archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem) -> Sequence[OffsetsLife]:
+def _read_lives(
+    archive: Archive, facts: Mapping[str, TopicFact], as_of_ms: int, use: IndexUse, report_problem: ReportProblem
+) -> Sequence[OffsetsLife]:
     if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
         return ()
-    lives = read_offsets_lives(archive, as_of_ms, use, report_problem)
+    lives = read_offsets_lives(archive, facts.values(), as_of_ms, use, report_problem)
     if told := _before_kept([log for life in lives for log in life.logs], as_of_ms):
         report_problem(told)
     return lives

@@ -327,6 +327,25 @@ def test_a_time_before_a_new_cluster_is_told_by_the_log_of_the_old_one(tmp_path:
     assert clusters.told() == {ended, gone, ("billing", 1, 7, "set"), ("audit", 1, 2, "set")}
 
 
+def test_a_cluster_that_is_gone_after_a_minute_tells_as_much(tmp_path: Path) -> None:
+    """Topics that were seen first in one survey came together, however short the cluster before them lived."""
+    archive, second = LogArchive(tmp_path, offsets_seen_ms=NEW_YEAR_MS), 1000
+    archive.know("orders", seen_ms=NEW_YEAR_MS + 10)
+    for number, topic in enumerate(("orders", "payments", OFFSETS)):
+        archive.know(topic, topic_id="B", seen_ms=NEW_YEAR_MS + 20 * second + number * 2 * second)
+    archive.put("orders", orders(10, 0))
+    archive.put("orders", orders(10, 21 * second), life=1)
+    archive.put(OFFSETS, [commit("billing", 480, 10 * second)])
+    archive.put(OFFSETS, [commit("billing", 7, 18 * second)], life=1)
+
+    def told(at_ms: int) -> set[tuple[int, int, str]]:
+        found = archive.shown(at_ms).positions
+        return {(one.position.life, one.position.offset, one.position.state) for one in found}
+
+    assert told(NEW_YEAR_MS + 15 * second) == {(0, 480, "set")}
+    assert told(LAST_LONG) == {(0, 480, "topic deleted"), (1, 7, "set")}
+
+
 def test_each_life_of_the_offsets_topic_has_its_lines(tmp_path: Path) -> None:
     found = TwoClusters(tmp_path, 2).archive.shown()
     lines = [line.partition(",")[0] for line in groups_lines(found, {}) if line.startswith("__")]
