@@ -627,3 +627,62 @@ def test_whatever_comes_between_nobody_is_put_back(seed: int) -> None:
                 continue  # the consumer was there before anything was applied
             assert stage.offsets()[place] == offset
         consumer.read_on()
+
+
+class WholeGroup:
+    """Says by itself what a group must stand at: it goes by the whole, from where it stood when it was first seen."""
+
+    WANTED: Final = {("orders", 0): 100, ("orders", 1): 200}
+
+    def __init__(self, rng: random.Random) -> None:
+        self.stage, self.rng, self.is_sent = Stage(), rng, False
+        self.first: Offsets | None = None
+        for partition, choices in enumerate([(None, 5, 100), (None, 6, 200), (None, 7), (None, 8)]):
+            self.put(partition, rng.choice(choices))
+
+    def put(self, partition: int, offset: int | None) -> None:
+        if offset is None:
+            self.stage.cluster.positions.get("g", {}).pop(("orders", partition), None)
+        else:
+            self.stage.cluster.put("g", "orders", partition, offset, "m")
+
+    def has_moved(self) -> bool:
+        first, now = self.first or {}, self.stage.offsets()
+        wanted = self.WANTED if self.is_sent else {}
+        return any(
+            now.get(place) not in {first.get(place), wanted.get(place, first.get(place))} for place in {*first, *now}
+        )
+
+    def expected(self, *, is_rollback: bool) -> Offsets:
+        if self.first is None:
+            self.first = dict(self.stage.offsets())
+        is_left = "g" in self.stage.cluster.members or self.has_moved()
+        if is_left or (is_rollback and not self.is_sent):
+            return dict(self.stage.offsets())
+        self.is_sent = True
+        return self.first if is_rollback else {**self.first, **self.WANTED}
+
+    def step(self) -> None:
+        match self.rng.choice(["apply", "apply", "roll back", "join", "leave", "leave", "commit"]):
+            case "apply":
+                expected = self.expected(is_rollback=False)
+                self.stage.apply(self.stage.wanted(offsets=self.WANTED))
+                assert self.stage.offsets() == expected
+            case "roll back" if self.stage.store.objects:
+                expected = self.expected(is_rollback=True)
+                self.stage.roll_back()
+                assert self.stage.offsets() == expected
+            case "join":
+                self.stage.cluster.members.add("g")
+            case "leave":
+                self.stage.cluster.members.discard("g")
+            case "commit" if self.rng.random() < 0.4:
+                later = () if self.first is None else (100, 200, 300)  # behind where it is set: it may run on to there
+                self.put(self.rng.randrange(4), self.rng.choice([None, 5, 6, 7, *later]))
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_group_is_set_and_set_back_as_a_whole(seed: int) -> None:
+    group = WholeGroup(random.Random(seed))
+    for _ in range(12):
+        group.step()
