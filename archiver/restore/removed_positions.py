@@ -74,8 +74,8 @@ def removal_warnings(left: Iterable[ArchivedPosition], set_there: Iterable[Archi
         )
     if names := _names(set_there):
         told.append(
-            f"removed before then, with the topic or as the last ones in it, and set all the same: {names}. If a group was deleted on"
-            " purpose, give --groups-removed leave"
+            f"removed before then, with the topic or as the last ones in it, and set all the same: {names}. --groups-removed leave"
+            " leaves them, and `archiver groups rollback` takes back what was set"
         )
     return told
 
