@@ -113,20 +113,27 @@ def read_offsets_lives(
     """Read the lives that had begun by a time, the one that held then last. What cannot be read is reported. `facts`: of all topics."""
     folds = Folds.of(archive, report_problem)
     topics = find_offsets_lives(archive, use, report_problem)
-    all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
-    times = [first_seen_ms(topic) for topic in topics[1:]]
-    surveys = [None, *(None if at_ms is None else Survey.at(at_ms, all_ms) for at_ms in times), None]
-    lives = [
-        OffsetsLife(
-            topic=topic,
-            logs=_logs(archive, topic, as_of_ms, folds, report_problem),
-            seen=surveys[number],
-            next_seen=surveys[number + 1],
+    surveys = _surveys(facts)
+    lives = []
+    for topic in topics:
+        root = topic.life if topic.fact is None else topic.fact.root(topic.life)
+        lives.append(
+            OffsetsLife(
+                topic=topic,
+                logs=_logs(archive, topic, as_of_ms, folds, report_problem),
+                seen=surveys.get(root) if root else None,
+                next_seen=next((survey for life, survey in surveys.items() if life > root), None),
+            )
         )
-        for number, topic in enumerate(topics)
-    ]
     first, *others = lives
     return [first, *(one for one in others if one.had_begun(as_of_ms))]
+
+
+def _surveys(facts: Collection[TopicFact]) -> dict[int, Survey | None]:
+    """Return the survey that first saw each life of the offsets topic, by the life; None: that was not noted."""
+    all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
+    lives = [life for fact in facts if fact.topic == OFFSETS_TOPIC for life in fact.lives if life.parent is None]
+    return {life.life: None if life.seen_ms is None else Survey.at(life.seen_ms, all_ms) for life in lives}
 
 
 def _logs(

@@ -363,3 +363,14 @@ def test_a_topic_that_is_older_than_its_offsets_topic_was_there_all_the_time(tmp
     archive.put(OFFSETS, [commit("kept", 8, -HOUR)], life=1)
     found = {(one.position.group, one.position.offset, one.position.state) for one in archive.shown().positions}
     assert found == {("kept", 8, State.SET), ("lost", 4, State.REMOVED)}
+
+
+def test_a_new_cluster_of_which_no_commit_is_archived_yet_takes_no_position_from_the_old_one(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path)
+    archive.know("orders")
+    archive.put("orders", orders(10, -20 * HOUR))
+    archive.put(OFFSETS, [commit("billing", 3, -6 * HOUR)])
+    for topic in ("orders", OFFSETS):
+        archive.know(topic, topic_id="B", seen_ms=NEW_YEAR_MS - 5 * HOUR)
+    archive.put("orders", orders(10, -HOUR), life=1)
+    assert {(one.position.life, one.position.offset) for one in archive.shown().positions} == {(0, 3)}
