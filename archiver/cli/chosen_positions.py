@@ -37,10 +37,25 @@ def add_group_renames(parser: "argparse.ArgumentParser | argparse._ArgumentGroup
     )
 
 
+def add_groups_removed(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    parser.add_argument(
+        "--groups-removed",
+        choices=("set", "leave"),
+        help="positions that were removed before then: set all to where the groups stood last, or none (default: those that may"
+        " have been removed with their topic)",
+    )
+
+
 def group_request(
     config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter", *, is_approximate: bool = False
 ) -> "GroupRequest":
     from archiver.restore.group_restore import GroupRequest, parse_group_renames
+    from archiver.restore.removed_positions import Removed
 
-    renames = parse_group_renames(options.rename_group)
-    return GroupRequest(config=config, wanted=wanted, renames=renames, is_approximate=is_approximate)
+    return GroupRequest(
+        config=config,
+        wanted=wanted,
+        renames=parse_group_renames(options.rename_group),
+        is_approximate=is_approximate,
+        removed=Removed(options.groups_removed or Removed.AUTO),
+    )

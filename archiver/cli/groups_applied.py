@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.spelling import table_lines
 from archiver.config.quantities import spell_exact_duration
-from archiver.process.text import spell_count
+from archiver.process.text import spell_count, spell_name
 
 if TYPE_CHECKING:
     from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
@@ -17,6 +17,7 @@ _MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has al
 _NEXT_STEPS: Final = {
     "the group has members": "stop its consumers, and run the same command again",
     "stands elsewhere": "consumers may have run on, or others have set it; nobody is put back",
+    "the group has moved": "it has gone on elsewhere since, so it is left alone as a whole; nobody is put back",
     "an earlier run has set it otherwise": "to have it elsewhere, run `archiver groups rollback` first",
     "the topic is another one now": "the topic was deleted, or created again; nothing is known of its offsets",
     "not set": "run the same command again",
@@ -38,6 +39,7 @@ def _group_row(one: "GroupReport") -> dict[str, Any]:
         "group": one.group,
         "source_group": one.source_group,
         "refusal": one.refusal or None,
+        "skipped": one.skipped or None,
         "error": None if one.error is None else str(one.error),
         "positions": [
             {
@@ -74,7 +76,7 @@ def _cells(report: "ApplicationReport", group: "GroupReport", one: "PositionRepo
     if outcome == "set":
         outcome = ("would be set" if report.is_dry_run else "set") + (" back" if report.is_rollback else "")
     return (
-        group.group,
+        spell_name(group.group),
         one.topic,
         str(one.partition),
         _offset(one.before),
@@ -103,10 +105,9 @@ def _warnings(report: "ApplicationReport") -> Iterator[str]:
 def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
     """Yield a line for each group that was left as it is, or failed, and for each position that was."""
     for group in report.groups:
-        if group.refusal:
-            yield group.refusal
+        yield from filter(None, (group.refusal, group.skipped))
         if group.error is not None:
-            text, name = str(group.error), f"group {group.group}"
+            text, name = str(group.error), f"group {spell_name(group.group)}"
             yield text if name in text else f"{name}: {text}"
         yield from _left_lines(group)
 
@@ -120,4 +121,4 @@ def _left_lines(group: "GroupReport") -> Iterator[str]:
             by_outcome.setdefault(str(one.outcome), []).append(place)
     for outcome, places in by_outcome.items():
         more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {group.group}, left as it is: {', '.join(places[:_MOST_NAMED])}{more}: {outcome}; {_NEXT_STEPS[outcome]}"
+        yield f"group {spell_name(group.group)}, left as it is: {', '.join(places[:_MOST_NAMED])}{more}: {outcome}; {_NEXT_STEPS[outcome]}"

@@ -7,7 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, group_request, wanted_positions
+from archiver.cli.chosen_positions import (
+    add_chosen_positions,
+    add_group_renames,
+    add_groups_removed,
+    group_request,
+    wanted_positions,
+)
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
@@ -28,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
     add_chosen_positions(parser)
     add_group_renames(parser)
+    add_groups_removed(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would be set; change nothing")
 
 
@@ -93,6 +100,7 @@ def complain_of_groups(found: "GroupRestore", of_other_moments: str = GIVE_AS_OF
     if not found.plan.groups:
         complain("no group that --groups matches has an archived position; none was set")
     for problem in [
+        *found.plan.warnings,
         *found.problems,
         *open_problems(found.plan, of_other_moments),
         *applied_complaints(found.report),

@@ -10,7 +10,7 @@ from archiver.cli.options import add_archive, add_format, add_run, archive_confi
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, moment_from
 from archiver.errors import NotWholeError
-from archiver.process.text import printable, spell_count, spell_table
+from archiver.process.text import printable, spell_count, spell_name, spell_table
 
 if TYPE_CHECKING:
     from archiver.archive.handle import Archive
@@ -107,6 +107,7 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
 
 def _log_row(log: "ArchivedLog") -> dict[str, Any]:
     return {
+        "life": log.life,
         "partition": log.partition,
         "next": log.next,
         "first_ms": log.first_ms,
@@ -140,15 +141,23 @@ def groups_lines(found: "ShownGroups", live: LiveLogs | None = None) -> Iterator
     )
     groups = len({one.position.group for one in found.positions})
     yield f"{spell_count(len(found.positions), 'position')} of {spell_count(groups, 'group')}"
-    archived = {log.partition: log for log in found.logs}
+    held = max((log.life for log in found.logs), default=0)
+    for log in found.logs:
+        if log.life != held:
+            yield f"{_log_name(log.life, log.partition)}: {_archived_text(log)}"
+    archived = {log.partition: log for log in found.logs if log.life == held}
     for number in sorted({*archived, *(live or {})}):
         told = [_archived_text(archived.get(number)), *([] if live is None else _live_texts(live.get(number)))]
-        yield f"__consumer_offsets-{number}: {'; '.join(told)}"
+        yield f"{_log_name(held, number)}: {'; '.join(told)}"
     if found.snapshot_ms is not None:
         yield f"the newest snapshot of positions is of {moment(found.snapshot_ms)}"
     for group, at_ms in found.missing.items():
         told_by = "no earlier snapshot tells of it" if at_ms is None else f"told by the snapshot of {moment(at_ms)}"
-        yield f"the newest snapshot does not tell of group {printable(group)}: {told_by}"
+        yield f"the newest snapshot does not tell of group {printable(spell_name(group))}: {told_by}"
+
+
+def _log_name(life: int, partition: int) -> str:
+    return f"__consumer_offsets{f'@{life}' if life else ''}-{partition}"
 
 
 def _archived_text(log: "ArchivedLog | None") -> str:
@@ -180,7 +189,7 @@ def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
     topic = position.topic + (f"@{position.life}" if position.life > 0 else "")
     stood = position.has_stood
     return (
-        printable(position.group),
+        printable(spell_name(position.group)),
         printable(topic),
         str(position.partition),
         str(position.offset) if stood else "?",

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, wanted_positions
+from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, add_groups_removed, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
-from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment_from, table_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count
+from archiver.process.text import spell_count, spell_name
 
 if TYPE_CHECKING:
+    from archiver.groups.archived_position import ArchivedPosition
     from archiver.groups.translation import Remark, TranslatedPosition
     from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
 
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
     add_chosen_positions(parser)
     add_group_renames(parser)
+    add_groups_removed(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         print_line("nothing was changed")
     if not plan.groups:
         complain("no group has an archived position as of then that --groups and --topics match")
-    for problem in [*problems, *open_problems(plan)]:
+    for problem in [*plan.warnings, *problems, *open_problems(plan)]:
         complain(problem)
     return NotWholeError.exit_code if problems or not plan.is_whole else 0
 
@@ -95,7 +97,7 @@ def plan_row(plan: "GroupPlan", problems: list[str]) -> dict[str, Any]:
     return {
         "restore": plan.restored.restore_id,
         "groups": [_group_row(group) for group in plan.groups],
-        "archivers_groups": list(plan.left_out),
+        "archivers_groups": [one for one in plan.left_out if one],
         "unreadable_targets": dict(plan.restored.unreadable),
         "known_from_ms": plan.known_from_ms,
         "whole": plan.is_whole and not problems,
@@ -132,6 +134,8 @@ def _place_row(one: "TranslatedPosition") -> dict[str, Any]:
         "life": None if position.life < 0 else position.life,
         "partition": position.partition,
         "committed": None if position.offset < 0 else position.offset,
+        "removed_ms": None if position.removed_ms < 0 else position.removed_ms,
+        "cause": str(position.cause) or None,
     }
 
 
@@ -170,10 +174,14 @@ def plan_lines(plan: "GroupPlan") -> Iterator[str]:
     yield from _list("not set", [line for group in plan.groups for line in _unset_lines(group)])
     yield from _list(
         "without a commit (a consumer begins there by its auto.offset.reset: latest skips what was restored)",
-        [f"{group.group}: {topic}-{number}" for group in plan.groups for topic, number in group.without_commit],
+        [
+            f"{spell_name(group.group)}: {topic}-{number}"
+            for group in plan.groups
+            for topic, number in group.without_commit
+        ],
     )
-    if plan.left_out:
-        yield f"left out, as the archiver's own: {', '.join(plan.left_out)}"
+    if own := [one for one in plan.left_out if one]:
+        yield f"left out, as the archiver's own: {', '.join(own)}"
 
 
 def _list(head: str, lines: list[str]) -> Iterator[str]:
@@ -181,6 +189,13 @@ def _list(head: str, lines: list[str]) -> Iterator[str]:
         yield f"{head}:"
         yield from (f"  {line}" for line in lines[:MOST_LISTED])
         yield from left_out_lines(len(lines) - MOST_LISTED, "line")
+
+
+def _removal(position: "ArchivedPosition") -> str:
+    """Say when a position was removed, why, and where it stood."""
+    when = "" if position.removed_ms < 0 else f" at {moment(position.removed_ms)}"
+    stood = f"stood at {position.offset}" if position.is_removed_value_known else "where it stood is not known"
+    return f"{position.cause or 'unknown'}{when}, {stood}"
 
 
 def _source_of(one: "TranslatedPosition") -> str:
@@ -192,7 +207,7 @@ def _source_of(one: "TranslatedPosition") -> str:
 def _cells(group: "PlannedGroup", one: "TranslatedPosition") -> tuple[str, ...]:
     target = "" if one.target is None else f"{one.target.topic}-{one.target.partition}"
     remarks = "; ".join(_spelled(remark) for remark in one.remarks)
-    return group.group, _source_of(one), str(one.position.offset), target, str(one.offset), remarks
+    return spell_name(group.group), _source_of(one), str(one.position.offset), target, str(one.offset), remarks
 
 
 def _spelled(remark: "Remark") -> str:
@@ -214,7 +229,7 @@ def _dealt_lines(group: "PlannedGroup") -> Iterator[str]:
         gone = f"; {spell_count(one.deleted, 'record')} that it had not read are gone" if one.deleted else ""
         offsets = ", ".join(f"{number}: {position.offset}" for number, position in enumerate(one.positions))
         again = spell_count(one.read_again, "record")
-        yield f"{group.group}: {one.topic}: reads {again} again{gone} ({offsets})"
+        yield f"{spell_name(group.group)}: {one.topic}: reads {again} again{gone} ({offsets})"
 
 
 def _unset_lines(group: "PlannedGroup") -> Iterator[str]:
@@ -222,4 +237,6 @@ def _unset_lines(group: "PlannedGroup") -> Iterator[str]:
         known = one.position.known_from_ms
         since = f", known as of {moment_from(known)}" if str(one.reason) == "unknown" and known >= 0 else ""
         told = f": {one.told}" if one.told else ""
-        yield f"{group.group}: {_source_of(one)}: {one.reason}{since}{told}"
+        if str(one.reason) == "removed":
+            told = f", {_removal(one.position)}"
+        yield f"{spell_name(group.group)}: {_source_of(one)}: {one.reason}{since}{told}"

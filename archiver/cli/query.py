@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             complain(f"skipped: {missing}")
         exit_code = NotWholeError.exit_code if answer.skipped else 0
         if options.format == "text":
-            print_lines(table_lines(answer.columns, answer.rows))
+            print_lines(table_lines(answer.columns, answer.rows, spell=str))
         else:
             for line in query_rows(answer):
                 if not write(line):

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from archiver.cli.chosen_positions import add_group_renames, group_request
+from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
 from archiver.cli.groups_apply import complain_of_groups
 from archiver.cli.options import (
     add_archive,
@@ -152,6 +152,7 @@ def _add_groups(group: "argparse._ArgumentGroup") -> None:
         " newest commit that is archived",
     )
     add_group_renames(group)
+    add_groups_removed(group)
     group.add_argument(
         "--groups-approximate",
         action="store_true",
@@ -229,11 +230,13 @@ def _groups_request(
 ) -> "GroupRequest | None":
     """Return which groups are to be set; None: none. Raises UsageError."""
     if options.groups is None:
-        given = (
-            "--rename-group" if options.rename_group else "--groups-approximate" if options.groups_approximate else ""
-        )
-        if given:
-            raise UsageError(f"{given}: goes with --groups")
+        given = {
+            "--rename-group": options.rename_group,
+            "--groups-approximate": options.groups_approximate,
+            "--groups-removed": options.groups_removed,
+        }
+        for name in filter(given.__getitem__, given):
+            raise UsageError(f"{name}: goes with --groups")
         return None
     if request.repartition is not None and not options.groups_approximate:
         raise UsageError(

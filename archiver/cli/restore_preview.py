@@ -9,7 +9,7 @@ from archiver.cli.options import archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_name, spell_size, spell_table
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
@@ -24,7 +24,9 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     """Print what a restore would do, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
+    from archiver.groups.own_group import NAMELESS
     from archiver.process.progress import Progress
+    from archiver.restore.removed_positions import removal_warnings
     from archiver.spark.preview import preview_restore
 
     config, problems = archive_config(options), list[str]()
@@ -47,13 +49,19 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
         print_lines(preview_lines(found))
         print_lines(() if groups is None else group_lines(groups))
         print_line("nothing was changed")
+    if asked is not None and any(not one.group for one in positions):
+        complain(NAMELESS)
+    removed = [one for group in groups or () for one in group.removed]
+    left = [one for one in removed if not one.is_certain]
+    for warning in removal_warnings(left, (one for one in removed if one.is_certain)):
+        complain(warning)
     for problem in [*found.refused, *found.damage, *found.problems, *problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
     is_open = [one for one in groups or () if one.is_open]
     for group in is_open:
-        complain(f"group {group.group} would not be set as a whole: {_unset_text(group)}")
+        complain(f"group {spell_name(group.group)} would not be set as a whole: {_unset_text(group)}")
     if groups == []:
         complain("no group that --groups matches has an archived position; none would be set")
     if found.refused:
@@ -112,11 +120,23 @@ def _group_row(group: "GroupPreview") -> dict[str, Any]:
         "not_set": {str(why): count for why, count in group.unset.items()},
         "has_members": group.has_members,
         "takes_positions": group.takes_positions,
+        "removed": [_removed_row(one) for one in group.removed],
+    }
+
+
+def _removed_row(one: "ArchivedPosition") -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed": one.offset if one.is_removed_value_known else None,
+        "removed_ms": None if one.removed_ms < 0 else one.removed_ms,
+        "cause": str(one.cause) or None,
+        "would_be_set": one.is_certain,
     }
 
 
 def group_lines(groups: "list[GroupPreview]") -> Iterator[str]:
-    rows = [(one.group, f"{one.positions:,}", _unset_text(one)) for one in groups]
+    rows = [(spell_name(one.group), f"{one.positions:,}", _unset_text(one)) for one in groups]
     yield from table_lines(("group", "positions to set", "not set"), rows)
 
 

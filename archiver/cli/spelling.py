@@ -1,25 +1,26 @@
 """How the printers of several commands spell moments, tables, and lists that are too long for a terminal."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final
 
-from archiver.process.text import spell_count
+from archiver.process.text import WIDEST, spell_cell, spell_count
 
 # Lines of a list on a terminal: nobody reads more. JSON has the whole list.
 MOST_LISTED: Final = 1000
 NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
 _ROWS_MEASURED = 1000
-_WIDEST = 60  # characters of the widest column; longer cells stand out
 
 
-def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield rows as they come, in columns that are as wide as the first rows need; wider cells of later rows stand out."""
-    lines = ([_cell(value) for value in row] for row in rows)
+def table_lines(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], spell: Callable[[str], str] = spell_cell
+) -> Iterator[str]:
+    """Yield rows as they come, in columns that are as wide as the first rows need; wider cells stand out. `spell`: texts."""
+    lines = ([spell(_cell(value)) for value in row] for row in rows)
     seen = [[_line(name) for name in columns], *islice(lines, _ROWS_MEASURED)]
-    widths = [min(_WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]
+    widths = [min(WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]
     for line in chain(seen, lines):
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 

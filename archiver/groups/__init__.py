@@ -22,6 +22,7 @@
 - log_beginning: the beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects
 - lost_positions: positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken
 - missed_positions: positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none
+- offsets_lives: the lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
 - own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before
 - position_moves: moves positions of one group, each only from where it is said to stand; then reads back where the group stands

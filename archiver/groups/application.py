@@ -5,7 +5,7 @@ Of each group, in this order; killed anywhere, the same command goes on:
 1. Read where the group stands.
 2. Decide of each position what is done.
 3. Note where it stands and where it is to stand, if that is not noted; a rollback notes that nothing is applied any more.
-4. Read again, and set in one request what still stands there.
+4. Read again, and set in one request what still stands there, unless the group has moved in any partition.
 5. Read back, and compare.
 6. Note what was seen where it is to stand. Only then it is known of a group that stands elsewhere that it has run on.
 """
@@ -28,6 +28,8 @@ from archiver.groups.application_decisions import (
     decide_rollback,
     decide_untold,
     is_same,
+    left_as_a_whole,
+    moved_places,
     noted_move,
 )
 from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
@@ -38,6 +40,7 @@ from archiver.groups.application_report import (
     reports_of_looks,
     reports_of_moves,
 )
+from archiver.groups.own_group import NAMELESS
 from archiver.groups.position_moves import live_topics, make_moves
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.client import KafkaClient
@@ -76,6 +79,7 @@ async def apply_positions(
         noted = await pool.call(notes.read, list(sendable))
         asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
         topics = {one.topic for group in asked.keys() & sendable for one in _places(wanted[group])}
+        topics |= {name for note in noted.values() if isinstance(note, GroupNote) for name in note.topics}
         run = await _begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(
             asked, lambda group: _apply_noted(run, group, wanted[group], noted.get(group)), report_progress
@@ -102,9 +106,10 @@ async def roll_back_positions(
                 f"no note below control/{notes.parent}/ is of a group that matches {groups.pattern!r} on this cluster; check the"
                 " id of the restore, the target and --groups"
             )
+        reports = [_nameless(note) for note in (noted.pop("", None),) if note is not None]
         topics = {topic for note in noted.values() for topic in note.topics}
         run = await _begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
-        reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
+        reports += await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
         # Of which groups these are, their keys do not tell.
         reports += [GroupReport(group=key, source_group="", error=error) for key, error in unreadable.items()]
     return await _report(run, reports, is_rollback=True)
@@ -178,14 +183,15 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
     if refusal:
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.
-    decisions = _beside_members(run, group, _decisions(run, wanted, stands, note))  # 2.
+    has_moved = bool(moved_places(note, stands, run.live))
+    decisions = _beside_members(run, group, _decisions(run, wanted, stands, note), has_moved=has_moved)  # 2.
     topic_ids = {one.topic: one.topic_id for one in decisions}
-    to_note = dict(_to_note(decisions, note, run.as_of_ms))
+    to_note = {} if has_moved else _with_seen(dict(_to_note(decisions, note, run.as_of_ms)), decisions, stands, note)
     noted = await run.note(note, group, wanted.source_group, to_note, topic_ids)  # 3.
     if noted is None or not _moves(run, decisions):
         return _looked(group, wanted.source_group, decisions, stands)
     reach("positions.noted")
-    report = await _move(run, group, wanted.source_group, decisions)  # 4., 5.
+    report = await _move(run, noted, decisions)  # 4., 5.
     return await _note_applied(run, report, noted, topic_ids)  # 6.
 
 
@@ -218,10 +224,26 @@ def _to_note(
         noted = noted_move(note, one)
         if one.outcome is Outcome.SET:
             yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms)
-        elif one.outcome is Outcome.STOOD_THERE and noted is None:
+        elif one.outcome is Outcome.STOOD_THERE and (noted is None or _was_seen_there(noted, one)):
             yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms, applied=True)
+        elif one.outcome is Outcome.HAS_MEMBERS and noted is None:
+            yield one.place, NotedMove.of(one.before, None)
         elif one.outcome is Outcome.SET_EARLIER and noted is not None and not noted.applied:
             yield one.place, replace(noted, applied=True)
+
+
+def _was_seen_there(noted: NotedMove, one: Decision) -> bool:
+    return noted.goal is None and is_same(noted.stood, one.wanted)
+
+
+def _with_seen(
+    moves: dict[TopicPartition, NotedMove], decisions: Iterable[Decision], stands: Positions, note: GroupNote | None
+) -> Mapping[TopicPartition, NotedMove]:
+    """Add where else the group stands in topics that are noted for the first time: what is in no note then, it had not."""
+    noted = {one.topic for one in decisions if note is not None and note.has_topic(one.topic, one.topic_id)}
+    new = {topic for topic, _ in moves} - noted
+    seen = {place: NotedMove.of(stood, None) for place, stood in stands.items() if place[0] in new}
+    return {**seen, **moves}
 
 
 async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
@@ -237,12 +259,14 @@ async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: To
 
 async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
     stands = await run.read(note.group)  # 1.
-    decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live))  # 2.
+    has_moved = bool(moved_places(note, stands, run.live))
+    decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live), has_moved=has_moved)  # 2.
     topic_ids = {one.topic: one.topic_id for one in decisions}
-    await run.note(note, note.group, note.source_group, dict(_not_applied_any_more(decisions, note)), topic_ids)  # 3.
-    if not _moves(run, decisions):
+    to_note = {} if has_moved else dict(_not_applied_any_more(decisions, note))
+    noted = await run.note(note, note.group, note.source_group, to_note, topic_ids)  # 3.
+    if noted is None or not _moves(run, decisions):
         return _looked(note.group, note.source_group, decisions, stands)
-    return await _move(run, note.group, note.source_group, decisions)  # 4., 5.
+    return await _move(run, noted, decisions)  # 4., 5.
 
 
 def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Iterator[tuple[TopicPartition, NotedMove]]:
@@ -254,12 +278,12 @@ def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Ite
             yield one.place, replace(noted, applied=False)
 
 
-async def _move(run: _Run, group: str, source_group: str, decisions: Sequence[Decision]) -> GroupReport:
-    moved = await make_moves(run.client, group, _moves(run, decisions))
+async def _move(run: _Run, note: GroupNote, decisions: Sequence[Decision]) -> GroupReport:
+    moved = await make_moves(run.client, note, _moves(run, decisions))
     positions = reports_of_moves(decisions, moved)
     is_reported = isinstance(moved.error, GroupActiveError) or not _is_any(positions, Outcome.NOT_SET)
     error = None if is_reported else moved.error
-    return GroupReport(group=group, source_group=source_group, positions=positions, error=error)
+    return GroupReport(group=note.group, source_group=note.source_group, positions=positions, error=error)
 
 
 def _is_any(positions: Sequence[PositionReport], outcome: Outcome) -> bool:
@@ -274,8 +298,10 @@ def _moves(run: _Run, decisions: Sequence[Decision]) -> Sequence[Decision]:
     return () if run.is_dry_run else [one for one in decisions if one.outcome is Outcome.SET]
 
 
-def _beside_members(run: _Run, group: str, decisions: Sequence[Decision]) -> Sequence[Decision]:
-    """Of a group with members nothing is moved. Brokers refuse that, too, for members that come later."""
+def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has_moved: bool) -> Sequence[Decision]:
+    """Of a group that has moved, or has members, nothing is moved. Brokers refuse the latter, too, for members that come later."""
+    if has_moved:
+        return left_as_a_whole(decisions)
     if not run.has_members(group):
         return decisions
     return [one._replace(outcome=Outcome.HAS_MEMBERS) if one.outcome is Outcome.SET else one for one in decisions]
@@ -285,6 +311,14 @@ def _goal(move: Decision) -> GroupPosition:
     if move.wanted is None:
         raise ValueError(f"an application wants a position: {move}")
     return move.wanted
+
+
+def _nameless(note: GroupNote) -> GroupReport:
+    return GroupReport(
+        group=note.group,
+        source_group=note.source_group,
+        skipped=NAMELESS,
+    )
 
 
 def _name_problem(group: str) -> str:

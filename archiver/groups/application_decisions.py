@@ -1,6 +1,7 @@
 """What is done with each position of a group, by where it stands, where it is to stand, and what was noted of it.
 
 Positions are compared by offset and metadata. A consumer that has run on has other ones, and is never put back.
+A group that has moved in one partition since it was noted is left alone in all of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ class Outcome(StrEnum):
     RAN_ON = "ran on"  # from where an earlier run has set it, which its note proves
     HAS_MEMBERS = "the group has members"
     MOVED = "stands elsewhere"  # neither where it was nor where it is to be: consumers may have run on
+    GROUP_MOVED = "the group has moved"  # in another partition
     OTHER_WANTED = "an earlier run has set it otherwise"
     OTHER_TOPIC = "the topic is another one now"
     NOT_SET = "not set"
@@ -78,7 +80,7 @@ def decide_untold(
     found = []
     for one in sorted(places):
         noted = noted_move(note, one)
-        if noted is not None and noted.as_of_ms == as_of_ms:
+        if noted is not None and noted.goal is not None and noted.as_of_ms == as_of_ms:
             wanted = WantedPosition(*one, noted.goal.offset, noted.goal.metadata)
             decision = _decide_one(wanted, stands.get(wanted.place), noted, live)
             if decision.outcome.is_done and decision.outcome is not Outcome.SET:
@@ -101,7 +103,7 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
     has_run_on = noted is not None and _has_run_on(now, noted)
     if is_same(now, before) and not has_run_on:
         return decided(Outcome.SET)
-    if noted is not None and is_same(now, noted.goal):
+    if noted is not None and noted.goal is not None and is_same(now, noted.goal):
         return decided(Outcome.OTHER_WANTED)
     is_fine = has_run_on and noted is not None and is_same(noted.goal, goal)
     return decided(Outcome.RAN_ON if is_fine else Outcome.MOVED)
@@ -109,14 +111,42 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
 
 def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
     """Tell whether a group is not below where it was set. It may have come to where it stood before, such as the end of the log."""
-    if not noted.applied or now is None or is_same(now, noted.goal):
+    goal = noted.goal
+    if not noted.applied or now is None or goal is None or is_same(now, goal):
         return False
-    return now.offset >= noted.goal.offset
+    return now.offset >= goal.offset
+
+
+def moved_places(note: GroupNote | None, stands: Positions, live: TopicIds) -> list[TopicPartition]:
+    """List where a group stands neither where it was noted to stand nor where it is to stand: it has moved since."""
+    found: list[TopicPartition] = []
+    for name, topic in {} if note is None else note.topics.items():
+        if live.get(name) == topic.topic_id:
+            places = {(name, number) for number in topic.partitions} | {place for place in stands if place[0] == name}
+            found += [one for one in places if _has_moved(topic.partitions.get(one[1]), stands.get(one))]
+    return sorted(found)
+
+
+def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
+    if noted is None:  # it had no position there: all that it had in the topic was noted with the first move
+        return now is not None
+    if _has_run_on(now, noted):
+        return True
+    return not is_same(now, noted.stood) and (noted.goal is None or not is_same(now, noted.goal))
+
+
+def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
+    """Set nothing of a group that has moved."""
+    return [one._replace(outcome=Outcome.GROUP_MOVED) if one.outcome is Outcome.SET else one for one in decisions]
 
 
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:
     """Decide how a group is set back to where it stood before anything was applied."""
-    return [_decide_back(place, topic_id, move, stands.get(place), live) for place, topic_id, move in _moves_of(note)]
+    return [
+        _decide_back(place, topic_id, move, stands.get(place), live)
+        for place, topic_id, move in _moves_of(note)
+        if move.goal is not None
+    ]
 
 
 def _moves_of(note: GroupNote) -> Iterator[tuple[TopicPartition, str, NotedMove]]:

@@ -57,23 +57,29 @@ class NotedWanted:
 class NotedMove:
     """`before` is None where the group had no position in the partition.
 
+    `wanted` is None where nothing was set: that is where the group was seen then, such as a group that had members.
     `as_of_ms`: as of when the archive was asked for `wanted`; None: for the newest commit. `applied`: the group was seen at `wanted`
     since this was noted, and was not set back since. Without it nobody knows.
     """
 
     before: NotedBefore | None
-    wanted: NotedWanted
+    wanted: NotedWanted | None
     as_of_ms: Number | None = None
     applied: Annotated[bool, Strict()] = False
 
     @classmethod
     def of(
-        cls, stands: GroupPosition | None, goes_to: GroupPosition, as_of_ms: int | None = None, *, applied: bool = False
+        cls,
+        stands: GroupPosition | None,
+        goes_to: GroupPosition | None,
+        as_of_ms: int | None = None,
+        *,
+        applied: bool = False,
     ) -> "NotedMove":
         before = None
         if stands is not None:
             before = NotedBefore(offset=stands.offset, leader_epoch=stands.leader_epoch, metadata=stands.metadata)
-        goal = NotedWanted(offset=goes_to.offset, metadata=goes_to.metadata)
+        goal = None if goes_to is None else NotedWanted(offset=goes_to.offset, metadata=goes_to.metadata)
         return cls(before=before, wanted=goal, as_of_ms=as_of_ms, applied=applied)
 
     @property
@@ -84,8 +90,9 @@ class NotedMove:
         return GroupPosition(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
 
     @property
-    def goal(self) -> GroupPosition:
-        return GroupPosition(offset=self.wanted.offset, metadata=self.wanted.metadata)
+    def goal(self) -> GroupPosition | None:
+        found = self.wanted
+        return None if found is None else GroupPosition(offset=found.offset, metadata=found.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +114,12 @@ class GroupNote:
 
     def move(self, place: TopicPartition, topic_id: str) -> NotedMove | None:
         """Return what was noted of a partition of this very topic."""
-        topic = self.topics.get(place[0])
-        return topic.partitions.get(place[1]) if topic is not None and topic.topic_id == topic_id else None
+        return self.topics[place[0]].partitions.get(place[1]) if self.has_topic(place[0], topic_id) else None
+
+    def has_topic(self, name: str, topic_id: str) -> bool:
+        """Tell whether anything was noted of this very topic."""
+        topic = self.topics.get(name)
+        return topic is not None and topic.topic_id == topic_id
 
     def with_moves(self, moves: Mapping[TopicPartition, NotedMove], topic_ids: Mapping[str, str]) -> "GroupNote":
         """Return the note with moves beside, or in place of, its own. Those of a topic that is another one now go."""
@@ -133,11 +144,8 @@ def is_applied(fact: Fact, targets: Mapping[str, TargetIds]) -> bool:
     """Tell whether a group was seen wherever it was to stand, by a note of it that is about these very targets. Raises NotWholeError."""
     note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"is no note of a group: {why}"))
     noted = {name: TargetIds(note.target_cluster_id, topic.topic_id) for name, topic in note.topics.items()}
-    return (
-        bool(noted)
-        and noted.items() <= targets.items()
-        and all(move.applied for topic in note.topics.values() for move in topic.partitions.values())
-    )
+    moves = [move for topic in note.topics.values() for move in topic.partitions.values() if move.wanted is not None]
+    return bool(moves) and noted.items() <= targets.items() and all(move.applied for move in moves)
 
 
 class ApplicationNotes:

@@ -29,12 +29,13 @@ class PositionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """One group. `refusal`: why it was left as it is, by its name or its kind; `error`: what failed."""
+    """One group. `refusal`: why it was left as it is, by its name or its kind; `skipped`: why nothing of it can be done; `error`: what failed."""
 
     group: str
     source_group: str
     positions: Sequence[PositionReport] = ()
     refusal: str = ""
+    skipped: str = ""
     error: ArchiverError | None = None
 
     @property
@@ -78,6 +79,8 @@ def _outcome(decision: Decision, moved: Moved) -> Outcome:
         return decision.outcome
     if not is_same(now, decision.before):
         return Outcome.MOVED
+    if moved.is_left:
+        return Outcome.GROUP_MOVED
     return Outcome.HAS_MEMBERS if isinstance(moved.error, GroupActiveError) else Outcome.NOT_SET
 
 

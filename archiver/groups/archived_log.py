@@ -25,6 +25,7 @@ from archiver.groups.log_beginning import LogBeginning, begin_log
 from archiver.groups.position_rows import Flags, PositionRows
 from archiver.store.port import ObjectStore
 
+ReportProblem = Callable[[str], None]
 _DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
 
 
@@ -33,6 +34,7 @@ class ArchivedLog:
     """One partition of the offsets topic, as the archive has it."""
 
     partition: int
+    life: int = 0  # of the offsets topic
     rows: CommitRows
     doubts: Doubts
     cut: int  # records below it may be of the time that was asked for, or of before it
@@ -64,7 +66,7 @@ def read_log(
     topic: ArchivedTopic,
     number: int,
     until_ms: int,
-    report_problem: Callable[[str], None],
+    report_problem: ReportProblem,
     folds: Folds | None = None,
 ) -> ArchivedLog:
     """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
@@ -90,6 +92,7 @@ def read_log(
     rows = log.finish()
     return ArchivedLog(
         partition=number,
+        life=topic.life,
         rows=replace(rows, others=rows.others + beginning.others),
         doubts=Doubts(sorted(doubts)),
         cut=times.cut(max([inventory.end, beginning.next, *(gap.last_offset + 1 for gap in inventory.gaps)])),

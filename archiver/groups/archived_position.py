@@ -55,11 +55,22 @@ class ArchivedPosition(NamedTuple):
     known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
     removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
     cause: Cause = Cause.NONE
+    is_stale: bool = False  # of a removed one: another commit may have come before its removal
 
     @property
     def has_stood(self) -> bool:
         """Whether the group stood at the offset: the last one of what is unknown, or was removed, may be stale."""
         return self.offset >= 0 and self.state not in {State.UNKNOWN, State.REMOVED}
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether it was removed, or may have been; also where it counts as standing all the same."""
+        return self.state in {State.REMOVED, State.TOPIC_DELETED} or self.cause is not Cause.NONE
+
+    @property
+    def is_removed_value_known(self) -> bool:
+        """Whether it is known where the group stood when its position was removed."""
+        return self.was_removed and self.offset >= 0 and self.life >= 0 and not self.is_stale
 
     @property
     def is_certain(self) -> bool:

@@ -69,7 +69,7 @@ class MadeFold:
 
 def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
     """Look at each partition of the offsets topic. Reads nothing but facts."""
-    for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions}):
+    for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)}):
         reaches = reaches_of(topic, number)
         earlier = folds.newest(reaches, number)
         below = None if earlier is None else earlier.below

@@ -98,11 +98,13 @@ class Folds:
                 numbers[stream] = listed[-1]
         return cls(archive, numbers, report_problem)
 
-    @property
-    def partitions(self) -> set[int]:
-        """The partitions that have a fold in any life."""
-        names = (stream.rpartition("/")[2] for stream in self.numbers)
-        return {int(name) for name in names if is_partition_number(name)}
+    def partitions_of(self, topic: ArchivedTopic) -> set[int]:
+        """List the partitions that have a fold in the life of a topic, or in one that this goes on from."""
+        fact = topic.fact
+        lives = [topic.life] if fact is None else fact.lives_of(fact.root(topic.life))
+        parents = {f"{FOLDS}/{life}" for life in lives}
+        names = (stream.rpartition("/") for stream in self.numbers)
+        return {int(name) for parent, _, name in names if parent in parents and is_partition_number(name)}
 
     def newest(
         self,

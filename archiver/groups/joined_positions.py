@@ -87,7 +87,9 @@ def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
     if not _stands(one):
         return one
     cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
-    return one._replace(state=state, at_ms=at_ms, source=Source.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS)
+    return one._replace(
+        state=state, at_ms=at_ms, source=Source.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS, is_stale=True
+    )
 
 
 def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None) -> Iterator[ArchivedPosition]:

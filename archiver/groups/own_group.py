@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -62,6 +62,14 @@ def count_commits(archive: Archive, mark: str, committed: Mapping[tuple[str, int
     step = max(1, len(untold) // _SAMPLE)
     found = [*told, *(_has(archive, hint) for hint in untold[::step])]
     return found.count(True), found.count(False)
+
+
+NAMELESS: Final = "the group without a name is skipped: brokers never delete a position of it, so it could not be set back; set it with Kafka's own tools"
+
+
+def groups_left_out(config: ArchiverConfig, positions: Sequence[ArchivedPosition]) -> frozenset[str]:
+    """Return which of these groups are never set: the archiver's own, and the one without a name, of which brokers delete no position."""
+    return archivers_groups(config, positions) | {one.group for one in positions if not one.group}
 
 
 def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPosition]) -> frozenset[str]:

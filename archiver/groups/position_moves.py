@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from archiver.errors import ArchiverError, KafkaError, TemporaryError
-from archiver.groups.application_decisions import Decision, TopicIds, is_same
+from archiver.groups.application_decisions import Decision, TopicIds, is_same, moved_places
+from archiver.groups.application_notes import GroupNote
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_commits import GroupActiveError, commit_positions, delete_positions
 from archiver.kafka.group_coordinators import settled_positions
@@ -14,31 +15,36 @@ from archiver.process.failpoints import reach
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Where the group stands afterwards, and why positions may not have been moved."""
+    """Where the group stands afterwards, and why positions may not have been moved. `is_left`: the group has moved by itself."""
 
     after: Positions
     error: ArchiverError | None
+    is_left: bool = False
 
 
-async def make_moves(client: KafkaClient, group: str, moves: Collection[Decision]) -> Moved:
-    """Move what still stands where it was seen.
+async def make_moves(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> Moved:
+    """Move what still stands where it was seen, unless the group has moved anywhere since it was noted.
 
     A request whose answer is lost is repeated only for what stands there still: else a consumer that was started meanwhile,
     and has run on, would be put back.
     """
     error: ArchiverError | None = None
+    is_left = False
     try:
-        await client.persist(lambda: _move_once(client, group, moves))
+        is_left = await client.persist(lambda: _move_once(client, note, moves))
     except (KafkaError, TemporaryError) as failure:
         error = failure
-    after = await settled_positions(client, group)
+    after = await settled_positions(client, note.group)
     reach("positions.read")
-    return Moved(after=after, error=error)
+    return Moved(after=after, error=error, is_left=is_left)
 
 
-async def _move_once(client: KafkaClient, group: str, moves: Collection[Decision]) -> None:
-    live = await live_topics(client, {one.topic for one in moves})
+async def _move_once(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> bool:
+    """Returns whether the group is left alone, because it has moved."""
+    group, live = note.group, await live_topics(client, note.topics.keys())
     stands = await settled_positions(client, group)
+    if moved_places(note, stands, live):
+        return True
     due = [one for one in moves if live.get(one.topic) == one.topic_id and is_same(stands.get(one.place), one.before)]
     to_set = {one.place: one.wanted for one in due if one.wanted is not None}
     if to_set:
@@ -49,6 +55,7 @@ async def _move_once(client: KafkaClient, group: str, moves: Collection[Decision
         await _refuse_members(client, group)
         await delete_positions(client, group, to_delete)
         reach("deletion.answered")
+    return False
 
 
 async def _refuse_members(client: KafkaClient, group: str) -> None:

@@ -74,6 +74,7 @@ class _Found:
     is_lone: Flags  # a removal without a commit
     is_ended: Flags  # with its topic
     is_unknown: Flags
+    is_stale: Flags  # a commit may be missing behind the one before the removal
     is_ambiguous: Flags
     known_from_ms: Longs
 
@@ -84,13 +85,16 @@ class _Found:
         row = np.where(last != NO_ROW, last, some.removal[place])
         removals = removals_of(told.signs, signs, row, some.removed_at[place], some.removed_ms[place])
         is_ambiguous = _is_ambiguous(some, entries) | removals.is_unsure
-        is_unknown, reach = _unknown(told, entries, removals.is_ended | is_ambiguous)
+        is_lost = _is_value_lost(told, entries, some.removed_at[place])
+        is_unknown, reach = _unknown(told, entries, is_lost & (removals.is_ended | is_ambiguous))
         return cls(
             told=told,
             entries=entries,
             is_lone=last == NO_ROW,
             is_ended=removals.is_ended,
             is_unknown=is_unknown,
+            # Of a later commit nothing may be left, not even its removal.
+            is_stale=is_lost | _is_value_lost(told, entries, np.full(len(place), told.log.cut)),
             is_ambiguous=is_ambiguous,
             known_from_ms=known_from_ms(told, some.key[place], reach, entries.life),
         )
@@ -115,6 +119,7 @@ class _Found:
                 state=state,
                 known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
                 cause=self._cause(number, known, removed_groups) if is_removed else Cause.NONE,
+                is_stale=bool(self.is_stale[number]),
             )
 
     def _cause(self, number: int, known: ArchivedPosition, removed_groups: Mapping[str, Sequence[int]]) -> Cause:
@@ -145,18 +150,25 @@ def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
     return found
 
 
-def _unknown(told: ToldLog, entries: _Entries, needs_value: Flags) -> tuple[Flags, Longs]:
-    """Tell what is not known, and up to which offset not. `needs_value`: what stood before a removal matters, too."""
+def _is_value_lost(told: ToldLog, entries: _Entries, until: Longs) -> Flags:
+    """Tell of each removed entry whether another commit, behind the one that is known, may have been before an offset."""
+    some, place = told.episodes, entries.place
+    at, is_removed = some.at_offset[place], some.removed_at[place] != NO_ROW
+    before = told.log.doubts.reach(np.where(is_removed, until, at), np.ones(len(place), bool))
+    is_untimed = (some.at_ms[place] < 0) & (told.log.rows.until_ms != LAST_LONG)
+    found: Flags = is_removed & ((before > at) | ~some.is_readable[place] | is_untimed)
+    return found
+
+
+def _unknown(told: ToldLog, entries: _Entries, is_value_lost: Flags) -> tuple[Flags, Longs]:
+    """Tell what is not known, and up to which offset not. `is_value_lost`: what stood before a removal matters, and may be lost."""
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
     until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[_any_row(some)[place]]])
     until = np.where(entries.life >= 0, until, log.cut)
     reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
-    needs_value &= some.last[place] != NO_ROW
-    before = log.doubts.reach(np.where(is_removed, removed_at, at), np.ones(len(place), bool))
-    is_untimed = (some.at_ms[place] < 0) & (log.rows.until_ms != LAST_LONG)
-    is_lost = entries.is_split | (needs_value & is_removed & ((before > at) | ~some.is_readable[place] | is_untimed))
+    is_lost = entries.is_split | (is_value_lost & (some.last[place] != NO_ROW))
     is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))

@@ -1,6 +1,6 @@
 """Where groups stand, with what there is of each topic: what `archiver groups show` tells.
 
-1. `__consumer_offsets` is read, where it was archived, and the newest snapshots of positions.
+1. `__consumer_offsets` is read in all its lives up to the time, where it was archived, and the newest snapshots of positions.
 2. Of each position the later word holds (archiver.groups.joined_positions).
 3. Each position is compared with the end of the archive.
 """
@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic, join_lives
+from archiver.archive.catalog import join_lives
 from archiver.archive.copied_topic import BY_ROLES, find_copied_topics
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory
@@ -21,19 +20,16 @@ from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
-from archiver.groups.archived_log import ArchivedLog, read_log
+from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.folds import Folds
 from archiver.groups.joined_positions import join_positions
-from archiver.groups.lives import Root, roots_of
+from archiver.groups.lives import Root, Roots, roots_of
+from archiver.groups.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
 from archiver.groups.offsets_partition import ArchivedEnds
-from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import Snapshots, read_snapshots
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.text import spell_count
-from archiver.process.workers import side_by_side
 
-_READS_AT_ONCE: Final = 2
 _MOST_NAMED: Final = 10  # partitions, in one line
 # Records are put into the archive so long after they came, at most; and clocks of producers and of stores differ.
 _ARCHIVED_WITHIN_MS: Final = 3_600_000
@@ -82,7 +78,9 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
         problems.append(problem)
         report_problem(problem)
 
-    topic, logs = _read_logs(archive, wanted.as_of_ms, use, report)
+    facts = _topic_facts(archive, report)
+    lives = _read_lives(archive, facts, wanted.as_of_ms, use, report)
+    logs = [log for life in lives for log in life.logs]
     snapshots = read_snapshots(archive, wanted.as_of_ms, report)
     if not logs and snapshots is None and not problems:
         raise UsageError(
@@ -90,14 +88,9 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
             " (backup.groups)"
         )
     named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
-    topics = _Topics(archive, _topic_facts(archive, report), named, use)
+    topics = _Topics(archive, facts, named, use)
     roots = topics.roots()
-    ends = ArchivedEnds(
-        partitions=None if topic is None or topic.fact is None else topic.fact.partitions,
-        last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for log in logs},
-    )
-    by_log = (one for one in PositionsAsOf(logs, roots) if wanted.wants(one))
-    found = [one for one in join_positions(by_log, snapshots, ends, roots) if wanted.wants(one)]
+    found = [one for one in _positions(lives, snapshots, roots, wanted) if wanted.wants(one)]
     if not found and snapshots is None and not problems:
         _check_is_begun(logs, wanted.as_of_ms)
     return ShownGroups(
@@ -129,24 +122,31 @@ def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
         )
 
 
-def _read_logs(
-    archive: Archive, as_of_ms: int, use: IndexUse, report_problem: ReportProblem
-) -> tuple[ArchivedTopic | None, Sequence[ArchivedLog]]:
-    if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
-        return None, ()
-    topic = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
-    folds = Folds.of(archive, report_problem)
-    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions})
-    read = side_by_side(
-        _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
-        numbers,
-        "offsets",
+def _positions(
+    lives: Sequence[OffsetsLife], snapshots: Snapshots | None, roots: Roots, wanted: PositionFilter
+) -> list[ArchivedPosition]:
+    """Join what the life that held tells with the snapshots, and add what earlier lives tell."""
+    held = lives[-1:]
+    facts = [life.topic.fact for life in held if life.topic.fact is not None]
+    ends = ArchivedEnds(
+        partitions=facts[0].partitions if facts else None,
+        last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for life in held for log in life.logs},
     )
-    logs = list(read)
-    if told := _before_kept(logs, as_of_ms):
+    by_log = (one for life in held for one in life.positions(roots) if wanted.wants(one))
+    found = list(join_positions(by_log, snapshots, ends, roots))
+    earlier = earlier_positions(lives[:-1], roots, found)
+    return found if not earlier else sorted([*found, *earlier], key=lambda one: (*one[:2], one.partition, one.life))
+
+
+def _read_lives(
+    archive: Archive, facts: Mapping[str, TopicFact], as_of_ms: int, use: IndexUse, report_problem: ReportProblem
+) -> Sequence[OffsetsLife]:
+    if OFFSETS_TOPIC not in list_newest_topic_facts(archive):
+        return ()
+    lives = read_offsets_lives(archive, facts.values(), as_of_ms, use, report_problem)
+    if told := _before_kept([log for life in lives for log in life.logs], as_of_ms):
         report_problem(told)
-    return topic, logs
+    return lives
 
 
 def _before_kept(logs: Iterable[ArchivedLog], as_of_ms: int) -> str:

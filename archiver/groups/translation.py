@@ -35,6 +35,8 @@ class Kind(StrEnum):
     BEYOND = "beyond the end of the archive"  # `number`: by so many offsets
     BRANCH = "taken to the branch"  # `number`: of this offset. The log was cut back there, below the commit
     RAISED = "raised to the log start"  # `number`: so many offsets of the target are gone
+    WITH_TOPIC = "removed with its topic, or as the last one in it"
+    REMOVED = "removed while its topic lived on"
 
 
 class Remark(NamedTuple):
@@ -196,8 +198,10 @@ def _translated(positions: Sequence[ArchivedPosition], restored: RestoredPartiti
         if restored.is_untouched and source < restored.source_end:
             yield TranslatedPosition(position, restored.target, reason=Reason.NOTHING_RESTORED)
             continue
-        is_plain = exact and branch == UNSET and target >= restored.log_start
+        is_plain = exact and branch == UNSET and target >= restored.log_start and not position.was_removed
         remarks = _EXACT if is_plain else tuple(_remarks(source, branch, target, restored, is_record=exact))
+        if position.was_removed:
+            remarks += (Remark(Kind.WITH_TOPIC if position.state is State.TOPIC_DELETED else Kind.REMOVED),)
         yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)
 
 

@@ -16,6 +16,8 @@ _FORMATS: Final = (
 # Of all others those that no font shows: Unicode's Default_Ignorable_Code_Point, with selectors of variants, which can carry
 # any bytes behind a letter; and U+2800, whose sign is blank.
 _UNSEEN: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
+WIDEST: Final = 60  # characters that a column of a table is padded to
+_LONGEST: Final = 255  # characters of a cell
 _ACTING: Final = re.compile(f"[{_COMMANDS}{_FORMATS}{_UNSEEN}]")
 
 
@@ -49,8 +51,20 @@ def spell_size(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
+def spell_name(name: str) -> str:
+    """Write a name that anybody may have chosen: cut where it is long, quoted where it is empty or has a space at an end."""
+    return spell_cell(name) if name and not name.startswith('"') else f'"{name[:_LONGEST]}"'
+
+
+def spell_cell(text: str) -> str:
+    """Write a cell of a table: cut where it is long, quoted where it has a space at an end."""
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return cut if text == text.strip() else f'"{cut}"'
+
+
 def spell_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines with columns that are as wide as their widest cells."""
-    widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head))]
-    for row in (head, *rows):
+    """Yield lines with columns that are as wide as their widest cells, up to a limit; wider cells stand out."""
+    told = [head, *([spell_cell(cell) for cell in row] for row in rows)]
+    widths = [min(WIDEST, max(map(len, cells))) for cells in zip(*told, strict=True)]
+    for row in told:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

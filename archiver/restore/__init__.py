@@ -29,6 +29,7 @@
 - preview: what a restore would do, and why it could not, as a dry run reports it
 - purge: why a topic must not be purged: it is deleted only when the archive can give back what is to be in its place
 - purge_notes: what goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it
+- removed_positions: positions that were removed before the time that is asked for: which of them a restore sets
 - repartition_source: one source partition of a restore into another number of partitions: dealt out by key to all of them
 - repartition_target: one target partition that several sources were dealt into
 - replicas: whether as many brokers are up as topics are to have replicas

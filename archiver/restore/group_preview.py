@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from archiver.archive.handle import Archive
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.later_words import settle_ambiguous
-from archiver.groups.own_group import archivers_groups
+from archiver.groups.own_group import groups_left_out
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
@@ -15,6 +15,7 @@ from archiver.kafka.group_positions import UNLISTED, ListedGroup, list_groups
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.plan import TopicPlan
+from archiver.restore.removed_positions import judge_removed
 from archiver.restore.source_lives import SourceLives
 
 
@@ -28,6 +29,7 @@ class GroupPreview:
     unset: Mapping[Reason, int]
     has_members: bool  # on the target, now: it would be left as it is
     takes_positions: bool = True  # False: on the target the name is that of a group of a kind that has none
+    removed: tuple[ArchivedPosition, ...] = ()  # in restored topics: those that would not be set, and those that would
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +48,8 @@ async def preview_groups(
     """Count what would be set. Changes nothing."""
     async with KafkaClient(kafka) as client:
         listed = await list_groups(client)
-    own = archivers_groups(asked.config, positions)
+        positions = await judge_removed(archive, client, asked.removed, positions)
+    own = groups_left_out(asked.config, positions)
     lives = SourceLives(archive, {topic.source for topic in topics}, asked.config.storage.index)
     roots = {topic.source: lives.root_of(topic.source, topic.life) for topic in topics}
     whole = {(topic.source, one.partition) for topic in topics for one in topic.partitions if not one.problem}
@@ -69,6 +72,10 @@ def count_positions(
     for one in positions:
         by_group.setdefault(one.group, []).append((one, _reason(one, roots, whole)))
     counts = {group: Counter(settle_ambiguous(found)) for group, found in by_group.items()}
+    removed = {
+        group: tuple(one for one, why in found if why is Reason.REMOVED or (why is None and one.was_removed))
+        for group, found in by_group.items()
+    }
     names = {source: renames.get(source, source) for source in counts}
     return [
         GroupPreview(
@@ -78,6 +85,7 @@ def count_positions(
             unset={why: count for why, count in found.items() if why is not None},
             has_members=listed.get(names[source], UNLISTED).has_members,
             takes_positions=listed.get(names[source], UNLISTED).has_positions,
+            removed=removed[source],
         )
         for source, found in sorted(counts.items(), key=lambda item: names[item[0]])
     ]

@@ -20,7 +20,7 @@ from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.lost_positions import groups_seen
-from archiver.groups.own_group import FORMER_GROUP, archivers_groups
+from archiver.groups.own_group import FORMER_GROUP, NAMELESS, groups_left_out
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
@@ -35,6 +35,7 @@ from archiver.groups.translation import (
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.removed_positions import Removed, judge_removed, removal_warnings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
 from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
@@ -47,12 +48,16 @@ _APPROXIMATE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key."""
+    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key.
+
+    `removed`: what is done with positions that were removed before then.
+    """
 
     config: ArchiverConfig
     wanted: PositionFilter
     renames: Mapping[str, str]
     is_approximate: bool = False
+    removed: Removed = Removed.AUTO
 
     @property
     def as_of_ms(self) -> int | None:
@@ -117,11 +122,18 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """All groups, by their names on the target; and whose positions were left out, as they are the archiver's own."""
+    """All groups, by their names on the target; and which groups were left out: the archiver's own, and the one without a name."""
 
     restored: RestoredTopics
     groups: tuple[PlannedGroup, ...]
     left_out: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Say what is left aside, and is no fault."""
+        left = (one.position for group in self.groups for one in group.unset if one.reason is Reason.REMOVED)
+        there = (one.position for group in self.groups for one in group.positions if one.position.was_removed)
+        return [*([NAMELESS] if "" in self.left_out else []), *removal_warnings(left, there)]
 
     @property
     def open(self) -> list[TranslatedPosition]:
@@ -184,7 +196,7 @@ def read_positions(
     """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
-    groups = {one.group for one in positions} - archivers_groups(asked.config, positions)
+    groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
     # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
     lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
     renames = {old: new for old, new in asked.renames.items() if old not in lost}
@@ -205,12 +217,13 @@ async def read_group_plan(
     async with KafkaClient(kafka) as client:
 
         async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
-            own = archivers_groups(asked.config, positions)
+            own = groups_left_out(asked.config, positions)
             places = {(one.topic, one.partition) for one in positions if one.group not in own}
             return own, await find_restored_topics(archive, client, restore_id, places, use)
 
         own, restored = await find(positions)
         told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
+        told = await judge_removed(archive, client, asked.removed, told)
         if told is not positions:
             positions = told
             own, restored = await find(positions)

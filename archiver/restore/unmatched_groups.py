@@ -4,13 +4,12 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.groups.own_group import archivers_groups
+from archiver.groups.own_group import groups_left_out
 from archiver.groups.shown import read_all_groups
-from archiver.process.text import spell_count
+from archiver.process.text import spell_count, spell_name
 from archiver.restore.group_restore import GroupRequest
 
 _MOST_NAMED: Final = 20
-_LONGEST_NAME: Final = 255
 
 
 def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection[str]) -> str:
@@ -36,11 +35,10 @@ def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection
 
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    cut = (one if len(one) <= _LONGEST_NAME else f"{one[:_LONGEST_NAME]}…" for one in names[:_MOST_NAMED])
-    return ", ".join(cut) + more
+    return ", ".join(map(spell_name, names[:_MOST_NAMED])) + more
 
 
 def _groups_in(archive: Archive, asked: GroupRequest, topics: Collection[str]) -> Sequence[str]:
     """Name the groups, but the archiver's own."""
     positions = read_all_groups(archive, asked.wanted, topics, asked.config.storage.index)
-    return sorted({one.group for one in positions} - archivers_groups(asked.config, positions))
+    return sorted({one.group for one in positions} - groups_left_out(asked.config, positions))

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
 from archiver.archive.control_census import gone_facts, lost_control_objects
@@ -42,6 +41,7 @@ from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
 from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
 from archiver.groups.folds import Folds, lost_folds
+from archiver.groups.offsets_lives import find_offsets_lives
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
@@ -177,8 +177,8 @@ def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:
     if not any(found.swept for numbered in lives for found in numbered.values()):
         return ()
     unreadable: list[str] = []
-    topic = find_topic(archive, OFFSETS_TOPIC)
-    return [*lost_folds(topic, Folds.of(archive, unreadable.append)), *unreadable]
+    folds = Folds.of(archive, unreadable.append)
+    return [*(lost for topic in find_offsets_lives(archive) for lost in lost_folds(topic, folds)), *unreadable]
 
 
 class _Copies(NamedTuple):

@@ -273,7 +273,7 @@ def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytes
     assert done.exit_code == 3
     rows = {row.pop("group"): row for row in done.result["groups"]}
     elsewhere = {"topic not restored": 1}
-    plain = {"has_members": False, "takes_positions": True}
+    plain = {"has_members": False, "takes_positions": True, "removed": []}
     assert rows == {
         stage.early: {
             **plain,

@@ -46,7 +46,8 @@ def test_a_writer_that_slept_does_not_go_on_behind_a_stray_object(tmp_path: Path
         silence_counter=silence,
         ledger=NO_LEDGER,
     )
-    writer = PartitionWriter(SOURCE, position_of(sink.archive, SOURCE.topic, 0, SOURCE.partition), sink)
+    end = position_of(sink.archive, SOURCE.topic, 0, SOURCE.partition)
+    writer = PartitionWriter(SOURCE, end, sink, silences=silence.silences)
     writer.take(fetch_of(0, 10))
     writer.flush()
     writer.take(fetch_of(10, 10))

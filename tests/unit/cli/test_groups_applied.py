@@ -76,6 +76,17 @@ def test_what_was_left_is_told_with_what_to_do() -> None:
     assert {str(one) for one in Outcome if not one.is_done} == _NEXT_STEPS.keys()
 
 
+def test_names_that_look_alike_are_told_apart_and_long_ones_cut() -> None:
+    names = ["good", "good ", "", '"good "', "x" * 32_000]
+    many = report(*(group(Outcome.MOVED, name=name) for name in names))
+    lines = list(applied_lines(many))[1:6]
+    assert [line.split("  ")[0] for line in lines] == ["good", '"good "', '""', '""good ""', "x" * 255 + "…"]
+    assert max(map(len, lines[:4])) < 130  # not padded to the longest name
+    told = [one.partition(", left")[0] for one in applied_complaints(many)]
+    assert told == ["group good", 'group "good "', 'group ""', 'group ""good ""', f"group {'x' * 255}…"]
+    assert [one["group"] for one in applied_row(many)["groups"]] == names
+
+
 def test_exit_codes() -> None:
     broken, moving = KafkaError("broke"), KafkaTemporaryError("moves")
     cases = {
@@ -101,6 +112,7 @@ def test_json_has_all_of_it() -> None:
                 "group": "g",
                 "source_group": "s",
                 "refusal": None,
+                "skipped": None,
                 "error": "broke",
                 "positions": [
                     {

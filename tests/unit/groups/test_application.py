@@ -206,8 +206,70 @@ def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     assert (outcomes(again), again.exit_code) == ([Outcome.RAN_ON, Outcome.SET_EARLIER], 0)
     for report in (stage.apply(stage.wanted(offsets={("orders", 0): 12})), stage.roll_back()):
         assert outcomes(report)[0] is Outcome.MOVED
-        assert (report.exit_code, stage.offsets()["orders", 0]) == (3, 15)
-    assert ("orders", 1) not in stage.offsets()  # that one was rolled back
+        assert (report.exit_code, stage.offsets()) == (3, {("orders", 0): 15, ("orders", 1): 20})
+    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert outcomes(stage.roll_back(is_dry_run=True)) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+
+
+def test_a_group_that_went_on_in_a_partition_that_was_not_set_is_not_rolled_back(stage: Stage) -> None:
+    """It would read again in the partitions that were set."""
+    stage.cluster.put("g", "orders", 2, 7)
+    stage.apply()
+    for place, offset in ((("orders", 2), 8), (("orders", 3), 1)):  # it stood there before; it did not
+        was = dict(stage.cluster.positions["g"])
+        stage.cluster.put("g", *place, offset)
+        back = stage.roll_back()
+        assert (outcomes(back), back.exit_code) == ([Outcome.GROUP_MOVED] * 2, 3)
+        stage.cluster.positions["g"] = was
+    stage.cluster.put("g", "payments", 0, 1)  # a topic of which nothing was set
+    assert outcomes(stage.roll_back()) == [Outcome.SET] * 2
+    assert stage.offsets() == {("orders", 2): 7, ("payments", 0): 1}
+
+
+def test_a_group_that_moved_gets_no_more_positions(stage: Stage) -> None:
+    stage.apply(stage.wanted(offsets={("orders", 0): 10}))
+    stage.cluster.put("g", "orders", 0, 15)
+    for more in ({("payments", 0): 7}, {("orders", 1): 20}):
+        report = stage.apply(stage.wanted(offsets={("orders", 0): 10, **more}))
+        assert (outcomes(report), report.exit_code) == ([Outcome.RAN_ON, Outcome.GROUP_MOVED], 3)
+    assert stage.offsets() == {("orders", 0): 15}
+
+
+@pytest.mark.parametrize("before", [None, 1000])
+def test_a_group_that_had_members_and_ran_on_is_not_put_back(stage: Stage, before: int | None) -> None:
+    """To run the same command again is what it is told when its consumers are stopped."""
+    wanted = stage.wanted(offsets={("orders", 0): 900, ("orders", 1): 20})
+    if before is not None:
+        stage.cluster.put("g", "orders", 0, before)
+    stage.cluster.members.add("g")
+    assert outcomes(stage.apply(wanted)) == [Outcome.HAS_MEMBERS] * 2
+    stage.cluster.members.clear()
+    stage.cluster.put("g", "orders", 0, 1300)
+    again = stage.apply(wanted)
+    assert (outcomes(again), again.exit_code) == ([Outcome.MOVED, Outcome.GROUP_MOVED], 3)
+    assert stage.offsets() == {("orders", 0): 1300}
+    back = stage.roll_back()
+    assert (outcomes(back), back.exit_code, stage.offsets()) == ([], 0, {("orders", 0): 1300})
+
+
+def test_a_group_that_had_members_and_came_to_where_it_was_wanted_is_not_put_back(stage: Stage) -> None:
+    """As to the end of the log. Nothing was set, so a rollback has nothing to set back."""
+    stage.cluster.members.add("g")
+    stage.apply()
+    stage.cluster.members.clear()
+    stage.cluster.put("g", "orders", 0, 10, "m")
+    assert outcomes(stage.apply()) == [Outcome.STOOD_THERE, Outcome.GROUP_MOVED]
+    assert (stage.roll_back().exit_code, stage.offsets()) == (0, {("orders", 0): 10})
+
+
+def test_a_group_that_had_members_and_did_not_move_is_set(stage: Stage) -> None:
+    stage.cluster.put("g", "orders", 0, 3)
+    stage.cluster.members.add("g")
+    stage.apply()
+    stage.cluster.members.clear()
+    assert outcomes(stage.apply()) == [Outcome.SET] * 2
+    stage.roll_back()
+    assert stage.offsets() == {("orders", 0): 3}
 
 
 def test_consumers_that_ran_on_from_where_they_stood_are_not_put_back(stage: Stage) -> None:
@@ -221,8 +283,8 @@ def test_consumers_that_ran_on_from_where_they_stood_are_not_put_back(stage: Sta
         0,
         15,
     )
-    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.SET]
-    assert stage.offsets() == {("orders", 0): 15}
+    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert stage.offsets() == {("orders", 0): 15, ("orders", 1): 20}
 
 
 def test_consumers_that_ran_on_to_where_they_stood_before_are_not_put_back(stage: Stage) -> None:
@@ -290,8 +352,8 @@ def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> Non
 
     stage.cluster.before_call = run_on
     report = stage.apply()
-    assert outcomes(report) == [Outcome.MOVED, Outcome.SET]
-    assert stage.offsets() == {("orders", 0): 5, ("orders", 1): 20}
+    assert outcomes(report) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert stage.offsets() == {("orders", 0): 5}
 
 
 def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
@@ -410,6 +472,14 @@ def test_a_note_that_cannot_be_put_leaves_the_group_alone(stage: Stage, monkeypa
     monkeypatch.setattr(stage.store, "put_if_absent", refuse)
     report = stage.apply()
     assert (str(of(report).error), report.exit_code, stage.offsets()) == ("denied", 1, {})
+
+
+def test_the_group_without_a_name_is_skipped_by_a_rollback(stage: Stage) -> None:
+    """Brokers delete none of its positions: it would end with an error for ever."""
+    stage.apply({**stage.wanted(), **stage.wanted("")})
+    back = stage.roll_back()
+    assert (outcomes(back), of(back, "").positions, back.exit_code) == ([Outcome.SET] * 2, (), 0)
+    assert "the group without a name is skipped" in of(back, "").skipped
 
 
 def test_a_rollback_of_nothing_is_a_mistake(stage: Stage) -> None:
@@ -557,3 +627,62 @@ def test_whatever_comes_between_nobody_is_put_back(seed: int) -> None:
                 continue  # the consumer was there before anything was applied
             assert stage.offsets()[place] == offset
         consumer.read_on()
+
+
+class WholeGroup:
+    """Says by itself what a group must stand at: it goes by the whole, from where it stood when it was first seen."""
+
+    WANTED: Final = {("orders", 0): 100, ("orders", 1): 200}
+
+    def __init__(self, rng: random.Random) -> None:
+        self.stage, self.rng, self.is_sent = Stage(), rng, False
+        self.first: Offsets | None = None
+        for partition, choices in enumerate([(None, 5, 100), (None, 6, 200), (None, 7), (None, 8)]):
+            self.put(partition, rng.choice(choices))
+
+    def put(self, partition: int, offset: int | None) -> None:
+        if offset is None:
+            self.stage.cluster.positions.get("g", {}).pop(("orders", partition), None)
+        else:
+            self.stage.cluster.put("g", "orders", partition, offset, "m")
+
+    def has_moved(self) -> bool:
+        first, now = self.first or {}, self.stage.offsets()
+        wanted = self.WANTED if self.is_sent else {}
+        return any(
+            now.get(place) not in {first.get(place), wanted.get(place, first.get(place))} for place in {*first, *now}
+        )
+
+    def expected(self, *, is_rollback: bool) -> Offsets:
+        if self.first is None:
+            self.first = dict(self.stage.offsets())
+        is_left = "g" in self.stage.cluster.members or self.has_moved()
+        if is_left or (is_rollback and not self.is_sent):
+            return dict(self.stage.offsets())
+        self.is_sent = True
+        return self.first if is_rollback else {**self.first, **self.WANTED}
+
+    def step(self) -> None:
+        match self.rng.choice(["apply", "apply", "roll back", "join", "leave", "leave", "commit"]):
+            case "apply":
+                expected = self.expected(is_rollback=False)
+                self.stage.apply(self.stage.wanted(offsets=self.WANTED))
+                assert self.stage.offsets() == expected
+            case "roll back" if self.stage.store.objects:
+                expected = self.expected(is_rollback=True)
+                self.stage.roll_back()
+                assert self.stage.offsets() == expected
+            case "join":
+                self.stage.cluster.members.add("g")
+            case "leave":
+                self.stage.cluster.members.discard("g")
+            case "commit" if self.rng.random() < 0.4:
+                later = () if self.first is None else (100, 200, 300)  # behind where it is set: it may run on to there
+                self.put(self.rng.randrange(4), self.rng.choice([None, 5, 6, 7, *later]))
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_group_is_set_and_set_back_as_a_whole(seed: int) -> None:
+    group = WholeGroup(random.Random(seed))
+    for _ in range(12):
+        group.step()

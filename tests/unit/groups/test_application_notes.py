@@ -147,7 +147,7 @@ def with_member(path: str, value: object) -> Mapping[str, Any]:
         ("topics.orders.partitions.-1", GOOD["topics"]["orders"]["partitions"]["0"]),
         ("topics.orders.partitions.01", GOOD["topics"]["orders"]["partitions"]["0"]),
         ("topics.orders.partitions.2147483648", GOOD["topics"]["orders"]["partitions"]["0"]),
-        ("topics.orders.partitions.0.wanted", None),
+        ("topics.orders.partitions.0.wanted", 1),
         ("topics.orders.partitions.0.wanted.offset", -1),
         ("topics.orders.partitions.0.wanted.offset", 2**63),
         ("topics.orders.partitions.0.wanted.offset", True),

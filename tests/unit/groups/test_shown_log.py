@@ -289,3 +289,88 @@ def test_the_transaction_that_holds_a_log_back_is_told(tmp_path: Path) -> None:
     ]
     assert groups_row(found, [], live)["live_offsets_partitions"][0]["transactions"][0]["transactional_id"] == "pay"
     assert "live_offsets_partitions" not in groups_row(found, [])
+
+
+class TwoClusters:
+    """A cluster that was made anew under the same name, with the same topics: the archive has a second life of each."""
+
+    DISASTER = -10 * HOUR  # against New Year; a backup sees the new topics five hours later
+    SEEN = -5 * HOUR
+
+    def __init__(self, folder: Path, partitions: int = 1) -> None:
+        self.archive = archive = LogArchive(folder, partitions, offsets_seen_ms=NEW_YEAR_MS - 90 * HOUR)
+        archive.know("orders")
+        archive.put("orders", orders(900, -20 * HOUR))
+        for topic in ("orders", OFFSETS):
+            archive.know(topic, topic_id="B", seen_ms=NEW_YEAR_MS + self.SEEN)
+        archive.put("orders", orders(10, -HOUR), life=1)
+        old = [commit("billing", 300, -30 * HOUR), commit("gone", 5, -29 * HOUR), commit("gone", None, -28 * HOUR)]
+        archive.put(OFFSETS, [*old, commit("billing", 480, self.DISASTER - 1000)])
+        archive.put(OFFSETS, [commit("billing", 7, self.SEEN - HOUR), commit("audit", 2, -HOUR)], life=1)
+
+    def told(self, at_ms: int | None = None) -> set[tuple[str, int, int, str]]:
+        found = self.archive.shown(LAST_LONG if at_ms is None else NEW_YEAR_MS + at_ms)
+        return {
+            (one.position.group, one.position.life, one.position.offset, one.position.state) for one in found.positions
+        }
+
+
+def test_a_time_before_a_new_cluster_is_told_by_the_log_of_the_old_one(tmp_path: Path) -> None:
+    clusters = TwoClusters(tmp_path)
+    gone = ("gone", 0, 5, "removed")
+    assert clusters.told(-29 * HOUR) == {("billing", 0, 300, "set"), ("gone", 0, 5, "set")}
+    assert clusters.told(clusters.DISASTER) == {("billing", 0, 480, "set"), gone}
+    assert clusters.told(clusters.SEEN - HOUR - 1) == {("billing", 0, 480, "set"), gone}
+    # The new cluster was there before a backup saw it.
+    ended = ("billing", 0, 480, "topic deleted")
+    assert clusters.told(clusters.SEEN - HOUR) >= {ended, gone}
+    assert clusters.told() == {ended, gone, ("billing", 1, 7, "set"), ("audit", 1, 2, "set")}
+
+
+def test_a_cluster_that_is_gone_after_a_minute_tells_as_much(tmp_path: Path) -> None:
+    """Topics that were seen first in one survey came together, however short the cluster before them lived."""
+    archive, second = LogArchive(tmp_path, offsets_seen_ms=NEW_YEAR_MS), 1000
+    archive.know("orders", seen_ms=NEW_YEAR_MS + 10)
+    for number, topic in enumerate(("orders", "payments", OFFSETS)):
+        archive.know(topic, topic_id="B", seen_ms=NEW_YEAR_MS + 20 * second + number * 2 * second)
+    archive.put("orders", orders(10, 0))
+    archive.put("orders", orders(10, 21 * second), life=1)
+    archive.put(OFFSETS, [commit("billing", 480, 10 * second)])
+    archive.put(OFFSETS, [commit("billing", 7, 18 * second)], life=1)
+
+    def told(at_ms: int) -> set[tuple[int, int, str]]:
+        found = archive.shown(at_ms).positions
+        return {(one.position.life, one.position.offset, one.position.state) for one in found}
+
+    assert told(NEW_YEAR_MS + 15 * second) == {(0, 480, "set")}
+    assert told(LAST_LONG) == {(0, 480, "topic deleted"), (1, 7, "set")}
+
+
+def test_each_life_of_the_offsets_topic_has_its_lines(tmp_path: Path) -> None:
+    found = TwoClusters(tmp_path, 2).archive.shown()
+    lines = [line.partition(",")[0] for line in groups_lines(found, {}) if line.startswith("__")]
+    assert lines == [f"{OFFSETS}-0: archived up to offset 4", f"{OFFSETS}@1-0: archived up to offset 2"]
+    assert [(row["life"], row["next"]) for row in groups_row(found, [])["offsets_partitions"]] == [(0, 4), (1, 2)]
+
+
+def test_a_topic_that_is_older_than_its_offsets_topic_was_there_all_the_time(tmp_path: Path) -> None:
+    """Somebody deleted `__consumer_offsets` alone: positions went, and no topic did."""
+    archive = LogArchive(tmp_path)
+    archive.know("orders")
+    archive.know(OFFSETS, topic_id="B", seen_ms=NEW_YEAR_MS - 5 * HOUR)
+    archive.put("orders", orders(10, 0))
+    archive.put(OFFSETS, [commit("kept", 3, -20 * HOUR), commit("lost", 4, -20 * HOUR)])
+    archive.put(OFFSETS, [commit("kept", 8, -HOUR)], life=1)
+    found = {(one.position.group, one.position.offset, one.position.state) for one in archive.shown().positions}
+    assert found == {("kept", 8, State.SET), ("lost", 4, State.REMOVED)}
+
+
+def test_a_new_cluster_of_which_no_commit_is_archived_yet_takes_no_position_from_the_old_one(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path)
+    archive.know("orders")
+    archive.put("orders", orders(10, -20 * HOUR))
+    archive.put(OFFSETS, [commit("billing", 3, -6 * HOUR)])
+    for topic in ("orders", OFFSETS):
+        archive.know(topic, topic_id="B", seen_ms=NEW_YEAR_MS - 5 * HOUR)
+    archive.put("orders", orders(10, -HOUR), life=1)
+    assert {(one.position.life, one.position.offset) for one in archive.shown().positions} == {(0, 3)}

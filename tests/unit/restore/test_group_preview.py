@@ -38,7 +38,14 @@ def test_positions_are_counted_by_what_becomes_of_them() -> None:
             unset={Reason.REFUSED: 1, Reason.UNKNOWN: 1, Reason.NOT_RESTORED: 2, Reason.ANOTHER_LIFE: 1},
             has_members=False,
         ),
-        GroupPreview(group="b", source="b", positions=0, unset={Reason.REMOVED: 1}, has_members=True),
+        GroupPreview(
+            group="b",
+            source="b",
+            positions=0,
+            unset={Reason.REMOVED: 1},
+            has_members=True,
+            removed=(position("b", state=State.REMOVED),),
+        ),
         GroupPreview(group="z", source="c", positions=1, unset={}, has_members=True),
     ]
     assert [one.is_open for one in found] == [True, False, True]

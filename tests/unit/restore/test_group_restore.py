@@ -1,24 +1,32 @@
 """What of the groups' positions is set on the target, under which names, and what is listed instead."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
-from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.own_group import archivers_groups
+from archiver.groups.own_group import archivers_groups, groups_left_out
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import RestoredPartition, TargetPartition
 from archiver.groups.wanted_positions import WantedPosition
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import GroupPosition
 from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
+from archiver.restore.removed_positions import Removed, judge_removed
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics
 from archiver.store.address import group_of
+from tests.support.memory_store import MemoryStore
 from tests.support.offset_maps import map_of
 
 
@@ -90,6 +98,73 @@ def test_what_is_wanted_of_each_group() -> None:
     ]
     assert [group.without_commit for group in plan.groups] == [(("back", 0), ("back", 2)), (("back", 1),)]
     assert (plan.left_out, plan.is_whole, plan.known_from_ms) == (("backup",), True, None)
+
+
+def judged(positions: Sequence[ArchivedPosition], asked: Removed, live_id: str = "") -> Sequence[ArchivedPosition]:
+    """As the target tells: it has the topic under this id; empty: it has none."""
+    archive = Archive(MemoryStore(), Layout())
+    for topic_id in ("A", "B"):
+        record_topic(archive, topic="orders", topic_id=topic_id, cluster_id="c", partitions=1, configs={})
+
+    class Client:
+        async def describe_each(self, names: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+            return {name: SimpleNamespace(topic_id=live_id) for name in names if live_id}, {}
+
+    return asyncio.run(judge_removed(archive, cast("KafkaClient", Client()), asked, positions))
+
+
+WITH_TOPIC = position("last", state=State.TOPIC_DELETED, removed_ms=9, removed_at=9, cause=Cause.TOPIC_DELETED)
+REMOVED = position("deleted", state=State.REMOVED, removed_ms=9, removed_at=9, cause=Cause.GROUP_DELETED)
+STALE = REMOVED._replace(group="stale", is_stale=True)
+
+
+def remarks(plan: GroupPlan) -> dict[str, list[str]]:
+    return {group.group: [str(one.kind) for one in found.remarks] for group in plan.groups for found in group.positions}
+
+
+def test_a_position_that_was_removed_while_its_topic_lived_on_is_named_and_not_set() -> None:
+    some = [WITH_TOPIC, REMOVED, STALE, position("stands")]
+    gone = planned(judged(some, Removed.AUTO, live_id="B"), topic_of())  # another topic has the name now
+    with_topic = "removed with its topic, or as the last one in it"
+    assert remarks(gone) == {"last": ["exact", with_topic], "stands": ["exact"]}
+    left, there = gone.warnings
+    assert left.startswith(
+        "removed before then, and not set: 2 positions: deleted in orders-0 (3), stale in orders-0 (?)"
+    )
+    assert there.startswith(
+        "removed before then, with the topic or as the last ones in it, and set all the same: 1 position: last in"
+    )
+
+    alive = planned(judged(some, Removed.AUTO, live_id="A"), topic_of())
+    assert remarks(alive) == {"stands": ["exact"]}
+    assert [one.startswith("removed before then, and not set: 3 positions:") for one in alive.warnings] == [True]
+    assert alive.is_whole
+
+
+def test_removed_positions_are_set_or_left_as_the_command_says() -> None:
+    some = [WITH_TOPIC, REMOVED, STALE, position("stands")]
+    lived_on = ["exact", "removed while its topic lived on"]
+    stands = {"stands": ["exact"]}
+    every = planned(judged(some, Removed.SET, live_id="A"), topic_of())
+    assert remarks(every) == {"deleted": lived_on, "last": lived_on, **stands}
+    assert unset(every) == [("removed", 0, "")]  # where the third one stood is not known
+    assert remarks(planned(judged(some, Removed.LEAVE), topic_of())) == stands
+    assert judged([position("stands")], Removed.SET) == [position("stands")]
+
+
+def test_the_group_without_a_name_is_left_out_with_a_warning() -> None:
+    positions = [position(""), position("a")]
+    own = groups_left_out(
+        ArchiverConfig.model_validate(
+            {"kafka": {"bootstrap.servers": "x:1"}, "storage": {"url": "s3://bucket/prefix"}}
+        ),
+        positions,
+    )
+    restored = RestoredTopics(restore_id="mine", cluster_id="c", topics=(topic_of(),), unreadable={})
+    plan = plan_group_positions(positions, restored, renames={}, own_groups=own)
+    assert ([one.group for one in plan.groups], plan.is_whole) == (["a"], True)
+    assert [one.startswith("the group without a name is skipped") for one in plan.warnings] == [True]
+    assert planned([position("a")], topic_of()).warnings == []
 
 
 def test_a_group_that_committed_nothing_in_restored_topics_gets_nothing() -> None:
