@@ -93,7 +93,10 @@ class SweepSurvey:
             terms=terms,
             kept=sorted(kept, key=lambda one: one.topic),
             news=news,
-            longer=[*longer, *(applied_of_terms(one) for one in terms if one.swept_by != one.noted)],
+            longer=[
+                *longer,
+                *(applied_of_terms(one) for one in terms if one.swept_by != one.noted and not one.noted.keeps_all),
+            ],
             swept=swept,
         )
 

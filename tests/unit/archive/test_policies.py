@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -73,6 +74,15 @@ def test_a_policy_counts_from_no_earlier_than_it_was_put(archive: Archive) -> No
         put_fact(archive.store, fact_of(effective=effective, since_ms=seen(WEEK, since_ms).since_ms), count(archive))
     told = [one.since_ms - FIRST_MS for one in history(archive)]
     assert told == [1000, 2000, HOUR_MS + 5, 4000]
+
+
+def test_a_policy_counts_from_the_second_in_which_it_was_put(archive: Archive) -> None:
+    """A sweep later in this second must not find that it begins in the future: the store's clock has whole seconds."""
+    assert isinstance(archive.store, MemoryStore)
+    put_fact(archive.store, fact_of(since_ms=0))
+    ((key, found),) = archive.store.objects.items()
+    archive.store.objects[key] = replace(found, last_modified=found.last_modified + timedelta(milliseconds=999))
+    assert [one.since_ms - FIRST_MS for one in history(archive)] == [1000]
 
 
 def test_a_policy_counts_from_no_earlier_than_those_before_it_were_put(archive: Archive) -> None:

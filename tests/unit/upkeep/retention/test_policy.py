@@ -68,20 +68,20 @@ def test_what_the_newest_keeps_is_kept(rows: list[tuple[int, dict[str, str]]], n
 
 
 def put_history(rows: list[tuple[dict[str, str], int, int]]) -> Archive:
-    """Put facts of `(effective, told, put)`, with the numbers from 0 on: what each says of its time, and what the store does."""
+    """Put facts of `(effective, told, put)`, with the numbers from 0 on: what each says of its time, and what the store does, in seconds."""
     store = MemoryStore()
-    for number, (effective, since_ms, put_ms) in enumerate(rows):
-        fact = {"format": 1, "topic": "t", "topic_id": "T", "effective": effective, "since_ms": since_ms}
-        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=put_ms)
+    for number, (effective, since_s, put_s) in enumerate(rows):
+        fact = {"format": 1, "topic": "t", "topic_id": "T", "effective": effective, "since_ms": 1000 * since_s}
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=put_s)
         store.objects[Layout().fact_key("policies/t", number)] = StoredObject(json.dumps(fact).encode(), {}, moment)
     return Archive(store, Layout())
 
 
-def check_history(rows: list[tuple[dict[str, str], int, int]], now_ms: int, grace_ms: int) -> None:
+def check_history(rows: list[tuple[dict[str, str], int, int]], now_s: int, grace_s: int) -> None:
     """What the fact with the highest number said at any moment of grace is kept, by when the store says that it was put."""
-    found = policy_in_force(read_policies(put_history(rows), "t", "T"), now_ms, grace_ms)
-    for moment in range(now_ms - grace_ms + 1, now_ms + 1):
-        there = [effective for effective, _, put_ms in rows if put_ms <= moment]
+    found = policy_in_force(read_policies(put_history(rows), "t", "T"), 1000 * now_s, 1000 * grace_s)
+    for moment in range(now_s - grace_s + 1, now_s + 1):
+        there = [effective for effective, _, put_s in rows if put_s <= moment]
         limits = limits_of(there[-1]) if there else found
         for name in ("ms", "bytes"):
             kept, wanted = getattr(found, name), getattr(limits, name)
