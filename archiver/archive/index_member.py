@@ -12,7 +12,15 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 
 from archiver.archive.entries import NOT_TOLD, NUMBERS, Entries, Traits, can_be
-from archiver.archive.segment_facts import FORMAT_VERSION, NOT_IN_ALL, TEXTS, SegmentFacts, parse_fact, spell_fact
+from archiver.archive.segment_facts import (
+    FORMAT_VERSION,
+    NOT_IN_ALL,
+    NOT_IN_INDEX,
+    TEXTS,
+    SegmentFacts,
+    parse_fact,
+    spell_fact,
+)
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Numbers, Texts, chunks, narrow, same
@@ -34,7 +42,7 @@ _FEW_LISTS: Final = 16_000
 _MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
 
 _PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "size": int, "etag": str}
-_FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
+_FACTS: Final = tuple(item.name for item in fields(SegmentFacts) if item.name not in NOT_IN_INDEX)
 _TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}

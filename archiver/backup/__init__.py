@@ -33,6 +33,7 @@
 - service: a backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs
 - topic_recorder: records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one
+- transaction_times: how long commits in transactions waited for their markers, in one partition of `__consumer_offsets`
 - unreadable: judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
 - until_end: a backup up to what is committed at its start
 - vitals: what metrics and health checks say of a running backup: how far each partition is, and what is wrong

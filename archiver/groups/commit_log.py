@@ -1,12 +1,14 @@
 """What one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something.
 
 1. `add` keeps of a frame, of each key, the last value before each tombstone, that tombstone, and the last value: up to the
-   time that is asked for, and, as another history, after it.
+   time that is asked for, and, as another history, after it. Commits of before the time that may count only after it, by the
+   marker of their transaction, are kept all, as rows of after it.
 2. What is kept is copied together, and reduced again when there is twice as much of it.
 3. `finish` takes keys and values apart, as columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -30,6 +32,11 @@ class CommitRows:
     keys: Longs  # a number for each distinct key, the same for a position under both types
     until_ms: int  # rows after this time are another history
     others: int  # records of other kinds, which were passed over
+    # Offsets of commits of before the time that may count only after it. The time of such a row is when it counts at the latest.
+    pending: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    late: Sequence[
+        tuple[int, int]
+    ] = ()  # ranges of offsets, in order, in which commits may count later than at their time
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -47,18 +54,25 @@ class CommitLog:
     def __init__(self, until_ms: int = LAST_LONG) -> None:
         self._until_ms = until_ms
         self._waiting: list[Frame] = []
+        self._pending: list[Frame] = []
+        self._late: list[tuple[int, int]] = []
         self._waiting_rows = 0
         self._reduced_rows = 0
         self._others = 0
 
-    def add(self, frame: Frame) -> None:
-        self._others += self._keep(frame)
+    def add(self, frame: Frame, counts_ms: Longs | None = None) -> None:
+        """Take a frame. `counts_ms`: of each record when it counts at the latest; None: from its timestamp on."""
+        times = frame.column(Column.TIMESTAMP)
+        counts_ms = times if counts_ms is None else counts_ms
+        if len(late := np.flatnonzero(counts_ms > times)):
+            self._late.append((int(frame.table[Column.OFFSET, late[0]]), int(frame.table[Column.OFFSET, late[-1]])))
+        self._others += self._keep(frame, counts_ms)
         if self._waiting_rows > 2 * self._reduced_rows + _FEW_ROWS:
             self._reduce()
 
     def finish(self) -> CommitRows:
         self._reduce()
-        (frame,) = self._waiting or [_NOTHING]
+        frame = _in_order(_joined([*self._waiting, *self._pending])) if self._pending else _joined(self._waiting)
         fields = np.empty((kernels.COLUMNS, len(frame)), np.int64)
         kernels.decode_commits(frame.body, frame.table, fields)
         return CommitRows(
@@ -67,28 +81,46 @@ class CommitLog:
             keys=_number_keys(frame, fields[kernels.KIND]),
             until_ms=self._until_ms,
             others=self._others,
+            pending=np.concatenate([np.empty(0, np.int64), *(one.column(Column.OFFSET) for one in self._pending)]),
+            late=self._late,
         )
 
-    def _keep(self, frame: Frame) -> int:
+    def _keep(self, frame: Frame, counts_ms: Longs) -> int:
         """Copy what still says something of a frame; returns how many rows are of other kinds."""
         kept = np.empty(len(frame), np.uint8)
-        others = kernels.mark_telling(frame.body, frame.table, self._until_ms, _slots(3, len(frame)), kept)
+        pending = (frame.column(Column.TIMESTAMP) <= self._until_ms) & (counts_ms > self._until_ms)
+        others = kernels.mark_telling(
+            frame.body, frame.table, pending.astype(np.uint8), self._until_ms, _slots(3, len(frame)), kept
+        )
         if others < 0:
             raise ValueError("a key or a value of the frame lies outside its buffer")
-        marked = kept.astype(bool)
-        lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, marked]
-        body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
-        table = np.empty((len(Column), lengths.shape[1]), np.int64)
-        used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
-        self._waiting.append(Frame(body=body[:used].copy(), header_body=_NOTHING.body, table=table))
+        if pending.any() and (waiting := kept == kernels.PENDING).any():
+            self._pending.append(_copied(frame, waiting.astype(np.uint8)))
+            self._pending[-1].table[Column.TIMESTAMP] = counts_ms[waiting]
+            kept[waiting] = 0
+        self._waiting.append(_copied(frame, kept))
         self._waiting_rows += len(self._waiting[-1])
         return int(others)
 
     def _reduce(self) -> None:
         whole = _joined(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._keep(whole)
+        self._keep(whole, whole.column(Column.TIMESTAMP))
         self._reduced_rows = self._waiting_rows
+
+
+def _copied(frame: Frame, kept: Bytes) -> Frame:
+    """Copy the marked rows of a frame that `mark_telling` has checked."""
+    lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, kept.astype(bool)]
+    body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
+    table = np.empty((len(Column), lengths.shape[1]), np.int64)
+    used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
+    return Frame(body=body[:used].copy(), header_body=_NOTHING.body, table=table)
+
+
+def _in_order(frame: Frame) -> Frame:
+    order = np.argsort(frame.column(Column.OFFSET), kind="stable")
+    return Frame(body=frame.body, header_body=_NOTHING.body, table=np.ascontiguousarray(frame.table[:, order]))
 
 
 def _joined(frames: list[Frame]) -> Frame:

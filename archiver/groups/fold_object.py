@@ -67,6 +67,9 @@ class FoldFacts:
     others: Number  # records below `next` that are of no position and no group, and that no fold keeps
     first_ms: _Time  # of the oldest and the newest of all records below `next`, whether the fold has them or not
     last_ms: _Time
+    settled_ms: (
+        _Time  # when the last of them counted, at the latest: commits in transactions count from their markers on
+    )
     digest: Digest  # of the fold's records (docs/format.md §5)
     doubts: Annotated[
         tuple[Item[_Doubt], ...], Field(max_length=MOST_DOUBTS)
@@ -74,7 +77,7 @@ class FoldFacts:
     sources: Sources
 
     def __post_init__(self) -> None:
-        if self.first_ms > self.last_ms or self.records + self.others > self.next:
+        if not self.first_ms <= self.last_ms <= self.settled_ms or self.records + self.others > self.next:
             raise ValueError(
                 f"{self.records} and {self.others} records of times {self.first_ms} to {self.last_ms} below {self.next}"
             )

@@ -66,6 +66,18 @@ class PositionRows:
         return found
 
     @cached_property
+    def is_pending(self) -> Flags:
+        """Tell of each row whether it is of before the time, and may count only after it."""
+        return np.isin(self.offset, self.rows.pending)
+
+    @cached_property
+    def is_late(self) -> Flags:
+        """Tell of each row whether it may count later than at its time."""
+        firsts, lasts = np.array([(-1, -1), *self.rows.late], np.int64).T
+        found: Flags = self.offset <= lasts[np.searchsorted(firsts, self.offset, side="right") - 1]
+        return found
+
+    @cached_property
     def following(self) -> Longs:
         """Return for each row the next one of its position; NO_ROW: it is the last one."""
         found = np.arange(1, len(self) + 1)

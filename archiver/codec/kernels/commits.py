@@ -34,6 +34,7 @@ BROKEN = -1
 # Slots of the table of keys: the last row of a key up to the time that is asked for, the last one after that, and any row.
 _SLOT_COLUMNS = 3
 FIRST = 2  # marks the first value since a tombstone
+PENDING = 3  # marks a value of before the time that may count only after it
 _COMPACT_VERSION = 4
 _MOST_TEXT = 0x7FFF  # bytes that Kafka writes, and reads, of a text
 _MOST_VERSION = 4
@@ -98,12 +99,13 @@ def _same_key(body: Bytes, table: Longs, row: int, other: int) -> bool:
     return _same_bytes(body, start + 2, begin + 2, length - 2)
 
 
-@kernel(LONG(READ_ONLY_BYTES, TABLE, LONG, TABLE, BYTES))
-def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: Bytes) -> int:
+@kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, LONG, TABLE, BYTES))
+def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots: Longs, kept: Bytes) -> int:
     """Mark the rows that still say something: of each key the first and the last value before each tombstone, that tombstone,
     and the first and the last value behind the last one; of a group no first values.
 
-    Rows up to a time, and those after it, are two histories. `slots`: three columns of zeros, a power of two of them and
+    Rows up to a time, and those after it, are two histories. All commits of positions among the `pending` rows are marked as such,
+    and are in neither. `slots`: three columns of zeros, a power of two of them and
     more than rows. Returns the number of rows of other kinds, which are not marked; BROKEN when a row leaves the body.
     """
     mask = np.int64(slots.shape[1] - 1)
@@ -121,6 +123,9 @@ def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: B
         kind = _kind(body, start, length)
         if kind == OTHER:
             others += 1
+            continue
+        if pending[row] != 0 and kind == POSITION and table[6, row] >= 0:
+            kept[row] = PENDING
             continue
         slot = np.int64(hash_bytes(body, start + 2, length - 2, np.uint64(kind)) & np.uint64(mask))
         while slots[2, slot] > 0 and not _same_key(body, table, row, slots[2, slot] - 1):
