@@ -17,6 +17,7 @@
 - log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
 - metrics: the metrics of a running backup, of which instances have all, too
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
+- offsets_log_ends: where the logs of `__consumer_offsets` end, noted before they are read: so a reader of the archive knows which partitions lag
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made
 - owner_on_loop: hands the calls of a group, which come in a thread of their own, to whoever works on its partitions, on the loop

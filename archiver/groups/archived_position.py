@@ -58,7 +58,7 @@ class ArchivedPosition(NamedTuple):
     removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
     cause: Cause = Cause.NONE
     other_offset: int = -1  # where the group may have stood as well; -1: nowhere else
-    other_ms: int = -1  # when it was committed there; of a snapshot: when that was taken
+    other_ms: int = -1  # when it was committed there, or of when the snapshot is that tells so
 
     @property
     def is_between(self) -> bool:

@@ -4,7 +4,7 @@ A snapshot is the later word only where the archive of the log ends before it, o
 offsets topic. Where the log ends later its word holds, also that a position is unknown. Where both end within a minute, which
 clocks may differ by, nobody knows which is the later one: they must agree, else the position is unknown. A later snapshot that has a group without
 one of its positions ends that position. One that has not even the group does not: whoever took it may not have seen the
-group, so the position is unknown.
+group, so the position is unknown. Where the log is known to lack records of before the time, only a later snapshot tells.
 """
 
 from collections import defaultdict
@@ -30,7 +30,12 @@ def join_positions(
     joint = None if snapshots is None else _Joint(snapshots=snapshots, ends=ends, roots=roots)
     for place in sorted(logged.keys() | (set() if joint is None else joint.places())):
         found = logged.get(place, [])
-        yield from sorted(found if joint is None else joint.join(place, found), key=lambda one: one.life)
+        if joint is not None:
+            yield from sorted(joint.join(place, found), key=lambda one: one.life)
+        elif ends.lags_for(place[0]):
+            yield from map(_unknown, sorted(found, key=lambda one: one.life))
+        else:
+            yield from sorted(found, key=lambda one: one.life)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +59,26 @@ class _Joint:
         at_ms = self.snapshots.newest_ms if told is None else told.time_ms
         end_ms = self.ends.of(place[0])
         snapshot = None if told is None else self._position(place, told)
-        if end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
+        if self.ends.lags_for(place[0]):
+            if end_ms is None or end_ms >= at_ms:
+                return map(_unknown, logged or ([] if snapshot is None else [snapshot]))
+        elif end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
             # The log has all that the snapshot could tell. If it has nothing, a record is missing.
             if snapshot is not None and not logged:
                 return [snapshot._replace(state=State.UNKNOWN)]
             asked_ms = at_ms + (0 if told is None else told.duration_ms)
             is_later = end_ms > asked_ms + CLOCKS_DIFFER_MS or (place[0] in self.snapshots.missing and told is None)
             return logged if is_later else _agreed(logged, snapshot)
+        return self._by_snapshot(place[0], logged, snapshot, at_ms)
+
+    def _by_snapshot(
+        self, group: str, logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None, at_ms: int
+    ) -> Iterable[ArchivedPosition]:
         if snapshot is not None:
             return _replaced(logged, snapshot)
-        if told is not None:
+        if group in self.snapshots.groups:
             return [_ended(one, State.REMOVED, at_ms) for one in logged]
-        if place[0] in self.snapshots.missing:
+        if group in self.snapshots.missing:
             return logged
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
 
@@ -76,6 +89,10 @@ class _Joint:
             return None
         life = life_at(self.roots.get(topic, ()), told.time_ms, told.time_ms + told.duration_ms)
         return archived_position(group, topic, partition, life, held, told.time_ms, State.SET)
+
+
+def _unknown(one: ArchivedPosition) -> ArchivedPosition:
+    return one._replace(state=State.UNKNOWN, known_from_ms=UNKNOWN_MS)
 
 
 def _stands(one: ArchivedPosition) -> bool:

@@ -26,7 +26,7 @@ from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.folds import Folds
 from archiver.groups.joined_positions import join_positions
 from archiver.groups.lives import Root, roots_of
-from archiver.groups.offsets_partition import ArchivedEnds
+from archiver.groups.offsets_partition import ArchivedEnds, lagging_problem, lags_of
 from archiver.groups.positions import PositionsAsOf
 from archiver.groups.snapshots import Snapshots, read_snapshots
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -92,10 +92,17 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
     topics = _Topics(archive, _topic_facts(archive, report), named, use)
     roots = topics.roots()
+    last_ms = {log.partition: log.last_ms for log in logs}
+    lags = [] if topic is None else lags_of(topic.fact, topic.life, topic.partitions, last_ms)
+    lags = [one for one in lags if wanted.as_of_ms > one.until_ms]
     ends = ArchivedEnds(
         partitions=None if topic is None or topic.fact is None else topic.fact.partitions,
         last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for log in logs},
+        lags={one.partition: one for one in lags},
     )
+    untold = [one for one in lags if snapshots is None or snapshots.newest_ms <= one.until_ms]
+    if untold:
+        report(lagging_problem(untold))
     by_log = (one for one in PositionsAsOf(logs, roots) if wanted.wants(one))
     found = [one for one in join_positions(by_log, snapshots, ends, roots) if wanted.wants(one)]
     if not found and snapshots is None and not problems:
