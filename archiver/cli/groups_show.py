@@ -94,6 +94,7 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
         "state": str(position.state),
         "offset": position.offset if stood else None,
         "leader_epoch": position.leader_epoch if stood and position.leader_epoch >= 0 else None,
+        "snapshot_ms": position.at_ms if position.source == "snapshot" and position.at_ms >= 0 else None,
         "or_offset": None if position.other_offset < 0 else position.other_offset,
         "or_ms": None if position.other_ms < 0 else position.other_ms,
         "metadata": position.metadata if stood else None,

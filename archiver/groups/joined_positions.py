@@ -10,6 +10,7 @@ group, so the position is unknown. Where the log is known to lack records of bef
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots, life_at
@@ -49,7 +50,7 @@ class _Joint:
     def places(self) -> set[Place]:
         return {
             (group, topic, partition)
-            for group, told in self.snapshots.groups.items()
+            for group, told in chain(self.snapshots.groups.items(), self.snapshots.following.items())
             for topic, partitions in told.topics.items()
             for partition in partitions
         }
@@ -69,7 +70,9 @@ class _Joint:
             asked_ms = at_ms + (0 if told is None else told.duration_ms)
             is_later = end_ms > asked_ms + CLOCKS_DIFFER_MS or (place[0] in self.snapshots.missing and told is None)
             return logged if is_later else _agreed(logged, snapshot)
-        return self._by_snapshot(place[0], logged, snapshot, at_ms)
+        found = self._by_snapshot(place[0], logged, snapshot, at_ms)
+        is_of_then = at_ms + (0 if told is None else told.duration_ms) >= self.snapshots.until_ms
+        return found if is_of_then else self._before_next(place, [*found])
 
     def _by_snapshot(
         self, group: str, logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None, at_ms: int
@@ -79,8 +82,19 @@ class _Joint:
         if group in self.snapshots.groups:
             return [_ended(one, State.REMOVED, at_ms) for one in logged]
         if group in self.snapshots.missing:
-            return logged
+            return map(_unknown, logged) if self.ends.lags_for(group) else logged
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
+
+    def _before_next(self, place: Place, found: Sequence[ArchivedPosition]) -> Iterator[ArchivedPosition]:
+        """Yield positions by a snapshot; where the first one behind the time tells otherwise, they are ambiguous."""
+        told = self.snapshots.following.get(place[0])
+        later = None if told is None else self._position(place, told)
+        is_new = later is not None and not any(one.life in {later.life, AMBIGUOUS} for one in found)
+        for one in found:
+            is_same_life = later is not None and one.state is State.SET and one.life == later.life
+            yield _between(one, later) if later is not None and is_same_life else one
+        if later is not None and is_new:
+            yield _between(later._replace(offset=-1, leader_epoch=-1, metadata="", at_ms=UNKNOWN_MS), later)
 
     def _position(self, place: Place, told: GroupSnapshot) -> ArchivedPosition | None:
         group, topic, partition = place
@@ -89,6 +103,13 @@ class _Joint:
             return None
         life = life_at(self.roots.get(topic, ()), told.time_ms, told.time_ms + told.duration_ms)
         return archived_position(group, topic, partition, life, held, told.time_ms, State.SET)
+
+
+def _between(one: ArchivedPosition, later: ArchivedPosition) -> ArchivedPosition:
+    """Return a position that was told before the time, and is told otherwise behind it."""
+    if one.offset == later.offset:
+        return one
+    return one._replace(state=State.AMBIGUOUS, other_offset=later.offset, other_ms=later.at_ms)
 
 
 def _unknown(one: ArchivedPosition) -> ArchivedPosition:

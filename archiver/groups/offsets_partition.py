@@ -41,7 +41,7 @@ class Lag(NamedTuple):
         log = (
             "no backup has opened it"
             if self.end is None
-            else (f"its log ended at {self.end.offset} at {spell_time(self.end.at_ms)}")
+            else (f"its log ended at offset {self.end.offset} at {spell_time(self.end.at_ms)}")
         )
         return f"{self.partition} (archived up to offset {self.archived}{until}; {log})"
 

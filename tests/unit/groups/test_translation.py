@@ -106,6 +106,22 @@ def test_at_least_the_log_start_of_now() -> None:
     )
 
 
+def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
+    partition, between = restored(range(10)), {"state": State.AMBIGUOUS, "other_ms": SEEN_MS}
+    found = translate(committed(3, other_offset=7, **between), partition)
+    assert found.is_set
+    assert where(found) == (3, [(Kind.EXACT, None), (Kind.EARLIER, 7)])
+    assert where(translate(committed(7, other_offset=3, **between), partition)) == (
+        3,
+        [(Kind.EXACT, None), (Kind.EARLIER, 7)],
+    )
+    for lone in (
+        committed(-1, other_offset=7, **between),
+        committed(3, **between),
+    ):  # of one of the two nothing is known
+        assert translate(lone, partition).reason is Reason.AMBIGUOUS
+
+
 def test_of_a_partition_without_a_restored_record() -> None:
     partition = restored([], source_next=0, archive_end=7)
     assert where(translate(committed(0), partition)) == (0, [(Kind.BEHIND, None)])
