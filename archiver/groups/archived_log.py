@@ -110,7 +110,7 @@ def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, fo
         return None
     reaches, until = reaches_of(topic, number), swept[-1].last_offset + 1
     covering = None if folds is None else folds.smallest(reaches, number, until, beginning.refused)
-    return LAST_LONG if covering is None else covering.facts.settled_ms
+    return LAST_LONG if covering is None else covering.facts.counts_ms
 
 
 def whole_frames(

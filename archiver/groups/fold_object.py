@@ -67,17 +67,21 @@ class FoldFacts:
     others: Number  # records below `next` that are of no position and no group, and that no fold keeps
     first_ms: _Time  # of the oldest and the newest of all records below `next`, whether the fold has them or not
     last_ms: _Time
-    settled_ms: (
-        _Time  # when the last of them counted, at the latest: commits in transactions count from their markers on
-    )
     digest: Digest  # of the fold's records (docs/format.md §5)
     doubts: Annotated[
         tuple[Item[_Doubt], ...], Field(max_length=MOST_DOUBTS)
     ]  # what may be missing of what it was made of
     sources: Sources
+    # When the last of them counted, at the latest, if that is later: commits in transactions count from their markers on.
+    settled_ms: Annotated[_Time | None, Field(exclude_if=lambda at_ms: at_ms is None)] = None
+
+    @property
+    def counts_ms(self) -> int:
+        """From when on all records below `next` count."""
+        return self.last_ms if self.settled_ms is None else self.settled_ms
 
     def __post_init__(self) -> None:
-        if not self.first_ms <= self.last_ms <= self.settled_ms or self.records + self.others > self.next:
+        if not self.first_ms <= self.last_ms <= self.counts_ms or self.records + self.others > self.next:
             raise ValueError(
                 f"{self.records} and {self.others} records of times {self.first_ms} to {self.last_ms} below {self.next}"
             )

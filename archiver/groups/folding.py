@@ -124,7 +124,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         others=beginning.others + rows.others,
         first_ms=totals.first_ms,
         last_ms=totals.last_ms,
-        settled_ms=totals.settled_ms,
+        settled_ms=totals.settled_ms if totals.settled_ms > totals.last_ms else None,
         digest=digest_of(rows.frame),
         doubts=_doubts(topic, number, beginning, plan.next),
         sources=_sources(beginning.whole, readings),
@@ -188,7 +188,7 @@ class _Totals:
         self.records = 0
         self.first_ms = LAST_LONG if beginning.first_ms is None else beginning.first_ms
         self.last_ms = FIRST_LONG if beginning.last_ms is None else beginning.last_ms
-        self.settled_ms = FIRST_LONG if beginning.whole is None else beginning.whole.facts.settled_ms
+        self.settled_ms = FIRST_LONG if beginning.whole is None else beginning.whole.facts.counts_ms
 
     def add(self, frame: Frame, counts_ms: Longs) -> None:
         times = frame.column(Column.TIMESTAMP)

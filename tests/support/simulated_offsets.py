@@ -182,13 +182,12 @@ class Simulated:
 
     def _remove(self, places: Sequence[Place], *, with_topic: bool = False) -> None:
         for place in places:
-            log = self.logs[_log_of(place[0])]
+            log, stamp_ms = self.logs[_log_of(place[0])], self._stamp()
             life = next(row.life for row in reversed(log) if row.place == place)
-            ended = [
-                row._replace(counts_ms=min(row.counts_ms, self.now_ms)) if row.place == place else row for row in log
-            ]
-            log[:] = ended  # a transaction that is removed with its position is over
-            row = Written(place, position_key(*place), None, 0, self._stamp(), life, -1, with_topic)
+            for at, row in enumerate(log):
+                if row.place == place:  # a transaction is over when the position goes
+                    log[at] = row._replace(counts_ms=min(row.counts_ms, stamp_ms))
+            row = Written(place, position_key(*place), None, 0, stamp_ms, life, -1, with_topic)
             self._log(_log_of(place[0]), row)
 
     def _log(self, number: int, row: Written) -> None:

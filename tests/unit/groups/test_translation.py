@@ -107,17 +107,17 @@ def test_at_least_the_log_start_of_now() -> None:
 
 
 def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
-    partition, between = restored(range(10)), {"state": State.AMBIGUOUS, "other_ms": SEEN_MS}
-    found = translate(committed(3, other_offset=7, **between), partition)
+    partition = restored(range(10))
+    found = translate(committed(3, other_offset=7, state=State.AMBIGUOUS), partition)
     assert found.is_set
     assert where(found) == (3, [(Kind.EXACT, None), (Kind.EARLIER, 7)])
-    assert where(translate(committed(7, other_offset=3, **between), partition)) == (
+    assert where(translate(committed(7, other_offset=3, state=State.AMBIGUOUS), partition)) == (
         3,
         [(Kind.EXACT, None), (Kind.EARLIER, 7)],
     )
     for lone in (
-        committed(-1, other_offset=7, **between),
-        committed(3, **between),
+        committed(-1, other_offset=7, state=State.AMBIGUOUS),
+        committed(3, state=State.AMBIGUOUS),
     ):  # of one of the two nothing is known
         assert translate(lone, partition).reason is Reason.AMBIGUOUS
 
