@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
 
 _FEW_ROWS: Final = 1 << 16
+_PENDING: Final = Column.HEADER_COUNT  # of kept rows, which have no headers: whether the row is pending
+Flags = npt.NDArray[np.bool_]
 _NOTHING: Final = Frame(
     body=np.empty(0, np.uint8), header_body=np.empty(0, np.uint8), table=np.empty((len(Column), 0), np.int64)
 )
@@ -32,7 +35,7 @@ class CommitRows:
     keys: Longs  # a number for each distinct key, the same for a position under both types
     until_ms: int  # rows after this time are another history
     others: int  # records of other kinds, which were passed over
-    # Offsets of commits of before the time that may count only after it. The time of such a row is when it counts at the latest.
+    # Offsets of commits of before the time that may count only after it.
     pending: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     late: Sequence[
         tuple[int, int]
@@ -44,7 +47,8 @@ class CommitRows:
     @property
     def is_later(self) -> Longs:
         """1: the row is of after the time that was asked for."""
-        later: Longs = (self.frame.column(Column.TIMESTAMP) > self.until_ms).astype(np.int64)
+        is_pending = np.isin(self.frame.column(Column.OFFSET), self.pending)
+        later: Longs = ((self.frame.column(Column.TIMESTAMP) > self.until_ms) | is_pending).astype(np.int64)
         return later
 
 
@@ -54,7 +58,6 @@ class CommitLog:
     def __init__(self, until_ms: int = LAST_LONG) -> None:
         self._until_ms = until_ms
         self._waiting: list[Frame] = []
-        self._pending: list[Frame] = []
         self._late: list[tuple[int, int]] = []
         self._waiting_rows = 0
         self._reduced_rows = 0
@@ -66,13 +69,15 @@ class CommitLog:
         counts_ms = times if counts_ms is None else counts_ms
         if len(late := np.flatnonzero(counts_ms > times)):
             self._late.append((int(frame.table[Column.OFFSET, late[0]]), int(frame.table[Column.OFFSET, late[-1]])))
-        self._others += self._keep(frame, counts_ms)
+        self._others += self._keep(frame, (times <= self._until_ms) & (counts_ms > self._until_ms))
         if self._waiting_rows > 2 * self._reduced_rows + _FEW_ROWS:
             self._reduce()
 
     def finish(self) -> CommitRows:
         self._reduce()
-        frame = _in_order(_joined([*self._waiting, *self._pending])) if self._pending else _joined(self._waiting)
+        (frame,) = self._waiting or [_NOTHING]
+        pending = frame.column(Column.OFFSET)[frame.column(_PENDING) != 0]
+        frame.column(_PENDING)[:] = 0
         fields = np.empty((kernels.COLUMNS, len(frame)), np.int64)
         kernels.decode_commits(frame.body, frame.table, fields)
         return CommitRows(
@@ -81,46 +86,31 @@ class CommitLog:
             keys=_number_keys(frame, fields[kernels.KIND]),
             until_ms=self._until_ms,
             others=self._others,
-            pending=np.concatenate([np.empty(0, np.int64), *(one.column(Column.OFFSET) for one in self._pending)]),
+            pending=pending,
             late=self._late,
         )
 
-    def _keep(self, frame: Frame, counts_ms: Longs) -> int:
+    def _keep(self, frame: Frame, pending: Flags) -> int:
         """Copy what still says something of a frame; returns how many rows are of other kinds."""
         kept = np.empty(len(frame), np.uint8)
-        pending = (frame.column(Column.TIMESTAMP) <= self._until_ms) & (counts_ms > self._until_ms)
         others = kernels.mark_telling(
             frame.body, frame.table, pending.astype(np.uint8), self._until_ms, _slots(3, len(frame)), kept
         )
         if others < 0:
             raise ValueError("a key or a value of the frame lies outside its buffer")
-        if pending.any() and (waiting := kept == kernels.PENDING).any():
-            self._pending.append(_copied(frame, waiting.astype(np.uint8)))
-            self._pending[-1].table[Column.TIMESTAMP] = counts_ms[waiting]
-            kept[waiting] = 0
-        self._waiting.append(_copied(frame, kept))
+        lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, kept.astype(bool)]
+        body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
+        table = np.empty((len(Column), lengths.shape[1]), np.int64)
+        used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
+        self._waiting.append(Frame(body=body[:used].copy(), header_body=_NOTHING.body, table=table))
         self._waiting_rows += len(self._waiting[-1])
         return int(others)
 
     def _reduce(self) -> None:
         whole = _joined(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._keep(whole, whole.column(Column.TIMESTAMP))
+        self._keep(whole, whole.column(_PENDING) != 0)
         self._reduced_rows = self._waiting_rows
-
-
-def _copied(frame: Frame, kept: Bytes) -> Frame:
-    """Copy the marked rows of a frame that `mark_telling` has checked."""
-    lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, kept.astype(bool)]
-    body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
-    table = np.empty((len(Column), lengths.shape[1]), np.int64)
-    used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
-    return Frame(body=body[:used].copy(), header_body=_NOTHING.body, table=table)
-
-
-def _in_order(frame: Frame) -> Frame:
-    order = np.argsort(frame.column(Column.OFFSET), kind="stable")
-    return Frame(body=frame.body, header_body=_NOTHING.body, table=np.ascontiguousarray(frame.table[:, order]))
 
 
 def _joined(frames: list[Frame]) -> Frame:

@@ -62,7 +62,7 @@ class PositionRows:
     @cached_property
     def is_later(self) -> Flags:
         """Tell of each row whether it is of after the time that was asked for."""
-        found: Flags = self.ms > self.rows.until_ms
+        found: Flags = (self.ms > self.rows.until_ms) | self.is_pending
         return found
 
     @cached_property

@@ -46,8 +46,7 @@ def known_from_ms(told: ToldLog, keys: Longs, reach: Longs, lives: Longs) -> Lon
     rows, count = told.rows, len(told.log.rows) + 1
     offsets = told.log.rows.frame.column(Column.OFFSET)
     # As of the time of a commit, records up to the first one that is surely later may be missing.
-    times = np.where(np.isin(offsets, told.log.rows.pending), UNKNOWN_MS, told.log.rows.frame.column(Column.TIMESTAMP))
-    times = np.maximum.accumulate(times)
+    times = np.maximum.accumulate(told.log.rows.frame.column(Column.TIMESTAMP))
     surely_later = np.maximum(np.searchsorted(times, rows.ms + CLOCKS_DIFFER_MS, side="right"), rows.place + 1)
     until = np.append(offsets, max(told.log.next, told.log.cut))[surely_later]
     is_clear = told.log.doubts.reach(until, np.ones(len(rows), bool)) <= rows.offset

@@ -124,14 +124,14 @@ def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots
         if kind == OTHER:
             others += 1
             continue
-        if pending[row] != 0 and kind == POSITION and table[6, row] >= 0:
-            kept[row] = PENDING
-            continue
         slot = np.int64(hash_bytes(body, start + 2, length - 2, np.uint64(kind)) & np.uint64(mask))
         while slots[2, slot] > 0 and not _same_key(body, table, row, slots[2, slot] - 1):
             slot = (slot + 1) & mask
         before = slots[2, slot] - 1
         slots[2, slot] = row + 1
+        if pending[row] != 0 and kind == POSITION and table[6, row] >= 0:
+            kept[row] = PENDING
+            continue
         phase = 0 if table[1, row] <= until_ms else 1
         last = slots[phase, slot] - 1
         is_tombstone = table[6, row] < 0
@@ -147,7 +147,8 @@ def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, BYTES, TABLE))
 def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: Longs) -> int:
-    """Copy keys and values of marked rows one behind the other. Of a group, whose value nobody reads, a value is empty.
+    """Copy keys and values of marked rows one behind the other. Of a group, whose value nobody reads, a value is empty. Column 9
+    tells which rows are pending.
 
     The rows have passed `mark_telling`, and there is room for all. Returns the bytes used.
     """
@@ -173,6 +174,7 @@ def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: L
         used += max(length, 0)
         for column in range(7, copied.shape[0]):
             copied[column, place] = 0
+        copied[9, place] = 1 if kept[row] == PENDING else 0
         place += 1
     return used
 
