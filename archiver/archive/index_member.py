@@ -16,6 +16,7 @@ from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.segment_facts import (
     FORMAT_VERSION,
     NOT_IN_ALL,
+    NOT_IN_INDEX,
     TEXTS,
     UNENCRYPTED,
     SegmentFacts,
@@ -44,7 +45,7 @@ _MOST_PARSED_BYTES: Final = 384 << 20  # of the longest first member, 32 MiB, wi
 _MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
 
 _PLACE: Final[Mapping[str, type]] = {"partition": int, "merged": bool, "rewrite": int, "size": int, "etag": str}
-_FACTS: Final = tuple(item.name for item in fields(SegmentFacts))
+_FACTS: Final = tuple(item.name for item in fields(SegmentFacts) if item.name not in NOT_IN_INDEX)
 _TAGS: Final = ("etag", "sha256")
 _SPELLED: Final = frozenset({"holes", "timestamp_types", "digest"})  # as in the metadata
 _COLUMNS: Final[Mapping[str, type]] = {**_PLACE, **{name: str if name in TEXTS | _SPELLED else int for name in _FACTS}}

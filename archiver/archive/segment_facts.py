@@ -20,6 +20,8 @@ FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
 SIGNATURE = PREFIX_IN_METADATA + "signature"  # put by whoever signs objects; no fact, and not in the checksum of facts
 UNENCRYPTED = "none"  # the only name of a block codec that is known as yet
 NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
+NOT_IN_INDEX = ("transactions",)  # facts of few objects, which only a reader of the whole object needs
+MOST_TRANSACTIONS = 8  # ranges in one object: metadata may take 2 KB
 _MOST_CODEC = 60  # characters of a name that are told
 # Some stores drop metadata with an empty value; the checksum shows that it was there.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
@@ -62,6 +64,24 @@ class Hole:
         return cls(first_offset=first, last_offset=last, cause=HoleCause(match[3]))
 
 
+class TransactionRange(NamedTuple):
+    """Offsets first_offset..last_offset, inclusive: a record there may count only so many ms after its timestamp."""
+
+    first_offset: int
+    last_offset: int
+    within_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.first_offset}-{self.last_offset}:{self.within_ms}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TransactionRange":
+        match = re.fullmatch(r"([0-9]+)-([0-9]+):([0-9]+)", text)
+        if match is None:
+            raise ValueError(f"not a range of transactions: {text!r}")
+        return cls(*(spelled_number(part) for part in match.groups()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
     """What is known of a segment without reading its body. Field names are the fact names, `-` for `_`."""
@@ -86,6 +106,7 @@ class SegmentFacts:
     holes: tuple[Hole, ...] = field(default=())
     unserved: int | None = None  # None: of a program that did not count it
     stable_end: int | None = None  # the highest last stable offset of the answers it was made of; None: nothing tells
+    transactions: tuple[TransactionRange, ...] | None = None  # of `__consumer_offsets`; None: it has none
     sha256: str
     digest: int
     encryption: str = UNENCRYPTED
@@ -101,6 +122,9 @@ class SegmentFacts:
             raise ValueError(f"{self.unserved} offsets of {self.base}..{self.next} without a record")
         if self.min_timestamp > self.max_timestamp:
             raise ValueError(f"timestamps {self.min_timestamp}..{self.max_timestamp}")
+        for one in self.transactions or ():
+            if not self.base <= one.first_offset <= one.last_offset < self.next:
+                raise ValueError(f"a transaction at {one.first_offset}-{one.last_offset}")
         stable_end = self.stable_end or 0
         sizes = self.bytes, self.source_bytes, self.largest_record
         largest = max(self.next, self.max_timestamp, *sizes, self.digest, stable_end)
@@ -133,7 +157,7 @@ class SegmentFacts:
         """Tell whether an index notes these facts; programs that do not know a later fact leave it out."""
         if not isinstance(noted, SegmentFacts):
             return False
-        left_out = {name: None for name in NOT_IN_ALL if getattr(noted, name) is None}
+        left_out = {name: None for name in (*NOT_IN_ALL, *NOT_IN_INDEX) if getattr(noted, name) is None}
         return noted == replace(self, **left_out)  # type: ignore[arg-type]
 
     def to_metadata(self) -> dict[str, str]:
@@ -197,7 +221,7 @@ def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None,
 def spell_fact(name: str, value: object) -> str:
     """Spell one fact, as metadata and header have it."""
     if isinstance(value, tuple):
-        return (";" if name == "holes" else ",").join(str(part) for part in value)
+        return ("," if name == "timestamp_types" else ";").join(str(part) for part in value)
     return f"{value:016x}" if name == "digest" else str(value)
 
 
@@ -254,8 +278,9 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
             f"{key}: its blocks are encrypted by the codec {codec[:_MOST_CODEC]!r}, which this program does not know; use a"
             " later version"
         )
+    optional = (*NOT_IN_ALL, *NOT_IN_INDEX)
     try:
-        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in NOT_IN_ALL]
+        names = [item.name for item in fields(SegmentFacts) if item.name in ours or item.name not in optional]
         return SegmentFacts(**{name: parse_fact(name, ours[name]) for name in names})  # type: ignore[arg-type]
     except KeyError as error:
         raise CorruptSegmentError(f"{key}: the fact {error.args[0]} is missing") from error
@@ -281,6 +306,8 @@ def parse_fact(name: str, text: str) -> object:
         return spelled_digest(text)
     if name == "holes":
         return tuple(Hole.parse(part) for part in text.split(";") if part)
+    if name == "transactions":
+        return tuple(TransactionRange.parse(part) for part in text.split(";", MOST_TRANSACTIONS))
     if name == "timestamp_types":
         return tuple(spelled_number(part, -1, 1) for part in text.split(",", 3))
     return spelled_number(text, FIRST_LONG)

@@ -9,7 +9,7 @@ from typing import cast
 
 from archiver import __version__
 from archiver.archive.block_budget import BlockBudget
-from archiver.archive.segment_facts import Hole, SegmentFacts, format_for
+from archiver.archive.segment_facts import Hole, SegmentFacts, TransactionRange, format_for
 from archiver.archive.spool import Spool, in_spool
 from archiver.archive.topics import PartitionSource
 from archiver.codec.avro import (
@@ -261,8 +261,11 @@ class OpenSegment:
                 self._sha256.update(piece)
                 self._file_bytes += file.write(piece)
 
-    def finish(self) -> FinishedSegment:
-        """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards."""
+    def finish(self, transactions: tuple[TransactionRange, ...] = ()) -> FinishedSegment:
+        """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards.
+
+        `transactions`: of records of `__consumer_offsets`, how long they may have waited for the marker of their commit.
+        """
         if not self.records:
             raise ValueError(f"{self.source}: there is no segment without a record")
         self._flush_block()
@@ -271,7 +274,7 @@ class OpenSegment:
             if self._file.stat().st_size < self._file_bytes:
                 raise self._touched()
             os.truncate(self._file, self._file_bytes)
-        facts = self._facts()
+        facts = replace(self._facts(), transactions=transactions or None)
         header = encode_header(self._limits.codec, self._sync, facts.to_header())
         return FinishedSegment(
             source=self.source,

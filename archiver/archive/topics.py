@@ -87,6 +87,18 @@ class Life:
 _WrittenLife = Annotated[Life, with_members("parent")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """Where the log of a partition ended at a time: what the archive lacks below it may be of any time behind `whole_ms`."""
+
+    offset: Number
+    at_ms: Number
+    whole_ms: _SeenMs = None  # until when the archive was known to have all then; None: not known
+
+
+_Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=lambda ends: not ends)]
+
+
 class Sight(NamedTuple):
     """A topic id that brokers told, and when."""
 
@@ -116,6 +128,7 @@ class TopicFact:
     lives: tuple[Item[_WrittenLife], ...]
     effective: _Effective = None
     accepted_gone: _AcceptedGone = None  # a life of which somebody has accepted that Kafka no longer has the topic
+    ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: what an archive must reach to be whole
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -372,6 +385,8 @@ def record_topic(
             effective=known_effective if effective is None else effective,
             lives=_lives_now(known, topic_id, judged, seen_ms, earlier),
         )
+        if known is not None and known.root(known.current.life) == wanted.root(wanted.current.life):
+            wanted = replace(wanted, ends=known.ends)
         is_old_news = topic_id not in {"", wanted.current.topic_id}
         return None if known == wanted or is_old_news else wanted.to_fact()
 
@@ -415,6 +430,37 @@ def accept_gone(archive: Archive, topic: str) -> None:
         return replace(known, accepted_gone=known.current.life).to_fact()
 
     append_fact(archive, topic_stream(topic), decide)
+
+
+def record_ends(
+    archive: Archive, topic: str, ends: Mapping[int, int], archived: Mapping[int, int], at_ms: int
+) -> Mapping[int, LogEnd]:
+    """Write down where logs of partitions end, if that is news, before anything of them is put. Returns all that is known then.
+
+    `archived`: where the archives of the same partitions end. What reaches its end needs no note, but for the first one.
+    """
+
+    def decide(latest: Fact | None) -> Fact | None:
+        known = _parse_topic(archive.layout, topic, latest)
+        if known is None:
+            return None
+        news = {number: LogEnd(offset=end, at_ms=at_ms, whole_ms=whole(known, number)) for number, end in ends.items()}
+        is_news = any(
+            number not in known.ends or known.ends[number].offset != end != archived[number]
+            for number, end in ends.items()
+        ) or any(known.ends[number].offset > archived[number] >= end for number, end in ends.items())
+        return replace(known, ends={**known.ends, **news}).to_fact() if is_news else None
+
+    def whole(known: TopicFact, number: int) -> int | None:
+        earlier = known.ends.get(number)
+        if archived[number] >= ends[number]:
+            return at_ms
+        if earlier is None:
+            return None
+        return earlier.at_ms if archived[number] >= earlier.offset else earlier.whole_ms
+
+    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    return {} if recorded is None else recorded.ends
 
 
 def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:

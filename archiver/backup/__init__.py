@@ -18,6 +18,7 @@
 - log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
 - metrics: the metrics of a running backup, of which instances have all, too
 - metrics_server: the HTTP endpoint of a running backup: /metrics, /healthz, /readyz
+- offsets_log_ends: where the logs of `__consumer_offsets` end, noted before they are read: so a reader of the archive knows which partitions lag
 - open_transactions: transactions that stay open and hold the last stable offset back
 - opener: how partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made
 - owner_on_loop: hands the calls of a group, which come in a thread of their own, to whoever works on its partitions, on the loop
@@ -34,6 +35,7 @@
 - service: a backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them
 - start_offsets: where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs
 - topic_recorder: records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one
+- transaction_times: how long commits in transactions waited for their markers, in one partition of `__consumer_offsets`
 - troubles: failures of what a process depends on: the store, Kafka, the spool
 - unreadable: judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows
 - until_end: a backup up to what is committed at its start

@@ -26,6 +26,7 @@ from archiver.archive.topics import (
 from archiver.backup.cut_back import Archived, find_branch
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.identity import Identity, Place
+from archiver.backup.offsets_log_ends import OffsetsLogEnds
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
 from archiver.backup.role_watch import RoleWatch
 from archiver.backup.segment_sink import SegmentSink
@@ -44,6 +45,7 @@ from archiver.errors import (
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint
+from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
 from archiver.process.workers import Workers
@@ -78,6 +80,7 @@ class _Learned:
     configs: LearnedConfigs
     ends: ArchivedEnds | None
     copied: Collection[str] | None  # topics that have a role log; None: not known
+    log_ends: Mapping[TopicPartition, int] | None  # None: not asked for
 
 
 class Opener:
@@ -101,6 +104,7 @@ class Opener:
         self.topics = TopicRecorder(
             client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity, clock_ms=clock_ms
         )
+        self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, clock_ms)
         self.roles = RoleWatch(sink.archive, pool, is_enabled=leaves_copied)
         self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
@@ -123,14 +127,16 @@ class Opener:
         *,
         described: Mapping[str, TopicDescription] | None = None,
         hints: Mapping[TopicPartition, Hint] = MappingProxyType({}),
+        log_ends: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Open partitions. What they have in common is asked at once; then no topic waits for another.
 
         Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `leave` is
         given those that are left to the instances that keep copies. `described`: their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
+        `log_ends`: where their logs end, where the caller has asked for that.
         Raises what keeps all of them: StrangerError, or that nobody answers.
         """
-        learned = await self._learn(wanted, hints, described)
+        learned = await self._learn(wanted, hints, described, log_ends)
         by_topic: dict[str, list[TopicPartition]] = {name: [] for name in learned.found}
         for key in wanted:
             by_topic.setdefault(key[0], []).append(key)
@@ -143,6 +149,7 @@ class Opener:
         wanted: Collection[TopicPartition],
         hints: Mapping[TopicPartition, Hint],
         described: Mapping[str, TopicDescription] | None,
+        log_ends: Mapping[TopicPartition, int] | None,
     ) -> _Learned:
         refused: Mapping[str, Refusal] = {}
         if described is None:
@@ -154,6 +161,7 @@ class Opener:
             configs=await self.topics.learn_configs(described.values()),
             ends=await self.find_archived_ends(wanted, hints),
             copied=await self.roles.list_topics(),
+            log_ends=log_ends,
         )
 
     async def _open_topic(
@@ -184,7 +192,19 @@ class Opener:
             refuse(keys, as_ours(error, topic))
             return
         leave(left)
+        if topic != OFFSETS_TOPIC:
+            await asyncio.gather(*(open_one(key) for key in keys if key not in left))
+            return
+        take_noted, opened = take, list[Feed]()
+        take = opened.append
         await asyncio.gather(*(open_one(key) for key in keys if key not in left))
+        try:
+            await self.offsets_log_ends.note_opened(opened, learned.log_ends)
+        except Exception as error:  # noqa: BLE001 - as above
+            refuse([feed.key for feed in opened], as_ours(error, topic))
+            return
+        for feed in opened:
+            take_noted(feed)
 
     async def _find_left(
         self, fact: TopicFact, keys: Collection[TopicPartition], learned: _Learned

@@ -13,6 +13,7 @@ from archiver.archive.topics import PartitionSource
 from archiver.backup.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
 from archiver.backup.segment_home import HistoryHome, SegmentHome
 from archiver.backup.segment_sink import BatchPolicy, SegmentSink
+from archiver.backup.transaction_times import TransactionTimes
 from archiver.codec.batch import (
     DecodedBatches,
     first_batch_bytes,
@@ -108,6 +109,7 @@ class PartitionWriter:
         self._waiting_holes: list[Hole] = []
         self._waiting_left_out = 0  # markers and aborted records behind the base, while no segment is open
         self._waiting_stable_end: int | None = 0  # of the answers behind the base, while no segment is open
+        self._transactions = TransactionTimes(source.topic)
 
     @property
     def batches(self) -> BatchPolicy:
@@ -205,6 +207,7 @@ class PartitionWriter:
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
         with self._sink.decoding.lend(most_bytes) as scratch:
             decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
+            self._transactions.note(decoded.transactional)
             charged_bytes = self._append(decoded, batches, rest)
         if (
             charged_bytes < decoded.source_bytes
@@ -316,6 +319,7 @@ class PartitionWriter:
         if self._closed is not None:
             self._closed.discard()
         self._open = self._closed = self.oldest_held_ms = None
+        self._transactions = TransactionTimes(self.source.topic)
         self._waiting_left_out = self._waiting_stable_end = 0
         self.position, self.leader_epoch = self._base, -1
 
@@ -356,6 +360,7 @@ class PartitionWriter:
         self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
+            self._transactions = TransactionTimes(self.source.topic)
         self._closed = self.oldest_held_ms = None  # last: the loop asks meanwhile what is durable
         self._waiting_holes.clear()
         self._waiting_left_out = self._waiting_stable_end = 0
@@ -366,7 +371,8 @@ class PartitionWriter:
         if self._closed is None:
             if self._open is None:
                 raise ValueError(f"{self.source}: no segment is open")
-            self._closed, self._open = self._open.finish(), None
+            transactions = self._transactions.take(self._base, self._open.next)
+            self._closed, self._open = self._open.finish(transactions), None
             self._closed_at_s = self._sink.clock()
             self._backoff.reset()
         return self._closed

@@ -121,6 +121,7 @@ class Service:
                 self._open_again(),
                 self.commits.run(),
                 self._positions.run(),
+                self._opener.offsets_log_ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self._wait),
                 self._indexer.run(),
                 *watch(client),
             ]

@@ -129,6 +129,7 @@ class _Run:
         self._opened: list[Feed] = []
         self._running: dict[TopicPartition, Feed] = {}
         self._reports: dict[TopicPartition, PartitionReport] = {}
+        self._ended: list[Feed] = []
         self.left: list[TopicPartition] = []
 
     # --- begin
@@ -147,7 +148,14 @@ class _Run:
         )
         for key, error in refused.items():
             refuse([key], error)
-        await self._opener.open_all(list(offsets), feeds.append, refuse, self.left.extend, described=described)
+        await self._opener.open_all(
+            list(offsets),
+            feeds.append,
+            refuse,
+            self.left.extend,
+            described=described,
+            log_ends={key: one.high_watermark for key, one in offsets.items()},
+        )
         for feed in feeds:
             feed.end_offset = offsets[feed.key].last_stable
         parted = await find_parted(self._client, feeds, offsets)
@@ -227,11 +235,16 @@ class _Run:
                 self._running[feed.key] = feed
                 pump.add(feed)
             await self._take_ended(await pump.next_ended())
+        try:
+            await self._opener.offsets_log_ends.settle(self._ended)
+        except ArchiverError as error:  # readers say that these partitions may lag, and are wrong
+            log.warning("%s", error)
 
     async def _take_ended(self, feed: Feed) -> None:
         if isinstance(feed.error, CutBackError):
             await self._branch_off(feed)
         else:
+            self._ended.append(feed)
             self._reports[feed.key] = feed.report()
         del self._running[feed.key]
 

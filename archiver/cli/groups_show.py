@@ -94,6 +94,9 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
         "state": str(position.state),
         "offset": position.offset if stood else None,
         "leader_epoch": position.leader_epoch if stood and position.leader_epoch >= 0 else None,
+        "snapshot_ms": position.at_ms if position.source == "snapshot" and position.at_ms >= 0 else None,
+        "or_offset": None if position.other_offset < 0 else position.other_offset,
+        "or_ms": None if position.other_ms < 0 else position.other_ms,
         "metadata": position.metadata if stood else None,
         "committed_ms": position.commit_ms if stood and position.commit_ms >= 0 else None,
         "removed_ms": None if position.removed_ms < 0 else position.removed_ms,
@@ -203,7 +206,10 @@ def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
 def _remarks(one: "ShownPosition") -> Iterator[str]:
     position = one.position
     state = str(position.state)
-    if remark := _REMARKS.get(state, state):
+    if position.other_ms >= 0:
+        there = "elsewhere" if position.other_offset < 0 else f"at {position.other_offset}"
+        yield f"ambiguous: {'nowhere' if position.offset < 0 else f'at {position.offset}'}, or already {there}, of {moment(position.other_ms)}"
+    elif remark := _REMARKS.get(state, state):
         yield remark + (f" ({position.cause})" if state == "removed" and position.cause != "unknown" else "")
     if position.known_from_ms >= 0:
         yield f"known from {moment_from(position.known_from_ms)} on"

@@ -218,6 +218,8 @@ def _spelled(remark: "Remark") -> str:
             return f"{remark.kind}, by {spell_count(remark.number or 0, 'offset')}"
         case Kind.BRANCH:
             return f"{remark.kind} at offset {remark.number}"
+        case Kind.EARLIER:
+            return f"{remark.kind}; the other one is {remark.number}"
         case Kind.RAISED:
             return f"{remark.kind}: {spell_count(remark.number or 0, 'offset')} of the target are gone"
         case _:

@@ -24,6 +24,7 @@ MOST_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of all payloads that one call ope
 # Rows of one frame: their table takes 2.6 MB, however many records a fetch has. A row may be eleven times as large as its record.
 MOST_FETCHED_ROWS = 32 * 1024
 _NOTHING_LEFT_OUT = np.zeros((2, 0), np.int64)
+_NO_TRANSACTIONS = np.zeros((5, 0), np.int64)
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # decompressed: the upper limit of backup.batch.bytes
 # Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
@@ -46,7 +47,8 @@ class DecodedBatches:
     `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
     `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
     `writers`: (last offset, producer id) of each batch, in order. `left_out`: (last offset, records at or above the position) of
-    each batch of markers or aborted records: they were there to be read, and are not the archive's.
+    each batch of markers or aborted records: they were there to be read, and are not the archive's. `transactional`: (first offset,
+    last offset, producer id, timestamp, 1 for a marker) of each batch of a transaction, but for aborted records.
     """
 
     frames: Callable[[], Iterator[Frame]]
@@ -57,6 +59,7 @@ class DecodedBatches:
     aborted: tuple[tuple[int, int], ...]
     writers: Longs
     left_out: Longs = field(default_factory=lambda: _NOTHING_LEFT_OUT)
+    transactional: Longs = field(default_factory=lambda: _NO_TRANSACTIONS)
 
     def left_out_within(self, first: int, end: int) -> int:
         """Count markers and aborted records at or above `first` and below `end`; neither may lie within their batches."""
@@ -207,6 +210,7 @@ def decode_batches(
         aborted=tuple(entry for entry in aborted if not _has_ended(batches, *entry)),
         writers=batches[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
         left_out=_left_out(batches, kept[: batches.shape[1]], position),
+        transactional=_transactional(batches, kept[: batches.shape[1]]),
     )
 
 
@@ -328,6 +332,22 @@ def _left_out(batches: Longs, kept: npt.NDArray[np.bool_], position: int) -> Lon
     first = np.maximum(base, position)
     records = np.minimum(count - (first - base), last - first + 1)
     return np.stack([last, np.maximum(records, 0)])
+
+
+def _transactional(batches: Longs, kept: npt.NDArray[np.bool_]) -> Longs:
+    """Return the batches of transactions, but for those of aborted records."""
+    attributes = batches[batch_kernels.ATTRIBUTES]
+    is_control = (attributes & _CONTROL_BIT) != 0
+    chosen = (attributes & _TRANSACTIONAL_BIT != 0) & (kept | is_control)
+    if not chosen.any():
+        return _NO_TRANSACTIONS
+    columns = (
+        batch_kernels.BASE_OFFSET,
+        batch_kernels.LAST_OFFSET,
+        batch_kernels.PRODUCER_ID,
+        batch_kernels.BASE_TIMESTAMP,
+    )
+    return np.concatenate([batches[list(columns)], is_control[np.newaxis].astype(np.int64)])[:, chosen]
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:

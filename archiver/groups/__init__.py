@@ -25,6 +25,7 @@
 - offsets_lives: the lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
 - own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before
+- pending_commits: commits in transactions that may not have counted yet as of the time: where a group stood is ambiguous until their marker came
 - position_moves: moves positions of one group, each only from where it is said to stand; then reads back where the group stands
 - position_rows: the rows of a commit log that are of positions: columns, position by position, each in the order of the log
 - positions: where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it

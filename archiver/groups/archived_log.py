@@ -12,7 +12,7 @@ from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone
 from archiver.archive.segment import read_segment
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segment_facts import SegmentFacts, TransactionRange, facts_from_metadata
 from archiver.archive.segments import Reading
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
@@ -83,9 +83,9 @@ def read_log(
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for reading, part in zip(inventory.readable, parts, strict=True):
         try:
-            for frame in whole_frames(store, topic.topic, number, [reading]):
+            for frame, counts_ms in whole_frames(store, topic.topic, number, [reading]):
                 times.add(frame)
-                log.add(frame)
+                log.add(frame, counts_ms)
         except NotWholeError as error:
             report_problem(f"{topic.topic}-{number}: {error}")
             doubts.append(_unread(part))
@@ -113,18 +113,21 @@ def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, fo
         return None
     reaches, until = reaches_of(topic, number), swept[-1].last_offset + 1
     covering = None if folds is None else folds.smallest(reaches, number, until, beginning.refused)
-    return LAST_LONG if covering is None else covering.facts.last_ms
+    return LAST_LONG if covering is None else covering.facts.counts_ms
 
 
-def whole_frames(store: ObjectStore, topic: str, number: int, readings: Sequence[Reading]) -> Iterator[Frame]:
-    """Read objects. Each must have just the facts by which it was planned: they tell what is missing of it.
+def whole_frames(
+    store: ObjectStore, topic: str, number: int, readings: Sequence[Reading]
+) -> Iterator[tuple[Frame, Longs]]:
+    """Read objects: their records, and when each counts at the latest.
 
-    Raises NotWholeError for damage, and FalseFactsError.
+    Each object must have just the facts by which it was planned: they tell what is missing of it. Raises NotWholeError for damage, and FalseFactsError.
     """
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
         content, metadata = found_or_gone(store, part, found)
-        yield from read_segment(
+        own: list[SegmentFacts | None] = []
+        for frame in read_segment(
             content,
             facts_from_metadata(metadata, part.object_key),
             topic=topic,
@@ -132,11 +135,26 @@ def whole_frames(store: ObjectStore, topic: str, number: int, readings: Sequence
             key=part.object_key,
             from_offset=part.from_offset,
             until_offset=part.until_offset,
-            check=partial(_check_same, reading),
-        )
+            check=partial(_check_same, reading, own),
+        ):
+            yield frame, counting_ms(frame, () if own[0] is None else own[0].transactions or ())
 
 
-def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
+def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs:
+    """Return when each record counts at the latest: a commit in a transaction counts from the marker on that ends it."""
+    times = frame.column(Column.TIMESTAMP)
+    if not transactions:
+        return times
+    offsets, found = frame.column(Column.OFFSET), times.copy()
+    for one in transactions:
+        start, stop = np.searchsorted(offsets, [one.first_offset, one.last_offset + 1])
+        timed = np.minimum(times[start:stop], LAST_LONG - one.within_ms) + one.within_ms
+        found[start:stop] = np.maximum(found[start:stop], np.where(times[start:stop] >= 0, timed, -1))
+    return found
+
+
+def _check_same(reading: Reading, found: list[SegmentFacts | None], own: SegmentFacts | None) -> None:
+    found.append(own)
     noted = reading.segment.facts
     if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
         raise FalseFactsError(

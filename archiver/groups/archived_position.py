@@ -15,7 +15,9 @@ class State(StrEnum):
     )
     REMOVED = "removed"  # expired, or the group was deleted; where it stood then may not be known
     UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
-    AMBIGUOUS = "ambiguous"  # it may be of one life of its topic or of another
+    AMBIGUOUS = (
+        "ambiguous"  # it may be of one life of its topic or of another, or the group stood at one of two offsets
+    )
 
 
 class Cause(StrEnum):
@@ -56,6 +58,19 @@ class ArchivedPosition(NamedTuple):
     removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
     cause: Cause = Cause.NONE
     is_stale: bool = False  # of a removed one: another commit may have come before its removal
+    other_offset: int = -1  # where the group may have stood as well; -1: nowhere else
+    other_ms: int = -1  # when it was committed there, or of when the snapshot is that tells so
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it is known which two offsets it may have stood at: nothing else is ambiguous."""
+        return self.state is State.AMBIGUOUS and min(self.life, self.offset, self.other_offset) >= 0
+
+    def earlier(self) -> "ArchivedPosition":
+        """Return the position with the lower of its two offsets: to read again is right, to skip records is not."""
+        if not 0 <= self.other_offset < self.offset:
+            return self
+        return self._replace(offset=self.other_offset, leader_epoch=-1, metadata="")
 
     @property
     def has_stood(self) -> bool:

@@ -1,21 +1,26 @@
 """What one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something.
 
 1. `add` keeps of a frame, of each key, the last value before each tombstone, that tombstone, and the last value: up to the
-   time that is asked for, and, as another history, after it.
+   time that is asked for, and, as another history, after it. Commits of before the time that may count only after it, by the
+   marker of their transaction, are kept all, as rows of after it.
 2. What is kept is copied together, and reduced again when there is twice as much of it.
 3. `finish` takes keys and values apart, as columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
 
 _FEW_ROWS: Final = 1 << 16
+_PENDING: Final = Column.HEADER_COUNT  # of kept rows, which have no headers: whether the row is pending
+Flags = npt.NDArray[np.bool_]
 _NOTHING: Final = Frame(
     body=np.empty(0, np.uint8), header_body=np.empty(0, np.uint8), table=np.empty((len(Column), 0), np.int64)
 )
@@ -30,6 +35,11 @@ class CommitRows:
     keys: Longs  # a number for each distinct key, the same for a position under both types
     until_ms: int  # rows after this time are another history
     others: int  # records of other kinds, which were passed over
+    # Offsets of commits of before the time that may count only after it.
+    pending: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    late: Sequence[
+        tuple[int, int]
+    ] = ()  # ranges of offsets, in order, in which commits may count later than at their time
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -37,7 +47,8 @@ class CommitRows:
     @property
     def is_later(self) -> Longs:
         """1: the row is of after the time that was asked for."""
-        later: Longs = (self.frame.column(Column.TIMESTAMP) > self.until_ms).astype(np.int64)
+        is_pending = np.isin(self.frame.column(Column.OFFSET), self.pending)
+        later: Longs = ((self.frame.column(Column.TIMESTAMP) > self.until_ms) | is_pending).astype(np.int64)
         return later
 
 
@@ -47,18 +58,26 @@ class CommitLog:
     def __init__(self, until_ms: int = LAST_LONG) -> None:
         self._until_ms = until_ms
         self._waiting: list[Frame] = []
+        self._late: list[tuple[int, int]] = []
         self._waiting_rows = 0
         self._reduced_rows = 0
         self._others = 0
 
-    def add(self, frame: Frame) -> None:
-        self._others += self._keep(frame)
+    def add(self, frame: Frame, counts_ms: Longs | None = None) -> None:
+        """Take a frame. `counts_ms`: of each record when it counts at the latest; None: from its timestamp on."""
+        times = frame.column(Column.TIMESTAMP)
+        counts_ms = times if counts_ms is None else counts_ms
+        if len(late := np.flatnonzero(counts_ms > times)):
+            self._late.append((int(frame.table[Column.OFFSET, late[0]]), int(frame.table[Column.OFFSET, late[-1]])))
+        self._others += self._keep(frame, (times <= self._until_ms) & (counts_ms > self._until_ms))
         if self._waiting_rows > 2 * self._reduced_rows + _FEW_ROWS:
             self._reduce()
 
     def finish(self) -> CommitRows:
         self._reduce()
         (frame,) = self._waiting or [_NOTHING]
+        pending = frame.column(Column.OFFSET)[frame.column(_PENDING) != 0]
+        frame.column(_PENDING)[:] = 0
         fields = np.empty((kernels.COLUMNS, len(frame)), np.int64)
         kernels.decode_commits(frame.body, frame.table, fields)
         return CommitRows(
@@ -67,16 +86,19 @@ class CommitLog:
             keys=_number_keys(frame, fields[kernels.KIND]),
             until_ms=self._until_ms,
             others=self._others,
+            pending=pending,
+            late=self._late,
         )
 
-    def _keep(self, frame: Frame) -> int:
+    def _keep(self, frame: Frame, pending: Flags) -> int:
         """Copy what still says something of a frame; returns how many rows are of other kinds."""
         kept = np.empty(len(frame), np.uint8)
-        others = kernels.mark_telling(frame.body, frame.table, self._until_ms, _slots(3, len(frame)), kept)
+        others = kernels.mark_telling(
+            frame.body, frame.table, pending.astype(np.uint8), self._until_ms, _slots(3, len(frame)), kept
+        )
         if others < 0:
             raise ValueError("a key or a value of the frame lies outside its buffer")
-        marked = kept.astype(bool)
-        lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, marked]
+        lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, kept.astype(bool)]
         body = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
         table = np.empty((len(Column), lengths.shape[1]), np.int64)
         used = kernels.copy_marked(frame.body, frame.table, kept, body, table)
@@ -87,7 +109,7 @@ class CommitLog:
     def _reduce(self) -> None:
         whole = _joined(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._keep(whole)
+        self._keep(whole, whole.column(_PENDING) != 0)
         self._reduced_rows = self._waiting_rows
 
 

@@ -72,9 +72,16 @@ class FoldFacts:
         tuple[Item[_Doubt], ...], Field(max_length=MOST_DOUBTS)
     ]  # what may be missing of what it was made of
     sources: Sources
+    # When the last of them counted, at the latest, if that is later: commits in transactions count from their markers on.
+    settled_ms: Annotated[_Time | None, Field(exclude_if=lambda at_ms: at_ms is None)] = None
+
+    @property
+    def counts_ms(self) -> int:
+        """From when on all records below `next` count."""
+        return self.last_ms if self.settled_ms is None else self.settled_ms
 
     def __post_init__(self) -> None:
-        if self.first_ms > self.last_ms or self.records + self.others > self.next:
+        if not self.first_ms <= self.last_ms <= self.counts_ms or self.records + self.others > self.next:
             raise ValueError(
                 f"{self.records} and {self.others} records of times {self.first_ms} to {self.last_ms} below {self.next}"
             )

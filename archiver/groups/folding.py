@@ -17,7 +17,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.segments import Reading, blocks_of
-from archiver.codec.frame import Column, Frame
+from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.groups.archived_log import delete_retention_ms, first_seen_ms, whole_frames
@@ -111,8 +111,8 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         raise NotWholeError(refusal)
     readings = _above(topic, number, beginning.next, plan.next).readable
     totals = _Totals(beginning)
-    for frame in whole_frames(archive.store, topic.topic, number, readings):
-        totals.add(frame)
+    for frame, counts_ms in whole_frames(archive.store, topic.topic, number, readings):
+        totals.add(frame, counts_ms)
         beginning.log.add(frame)
     rows = beginning.log.finish()
     facts = FoldFacts(
@@ -124,6 +124,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         others=beginning.others + rows.others,
         first_ms=totals.first_ms,
         last_ms=totals.last_ms,
+        settled_ms=totals.settled_ms if totals.settled_ms > totals.last_ms else None,
         digest=digest_of(rows.frame),
         doubts=_doubts(topic, number, beginning, plan.next),
         sources=_sources(beginning.whole, readings),
@@ -187,11 +188,13 @@ class _Totals:
         self.records = 0
         self.first_ms = LAST_LONG if beginning.first_ms is None else beginning.first_ms
         self.last_ms = FIRST_LONG if beginning.last_ms is None else beginning.last_ms
+        self.settled_ms = FIRST_LONG if beginning.whole is None else beginning.whole.facts.counts_ms
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: Frame, counts_ms: Longs) -> None:
         times = frame.column(Column.TIMESTAMP)
         self.records += len(frame)
         self.first_ms, self.last_ms = min(self.first_ms, int(times.min())), max(self.last_ms, int(times.max()))
+        self.settled_ms = max(self.settled_ms, int(counts_ms.max()))
 
 
 def _doubts(

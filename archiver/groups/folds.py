@@ -115,14 +115,14 @@ class Folds:
         above: int = 0,
         refused: Collection[str] = (),
     ) -> Fold | None:
-        """Return the fold that covers most, of those with no record later than a time, and that end above an offset."""
+        """Return the fold that covers most, of those of which all counts by a time, and that end above an offset."""
         for life, limit in reaches:
             stream = fold_stream(life, partition)
-            end = self._first(stream, lambda one, limit=limit: one.next > limit or one.last_ms > until_ms)  # type: ignore[misc]
+            end = self._first(stream, lambda one, limit=limit: one.next > limit or one.counts_ms > until_ms)  # type: ignore[misc]
             for fold in self._among(stream, range(end - 1, -1, -1), refused):
                 if fold.facts.next <= above:
                     break
-                if fold.facts.next <= limit and fold.facts.last_ms <= until_ms:
+                if fold.facts.next <= limit and fold.facts.counts_ms <= until_ms:
                     return fold
         return None
 

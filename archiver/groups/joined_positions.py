@@ -4,12 +4,13 @@ A snapshot is the later word only where the archive of the log ends before it, o
 offsets topic. Where the log ends later its word holds, also that a position is unknown. Where both end within a minute, which
 clocks may differ by, nobody knows which is the later one: they must agree, else the position is unknown. A later snapshot that has a group without
 one of its positions ends that position. One that has not even the group does not: whoever took it may not have seen the
-group, so the position is unknown.
+group, so the position is unknown. Where the log is known to lack records of before the time, only a later snapshot tells.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots, life_at
@@ -30,7 +31,12 @@ def join_positions(
     joint = None if snapshots is None else _Joint(snapshots=snapshots, ends=ends, roots=roots)
     for place in sorted(logged.keys() | (set() if joint is None else joint.places())):
         found = logged.get(place, [])
-        yield from sorted(found if joint is None else joint.join(place, found), key=lambda one: one.life)
+        if joint is not None:
+            yield from sorted(joint.join(place, found), key=lambda one: one.life)
+        elif ends.lags_for(place[0]):
+            yield from map(_unknown, sorted(found, key=lambda one: one.life))
+        else:
+            yield from sorted(found, key=lambda one: one.life)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class _Joint:
     def places(self) -> set[Place]:
         return {
             (group, topic, partition)
-            for group, told in self.snapshots.groups.items()
+            for group, told in chain(self.snapshots.groups.items(), self.snapshots.following.items())
             for topic, partitions in told.topics.items()
             for partition in partitions
         }
@@ -54,20 +60,41 @@ class _Joint:
         at_ms = self.snapshots.newest_ms if told is None else told.time_ms
         end_ms = self.ends.of(place[0])
         snapshot = None if told is None else self._position(place, told)
-        if end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
+        if self.ends.lags_for(place[0]):
+            if end_ms is None or end_ms >= at_ms:
+                return map(_unknown, logged or ([] if snapshot is None else [snapshot]))
+        elif end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
             # The log has all that the snapshot could tell. If it has nothing, a record is missing.
             if snapshot is not None and not logged:
                 return [snapshot._replace(state=State.UNKNOWN)]
             asked_ms = at_ms + (0 if told is None else told.duration_ms)
             is_later = end_ms > asked_ms + CLOCKS_DIFFER_MS or (place[0] in self.snapshots.missing and told is None)
             return logged if is_later else _agreed(logged, snapshot)
+        found = self._by_snapshot(place[0], logged, snapshot, at_ms)
+        is_of_then = at_ms + (0 if told is None else told.duration_ms) >= self.snapshots.until_ms
+        return found if is_of_then else self._before_next(place, [*found])
+
+    def _by_snapshot(
+        self, group: str, logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None, at_ms: int
+    ) -> Iterable[ArchivedPosition]:
         if snapshot is not None:
             return _replaced(logged, snapshot)
-        if told is not None:
+        if group in self.snapshots.groups:
             return [_ended(one, State.REMOVED, at_ms) for one in logged]
-        if place[0] in self.snapshots.missing:
-            return logged
+        if group in self.snapshots.missing:
+            return map(_unknown, logged) if self.ends.lags_for(group) else logged
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
+
+    def _before_next(self, place: Place, found: Sequence[ArchivedPosition]) -> Iterator[ArchivedPosition]:
+        """Yield positions by a snapshot; where the first one behind the time tells otherwise, they are ambiguous."""
+        told = self.snapshots.following.get(place[0])
+        later = None if told is None else self._position(place, told)
+        is_new = later is not None and not any(one.life in {later.life, AMBIGUOUS} for one in found)
+        for one in found:
+            is_same_life = later is not None and one.state is State.SET and one.life == later.life
+            yield _between(one, later) if later is not None and is_same_life else one
+        if later is not None and is_new:
+            yield _between(later._replace(offset=-1, leader_epoch=-1, metadata="", at_ms=UNKNOWN_MS), later)
 
     def _position(self, place: Place, told: GroupSnapshot) -> ArchivedPosition | None:
         group, topic, partition = place
@@ -76,6 +103,17 @@ class _Joint:
             return None
         life = life_at(self.roots.get(topic, ()), told.time_ms, told.time_ms + told.duration_ms)
         return archived_position(group, topic, partition, life, held, told.time_ms, State.SET)
+
+
+def _between(one: ArchivedPosition, later: ArchivedPosition) -> ArchivedPosition:
+    """Return a position that was told before the time, and is told otherwise behind it."""
+    if one.offset == later.offset:
+        return one
+    return one._replace(state=State.AMBIGUOUS, other_offset=later.offset, other_ms=later.at_ms)
+
+
+def _unknown(one: ArchivedPosition) -> ArchivedPosition:
+    return one._replace(state=State.UNKNOWN, known_from_ms=UNKNOWN_MS)
 
 
 def _stands(one: ArchivedPosition) -> bool:

@@ -109,7 +109,10 @@ def _read(folds: Folds, pieces: list[_Piece], until_ms: int) -> LogBeginning:
         facts = piece.fold.facts
         try:
             for frame in fold_frames(folds.archive, piece.fold):
-                found.log.add(rows_within(frame, piece.first, piece.until))
+                rows = rows_within(frame, piece.first, piece.until)
+                # What fills in may be of after the time: when it counted is known only of all of it together.
+                is_told = piece.is_whole or facts.settled_ms is None
+                found.log.add(rows, None if is_told else np.full(len(rows), facts.counts_ms))
         except NotWholeError as error:
             raise _DamagedFoldError(piece.fold.key, error) from error
         found = replace(

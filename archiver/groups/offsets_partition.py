@@ -1,9 +1,16 @@
 """Which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory
+from archiver.archive.topics import LogEnd, TopicFact
+from archiver.config.quantities import spell_time
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.text import spell_count
+
+_MOST_NAMED: Final = 10  # partitions, in one line
 _SIGN: Final = 1 << 31
 
 
@@ -21,15 +28,72 @@ def offsets_partition(group: str, partitions: int) -> int | None:
     return 0 if signed == -_SIGN else abs(signed) % partitions
 
 
+class Lag(NamedTuple):
+    """A partition of which the archive does not have all that its log was known to have."""
+
+    partition: int
+    until_ms: int  # until when it has all; -1: not known
+    archived: int  # where the archive ends
+    end: LogEnd | None  # None: no backup has begun with it
+
+    def __str__(self) -> str:
+        until = "" if self.until_ms < 0 else f", of {spell_time(self.until_ms)}"
+        log = (
+            "no backup has opened it"
+            if self.end is None
+            else (f"its log ended at offset {self.end.offset} at {spell_time(self.end.at_ms)}")
+        )
+        return f"{self.partition} (archived up to offset {self.archived}{until}; {log})"
+
+
+def lags_of(
+    fact: TopicFact | None, life: int, partitions: Mapping[int, PartitionInventory], last_ms: Mapping[int, int | None]
+) -> list[Lag]:
+    """List the partitions that lag. `last_ms`: of each partition the time of its newest archived record, if that is known."""
+    if fact is None or not fact.ends or fact.root(life) != fact.root(fact.current.life):
+        return []
+    found = list[Lag]()
+    for number in range(fact.partitions):
+        archived, end = partitions.get(number, EMPTY_PARTITION).end, fact.ends.get(number)
+        if end is None or archived < end.offset:
+            times = last_ms.get(number), None if end is None else end.whole_ms
+            found.append(Lag(number, max(-1 if at_ms is None else at_ms for at_ms in times), archived, end))
+    return found
+
+
+def lagging_problem(lags: Sequence[Lag]) -> str:
+    """Say which partitions lag, what that means, and what to do."""
+    named = ", ".join(map(str, lags[:_MOST_NAMED])) + (
+        f" and {len(lags) - _MOST_NAMED} more" if lags[_MOST_NAMED:] else ""
+    )
+    return (
+        f"{OFFSETS_TOPIC}: {spell_count(len(lags), 'partition is', 'partitions are')} archived only in part: {named}. Positions of groups"
+        " there are unknown, and groups may be missing. A backup was killed, or has not come so far yet, or a transaction holds the"
+        " log back (`archiver groups show --against-kafka` names it); back up again"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedEnds:
     """Up to when each archived partition of the offsets topic is archived: the time of its newest record; -1: it has none."""
 
     partitions: int | None  # how many the topic has; None: not known
     last_ms: Mapping[int, int]
+    lags: Mapping[int, Lag] = field(default_factory=dict)  # as of the time that was asked for, by partition
 
     def of(self, group: str) -> int | None:
         """Return up to when the positions of a group are archived; None: they are not. In doubt they are, as far as any."""
+        number = self._partition(group)
+        if number is None:
+            return max(self.last_ms.values(), default=None)
+        lag = self.lags.get(number)
+        return self.last_ms.get(number) if lag is None else max(lag.until_ms, self.last_ms.get(number, -1))
+
+    def lags_for(self, group: str) -> bool:
+        """Tell whether positions of a group may be missing, as its partition, or if that is not known any, lags."""
+        number = self._partition(group)
+        return bool(self.lags) if number is None else number in self.lags
+
+    def _partition(self, group: str) -> int | None:
         known = self.partitions is not None and self.partitions > max(self.last_ms, default=-1)
-        number = offsets_partition(group, self.partitions) if known and self.partitions else None
-        return max(self.last_ms.values(), default=None) if number is None else self.last_ms.get(number)
+        return offsets_partition(group, self.partitions) if known and self.partitions else None

@@ -62,7 +62,19 @@ class PositionRows:
     @cached_property
     def is_later(self) -> Flags:
         """Tell of each row whether it is of after the time that was asked for."""
-        found: Flags = self.ms > self.rows.until_ms
+        found: Flags = (self.ms > self.rows.until_ms) | self.is_pending
+        return found
+
+    @cached_property
+    def is_pending(self) -> Flags:
+        """Tell of each row whether it is of before the time, and may count only after it."""
+        return np.isin(self.offset, self.rows.pending)
+
+    @cached_property
+    def is_late(self) -> Flags:
+        """Tell of each row whether it may count later than at its time."""
+        firsts, lasts = np.array([(-1, -1), *self.rows.late], np.int64).T
+        found: Flags = self.offset <= lasts[np.searchsorted(firsts, self.offset, side="right") - 1]
         return found
 
     @cached_property

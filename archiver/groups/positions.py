@@ -5,10 +5,12 @@
 3. Of each position, in each life, the last episode counts. One that was removed may have ended with its topic
    (archiver.groups.endings); else it is no position any more.
 4. Where a commit, or a removal, may be missing behind what is known, the position is unknown.
+5. Where a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.pending_commits).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, 
 from archiver.groups.episodes import Episodes
 from archiver.groups.lives import AMBIGUOUS, Roots
 from archiver.groups.missed_positions import missed_positions
+from archiver.groups.pending_commits import with_pending
 from archiver.groups.position_rows import NO_ROW, Flags
 from archiver.groups.told_log import ToldLog, known_from_ms
 
@@ -37,8 +40,8 @@ class PositionsAsOf:
         found = [_Found.of(one, signs) for one in told]
         ended = {which for one in found for which in one.ended_topics()}
         for one in found:
-            yield from one.positions(ended)
-            yield from missed_positions(one.told, self.roots)
+            log = chain(one.positions(ended), missed_positions(one.told, self.roots))
+            yield from with_pending(one.told, log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from archiver.groups.archived_position import ArchivedPosition, State
 from archiver.groups.joined_positions import join_positions
 from archiver.groups.lives import Root, Roots, roots_of
 from archiver.groups.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
-from archiver.groups.offsets_partition import ArchivedEnds
+from archiver.groups.offsets_partition import ArchivedEnds, lagging_problem, lags_of
 from archiver.groups.snapshots import Snapshots, read_snapshots
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.text import spell_count
@@ -90,7 +90,11 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
     topics = _Topics(archive, facts, named, use)
     roots = topics.roots()
-    found = [one for one in _positions(lives, snapshots, roots, wanted) if wanted.wants(one)]
+    ends = _ends_of(lives[-1:], wanted.as_of_ms)
+    untold = [one for one in ends.lags.values() if snapshots is None or snapshots.newest_ms <= one.until_ms]
+    if untold:
+        report(lagging_problem(untold))
+    found = [one for one in _positions(lives, snapshots, ends, roots, wanted) if wanted.wants(one)]
     if not found and snapshots is None and not problems:
         _check_is_begun(logs, wanted.as_of_ms)
     return ShownGroups(
@@ -122,17 +126,27 @@ def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
         )
 
 
+def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedEnds:
+    """Return up to when the partitions of the life that held are archived, and which of them lag behind a time."""
+    facts = [life.topic.fact for life in held if life.topic.fact is not None]
+    last_ms = {log.partition: log.last_ms for life in held for log in life.logs}
+    lags = [one for life in held for one in lags_of(life.topic.fact, life.topic.life, life.topic.partitions, last_ms)]
+    return ArchivedEnds(
+        partitions=facts[0].partitions if facts else None,
+        last_ms={number: -1 if at_ms is None else at_ms for number, at_ms in last_ms.items()},
+        lags={one.partition: one for one in lags if as_of_ms > one.until_ms},
+    )
+
+
 def _positions(
-    lives: Sequence[OffsetsLife], snapshots: Snapshots | None, roots: Roots, wanted: PositionFilter
+    lives: Sequence[OffsetsLife],
+    snapshots: Snapshots | None,
+    ends: ArchivedEnds,
+    roots: Roots,
+    wanted: PositionFilter,
 ) -> list[ArchivedPosition]:
     """Join what the life that held tells with the snapshots, and add what earlier lives tell."""
-    held = lives[-1:]
-    facts = [life.topic.fact for life in held if life.topic.fact is not None]
-    ends = ArchivedEnds(
-        partitions=facts[0].partitions if facts else None,
-        last_ms={log.partition: -1 if log.last_ms is None else log.last_ms for life in held for log in life.logs},
-    )
-    by_log = (one for life in held for one in life.positions(roots) if wanted.wants(one))
+    by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
     found = list(join_positions(by_log, snapshots, ends, roots))
     earlier = earlier_positions(lives[:-1], roots, found)
     return found if not earlier else sorted([*found, *earlier], key=lambda one: (*one[:2], one.partition, one.life))

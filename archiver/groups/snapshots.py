@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from archiver.archive.control import decode_fact, gone_error, is_as_written, lis
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
+from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.groups.archived_position import ArchivedPosition, Source, State
 from archiver.groups.lives import AMBIGUOUS
@@ -119,6 +120,31 @@ class Snapshots:
     missing: Mapping[
         str, int | None
     ]  # groups that the newest one misses: of when the one is that has them; None: there is none
+    following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first one behind the time
+    until_ms: int = LAST_LONG  # the time
+
+
+@dataclass(slots=True)
+class _Following:
+    """What is passed on the way back to a time: the first snapshot behind it, and the first day that begins behind it."""
+
+    snapshot: Snapshot | None = None
+    day: str = ""
+
+    def note(self, found: Snapshot) -> None:
+        """Note a snapshot of behind the time."""
+        if self.snapshot is None or found.time_ms < self.snapshot.time_ms:
+            self.snapshot = found
+
+    def read(self, archive: Archive, report_problem: ReportProblem) -> Snapshot | None:
+        """Return the first snapshot behind the time; None: there is none."""
+        for number in list_numbers(archive, self.day)[:1] if self.snapshot is None and self.day else ():
+            found = _read(archive, self.day, number)
+            if isinstance(found, NotWholeError):
+                report_problem(str(found))
+            else:
+                self.snapshot = found
+        return self.snapshot
 
 
 def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
@@ -126,7 +152,8 @@ def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProble
 
     None when there is none. One that cannot be read is reported, and the one before it is read.
     """
-    found = islice(newest_first(archive, until_ms, report_problem), _MOST_READ)
+    following = _Following()
+    found = islice(newest_first(archive, until_ms, report_problem, following=following), _MOST_READ)
     newest = next(found, None)
     if newest is None:
         return None
@@ -141,7 +168,14 @@ def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProble
         sought &= {*earlier.missing} - here.keys()  # in neither: the group did not exist then
         if not sought:
             break
-    return Snapshots(newest_ms=newest.time_ms, groups=groups, missing=told)
+    behind = following.read(archive, report_problem)
+    return Snapshots(
+        newest_ms=newest.time_ms,
+        groups=groups,
+        missing=told,
+        following={} if behind is None else dict(_groups_of(behind)),
+        until_ms=until_ms,
+    )
 
 
 def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
@@ -150,14 +184,18 @@ def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
 
 
 def newest_first(
-    archive: Archive, until_ms: int, report_problem: ReportProblem, naming: Collection[str] | None = None
+    archive: Archive,
+    until_ms: int,
+    report_problem: ReportProblem,
+    naming: Collection[str] | None = None,
+    following: _Following | None = None,
 ) -> Iterator[Snapshot]:
     """Yield snapshots from the newest on. Clocks of writers may differ: of a day the later time decides, among neighbours.
 
     `naming`: of groups or topics. A snapshot that names none of them is yielded without its groups, which is much quicker.
     """
-    for stream in _days(archive, until_ms, report_problem):
-        yield from _of_day(archive, stream, until_ms, report_problem, naming)
+    for stream in _days(archive, until_ms, report_problem, following):
+        yield from _of_day(archive, stream, until_ms, report_problem, naming, following)
 
 
 def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
@@ -166,7 +204,9 @@ def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProble
         yield from islice(_of_day(archive, stream, until_ms, report_problem), 1)
 
 
-def _days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[str]:
+def _days(
+    archive: Archive, until_ms: int, report_problem: ReportProblem, following: _Following | None = None
+) -> Iterator[str]:
     """Yield the streams of days, from the newest day on."""
     for stream in sorted(newest_numbers(archive, STREAM), reverse=True):
         try:
@@ -176,6 +216,8 @@ def _days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Ite
             continue
         if begin_ms <= until_ms:
             yield stream
+        elif following is not None:
+            following.day = stream
 
 
 def _of_day(
@@ -184,6 +226,7 @@ def _of_day(
     until_ms: int,
     report_problem: ReportProblem,
     naming: Collection[str] | None = None,
+    following: _Following | None = None,
 ) -> Iterator[Snapshot]:
     """Yield the snapshots of a day. Each is held against the one before it in number."""
     waiting: Snapshot | None = None
@@ -195,6 +238,8 @@ def _of_day(
         elif found.time_ms <= until_ms and waiting is not None:
             first, waiting = sorted([waiting, found], key=lambda one: -one.time_ms)
             yield first
+        elif following is not None and found.time_ms > until_ms:
+            following.note(found)
     if waiting is not None:
         yield waiting
 
@@ -206,17 +251,7 @@ def _read_backwards(
     names = None if naming is None else [f"{json.dumps(name)}:".encode() for name in naming]
 
     def read(number: int) -> Snapshot | NotWholeError:
-        key = archive.layout.fact_key(stream, number)
-
-        def decode(content: bytes) -> Snapshot:
-            if names is not None and not any(name in content for name in names) and is_as_written(content):
-                return _without_groups(content)
-            return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
-
-        try:
-            return read_with(archive, stream, number, decode) or gone_error(key)
-        except NotWholeError as error:
-            return error
+        return _read(archive, stream, number, names)
 
     numbers = list_numbers(archive, stream)[::-1]
     gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
@@ -227,6 +262,22 @@ def _read_backwards(
         )
     for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
         yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
+
+
+def _read(
+    archive: Archive, stream: str, number: int, names: Collection[bytes] | None = None
+) -> Snapshot | NotWholeError:
+    key = archive.layout.fact_key(stream, number)
+
+    def decode(content: bytes) -> Snapshot:
+        if names is not None and not any(name in content for name in names) and is_as_written(content):
+            return _without_groups(content)
+        return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
+
+    try:
+        return read_with(archive, stream, number, decode) or gone_error(key)
+    except NotWholeError as error:
+        return error
 
 
 def _without_groups(content: bytes) -> Snapshot:

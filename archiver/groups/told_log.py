@@ -50,7 +50,9 @@ def known_from_ms(told: ToldLog, keys: Longs, reach: Longs, lives: Longs) -> Lon
     surely_later = np.maximum(np.searchsorted(times, rows.ms + CLOCKS_DIFFER_MS, side="right"), rows.place + 1)
     until = np.append(offsets, max(told.log.next, told.log.cut))[surely_later]
     is_clear = told.log.doubts.reach(until, np.ones(len(rows), bool)) <= rows.offset
-    later = np.flatnonzero(rows.is_later & rows.is_commit & is_clear & (rows.told(kernels.IS_READABLE) == 1))
+    later = np.flatnonzero(
+        rows.is_later & ~rows.is_late & rows.is_commit & is_clear & (rows.told(kernels.IS_READABLE) == 1)
+    )
     if not len(later):
         return np.full(len(keys), UNKNOWN_MS)
     behind = np.searchsorted(offsets, reach, side="right")

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     BEHIND = "behind the last restored record"  # the archive goes on, and nothing of that was restored
     BEYOND = "beyond the end of the archive"  # `number`: by so many offsets
     BRANCH = "taken to the branch"  # `number`: of this offset. The log was cut back there, below the commit
+    EARLIER = "the earlier of two offsets"  # `number`: the other one. Which of them held then is not known
     RAISED = "raised to the log start"  # `number`: so many offsets of the target are gone
     WITH_TOPIC = "removed with its topic, or as the last one in it"
     REMOVED = "removed while its topic lived on"
@@ -162,7 +163,7 @@ def unset_reason(position: ArchivedPosition, root: int) -> Reason | None:
     if position.state is State.UNKNOWN:
         return Reason.UNKNOWN
     if position.state is State.AMBIGUOUS:
-        return Reason.AMBIGUOUS
+        return None if position.is_between else Reason.AMBIGUOUS
     if position.life != root:  # of a topic id that the archive does not have
         return Reason.ANOTHER_LIFE
     return None if position.is_certain else Reason.UNKNOWN
@@ -188,24 +189,32 @@ class _Commits(NamedTuple):
         )
 
 
-def _translated(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> Iterator[TranslatedPosition]:
+def _translated(found: Sequence[ArchivedPosition], restored: RestoredPartition) -> Iterator[TranslatedPosition]:
+    positions = [one.earlier() for one in found]
     commits, offset_map = _Commits.of(positions), restored.offset_map
     sources, branches = _on_restored_log(commits, restored.forks, restored.held_life)
     targets = offset_map.translate(sources)
     is_record = (targets < offset_map.facts.target_next) & (offset_map.translate_back(targets) == sources)
     rows = (column.tolist() for column in (sources, branches, targets, is_record))
-    for position, source, branch, target, exact in zip(positions, *rows, strict=True):
+    for was, position, source, branch, target, exact in zip(found, positions, *rows, strict=True):
         if restored.is_untouched and source < restored.source_end:
             yield TranslatedPosition(position, restored.target, reason=Reason.NOTHING_RESTORED)
             continue
-        is_plain = exact and branch == UNSET and target >= restored.log_start and not position.was_removed
+        is_changed = branch != UNSET or position.was_removed or position.is_between
+        is_plain = exact and not is_changed and target >= restored.log_start
         remarks = _EXACT if is_plain else tuple(_remarks(source, branch, target, restored, is_record=exact))
+        remarks += tuple(_of_two(position, was))
         if position.was_removed:
             remarks += (Remark(Kind.WITH_TOPIC if position.state is State.TOPIC_DELETED else Kind.REMOVED),)
         yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)
 
 
 _EXACT: Final = (Remark(Kind.EXACT),)
+
+
+def _of_two(taken: ArchivedPosition, was: ArchivedPosition) -> Iterator[Remark]:
+    if was.is_between:
+        yield Remark(Kind.EARLIER, was.offset if taken.offset == was.other_offset else was.other_offset)
 
 
 def _remarks(
@@ -234,7 +243,9 @@ def _place(source: int, target: int, restored: RestoredPartition, *, is_record: 
 
 def offsets_on_log(positions: Sequence[ArchivedPosition], forks: Sequence[Fork], held_life: int) -> list[int]:
     """Return where positions of one partition stand on the log that `held_life` held the end of."""
-    offsets: list[int] = _on_restored_log(_Commits.of(positions), forks, held_life)[0].tolist()
+    offsets: list[int] = _on_restored_log(_Commits.of([one.earlier() for one in positions]), forks, held_life)[
+        0
+    ].tolist()
     return offsets
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.catalog import join_lives
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
 from archiver.archive.control_census import gone_facts, lost_control_objects
@@ -42,6 +43,7 @@ from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
 from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
 from archiver.groups.folds import Folds, lost_folds
 from archiver.groups.offsets_lives import find_offsets_lives
+from archiver.groups.offsets_partition import lagging_problem, lags_of
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
@@ -131,7 +133,7 @@ def check_listing(
     others += _contradictions(archive, segments, facts)
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
-    unfolded = _unfolded(archive, inventory)
+    unfolded = [*_lagging(inventory, facts.get(OFFSETS_TOPIC)), *_unfolded(archive, inventory)]
     return ListingReport(
         topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
         partitions=len(partitions) + copied.partitions,
@@ -169,6 +171,14 @@ def _left_to_records(inventory: Inventory) -> tuple[Inventory, dict[str, list[Co
         for place, numbered in inventory.partitions.items()
     }
     return replace(inventory, partitions=partitions), covered
+
+
+def _lagging(inventory: Inventory, fact: TopicFact | None) -> Iterator[str]:
+    """Name partitions of the offsets topic that are archived only in part."""
+    if fact is not None:
+        life = fact.current.life
+        lags = lags_of(fact, life, join_lives(inventory, OFFSETS_TOPIC, life, fact)[0], {})
+        yield from [lagging_problem(lags)] if lags else ()
 
 
 def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:

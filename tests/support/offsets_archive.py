@@ -9,6 +9,7 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.segment_facts import TransactionRange
 from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
@@ -55,6 +56,7 @@ class OffsetsArchive:
         partition: int = 0,
         life: int = 0,
         stable_end: int | None = None,
+        transactions: Sequence[TransactionRange] = (),
     ) -> str:
         """Put one object that covers offsets from its base up to another one."""
         source = PartitionSource(topic=TOPIC, partition=partition, life=life, topic_id="A", cluster_id="c")
@@ -62,7 +64,7 @@ class OffsetsArchive:
             segment = OpenSegment(source, base, SegmentLimits(uncompressed_bytes=0), Spool(Path(folder)))
             segment.append(frame_of(records), 0)
             segment.cover(until, leader_epoch=1, source_bytes=1, stable_end=stable_end)
-            finished = segment.finish()
+            finished = segment.finish(tuple(transactions))
             content = content_of(finished)
         key = self.archive.layout.segment_key(SegmentKey(topic=TOPIC, life=life, partition=partition, base=base))
         assert self.store.put_if_absent(key, content, finished.facts.to_metadata(), kind=ObjectKind.SEGMENT)

@@ -8,10 +8,11 @@ import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from archiver.archive.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog, LogTimes
+from archiver.groups.archived_log import ArchivedLog, LogTimes, counting_ms
 from archiver.groups.archived_position import State
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import Doubt, Doubts
@@ -37,6 +38,7 @@ class World:
     has_holes: bool = False
     lags: bool = False  # the archive of the log ends before what else is known
     recreates: bool = True
+    has_transactions: bool = False  # some positions are committed in transactions, with markers that come late
     dies: bool = False  # backups of the log die half way, and it is compacted meanwhile
 
 
@@ -51,6 +53,7 @@ class Written(NamedTuple):
     life: int
     committed: int  # -1: a removal
     with_topic: bool = False
+    counts_ms: int = -1  # in a transaction: when its marker came; -1: at its time
 
 
 class Truth(NamedTuple):
@@ -171,13 +174,20 @@ class Simulated:
         offset = self.drawn.randrange(100)
         has_id = self.world.has_ids == "yes" or (self.world.has_ids == "late" and self.is_late)
         value = value_with_id(offset, life.number) if has_id else commit_value(offset)
-        self._log(_log_of(place[0]), Written(place, position_key(*place), value, 0, self._stamp(), life.number, offset))
+        row = Written(place, position_key(*place), value, 0, self._stamp(), life.number, offset)
+        if self.world.has_transactions and self.drawn.random() < 0.5:
+            late_ms = self.drawn.choice([100, MINUTE_MS, 15 * MINUTE_MS, 4 * HOUR_MS])
+            row = row._replace(counts_ms=row.stamp_ms + self.drawn.randrange(late_ms))
+        self._log(_log_of(place[0]), row)
 
     def _remove(self, places: Sequence[Place], *, with_topic: bool = False) -> None:
         for place in places:
-            log = self.logs[_log_of(place[0])]
+            log, stamp_ms = self.logs[_log_of(place[0])], self._stamp()
             life = next(row.life for row in reversed(log) if row.place == place)
-            row = Written(place, position_key(*place), None, 0, self._stamp(), life, -1, with_topic)
+            for at, row in enumerate(log):
+                if row.place == place:  # a transaction is over when the position goes
+                    log[at] = row._replace(counts_ms=min(row.counts_ms, stamp_ms))
+            row = Written(place, position_key(*place), None, 0, stamp_ms, life, -1, with_topic)
             self._log(_log_of(place[0]), row)
 
     def _log(self, number: int, row: Written) -> None:
@@ -218,7 +228,7 @@ class Simulated:
             logs.append(kept)
             doubts.append(sorted(found))
             ends.append(3 * end)
-        return Archived(self, logs, doubts, ends)
+        return Archived(self, logs, doubts, ends, NotedTransactions(self.drawn.choice([1, 1, 2, 5])))
 
     def _read_by_backups(self, log: Sequence[Written]) -> tuple[list[Written], list[Doubt], int]:
         timed = [self._perhaps_untimed(row) for row in log]
@@ -254,7 +264,8 @@ class Simulated:
         found: dict[tuple[Place, int], Truth] = {}
         for log, end in zip(self.logs, ends, strict=True):
             for row in log:
-                if row.place is None or row.stamp_ms > until_ms or row.offset >= end:
+                counts_ms = max(row.stamp_ms, row.counts_ms)
+                if row.place is None or counts_ms > until_ms or row.offset >= end:
                     continue
                 which = row.place, row.life
                 if row.committed >= 0:
@@ -266,6 +277,28 @@ class Simulated:
 
 
 @dataclass(frozen=True)
+class NotedTransactions:
+    """The ranges of transactions as a backup notes them: so many are joined, with the longest of their waits."""
+
+    joined: int = 1
+
+    def ranges(self, rows: Sequence[Written]) -> list[TransactionRange]:
+        found = [
+            TransactionRange(row.offset, row.offset, row.counts_ms - row.stamp_ms)
+            for row in rows
+            if row.counts_ms > row.stamp_ms >= 0
+        ]
+        groups = (found[at : at + self.joined] for at in range(0, len(found), self.joined))
+        return [
+            TransactionRange(some[0].first_offset, some[-1].last_offset, max(one.within_ms for one in some))
+            for some in groups
+        ]
+
+
+_EACH_ALONE: Final = NotedTransactions()
+
+
+@dataclass(frozen=True)
 class Archived:
     """What is left of the logs."""
 
@@ -273,19 +306,27 @@ class Archived:
     kept: Sequence[Sequence[Written]]
     doubts: Sequence[Sequence[Doubt]]
     ends: Sequence[int]
+    transactions: NotedTransactions = _EACH_ALONE
 
     def logs(self, until_ms: int = LAST_LONG) -> list[ArchivedLog]:
         return [
-            archived_log(number, *one, until_ms)
+            archived_log(number, *one, until_ms, self.transactions)
             for number, one in enumerate(zip(self.kept, self.doubts, self.ends, strict=True))
         ]
 
 
-def archived_log(number: int, rows: Sequence[Written], doubts: Sequence[Doubt], end: int, until_ms: int) -> ArchivedLog:
+def archived_log(
+    number: int,
+    rows: Sequence[Written],
+    doubts: Sequence[Doubt],
+    end: int,
+    until_ms: int,
+    transactions: NotedTransactions = _EACH_ALONE,
+) -> ArchivedLog:
     log, times = CommitLog(until_ms), LogTimes(until_ms)
     frame = frame_at([(row.offset, row.key, row.value, row.stamp_ms) for row in rows])
     if rows:
-        log.add(frame)
+        log.add(frame, counting_ms(frame, transactions.ranges(rows)))
         times.add(frame)
     return ArchivedLog(
         partition=number,
@@ -327,6 +368,15 @@ def draw_world(seed: int) -> World:
         has_ids=drawn.choice(["no", "no", "no", "yes", "late"]),
         **{
             name: drawn.random() < 0.4
-            for name in ("is_seen_late", "has_skew", "lacks_times", "is_compacted", "has_holes", "lags", "dies")
+            for name in (
+                "is_seen_late",
+                "has_skew",
+                "lacks_times",
+                "is_compacted",
+                "has_holes",
+                "lags",
+                "dies",
+                "has_transactions",
+            )
         },
     )

@@ -34,6 +34,7 @@ BROKEN = -1
 # Slots of the table of keys: the last row of a key up to the time that is asked for, the last one after that, and any row.
 _SLOT_COLUMNS = 3
 FIRST = 2  # marks the first value since a tombstone
+PENDING = 3  # marks a value of before the time that may count only after it
 _COMPACT_VERSION = 4
 _MOST_TEXT = 0x7FFF  # bytes that Kafka writes, and reads, of a text
 _MOST_VERSION = 4
@@ -98,12 +99,13 @@ def _same_key(body: Bytes, table: Longs, row: int, other: int) -> bool:
     return _same_bytes(body, start + 2, begin + 2, length - 2)
 
 
-@kernel(LONG(READ_ONLY_BYTES, TABLE, LONG, TABLE, BYTES))
-def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: Bytes) -> int:
+@kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, LONG, TABLE, BYTES))
+def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots: Longs, kept: Bytes) -> int:
     """Mark the rows that still say something: of each key the first and the last value before each tombstone, that tombstone,
     and the first and the last value behind the last one; of a group no first values.
 
-    Rows up to a time, and those after it, are two histories. `slots`: three columns of zeros, a power of two of them and
+    Rows up to a time, and those after it, are two histories. All commits of positions among the `pending` rows are marked as such,
+    and are in neither. `slots`: three columns of zeros, a power of two of them and
     more than rows. Returns the number of rows of other kinds, which are not marked; BROKEN when a row leaves the body.
     """
     mask = np.int64(slots.shape[1] - 1)
@@ -127,6 +129,9 @@ def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: B
             slot = (slot + 1) & mask
         before = slots[2, slot] - 1
         slots[2, slot] = row + 1
+        if pending[row] != 0 and kind == POSITION and table[6, row] >= 0:
+            kept[row] = PENDING
+            continue
         phase = 0 if table[1, row] <= until_ms else 1
         last = slots[phase, slot] - 1
         is_tombstone = table[6, row] < 0
@@ -142,7 +147,8 @@ def mark_telling(body: Bytes, table: Longs, until_ms: int, slots: Longs, kept: B
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, BYTES, TABLE))
 def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: Longs) -> int:
-    """Copy keys and values of marked rows one behind the other. Of a group, whose value nobody reads, a value is empty.
+    """Copy keys and values of marked rows one behind the other. Of a group, whose value nobody reads, a value is empty. Column 9
+    tells which rows are pending.
 
     The rows have passed `mark_telling`, and there is room for all. Returns the bytes used.
     """
@@ -168,6 +174,7 @@ def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: L
         used += max(length, 0)
         for column in range(7, copied.shape[0]):
             copied[column, place] = 0
+        copied[9, place] = 1 if kept[row] == PENDING else 0
         place += 1
     return used
 

@@ -97,7 +97,7 @@ class CoveringFolds:
         readings = self.topic.partitions.get(number, EMPTY_PARTITION).below(fold.facts.next).readable
         for reading in readings:
             log.add(rows_within(told, position, reading.from_offset))  # of objects that earlier sweeps deleted
-            for frame in whole_frames(self.archive.store, self.topic.topic, number, [reading]):
+            for frame, _ in whole_frames(self.archive.store, self.topic.topic, number, [reading]):
                 log.add(frame)
             position = reading.next
         log.add(rows_within(told, position, fold.facts.next))
@@ -125,7 +125,7 @@ class CoveringFolds:
         start = 0 if newest is None else newest.facts.next
         ends = sorted({one.told.next for one in going})
         above = [end for end in ends if end > start]
-        if newest is not None and newest.facts.last_ms > self.known_ms:
+        if newest is not None and newest.facts.counts_ms > self.known_ms:
             above = []  # what is folded behind it is as young, and stands for nothing yet
         young_from = self._young_from(number, start)
 
@@ -138,9 +138,9 @@ class CoveringFolds:
         count = bisect_left(above, True, key=lambda end: bool(refusal(end)))
         if count < len(above):
             return above[count - 1] if count else 0, refusal(above[count])
-        if not above and newest is not None and newest.facts.last_ms > self.known_ms:
+        if not above and newest is not None and newest.facts.counts_ms > self.known_ms:
             return 0, (
-                f"the newest one, up to offset {start}, has records of {spell_time(newest.facts.last_ms)}; when these are old"
+                f"the newest one, up to offset {start}, has records of {spell_time(newest.facts.counts_ms)}; when these are old"
                 " enough, it stands for all below it"
             )
         return above[-1] if above else 0, ""

@@ -77,8 +77,8 @@ def commit(broker: Broker, group: str, *positions: ClientPartition) -> None:
         try:
             consumer.commit(offsets=list(positions), asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
-                raise  # that one alone the client does not ask about again by itself
+            if error.args[0].code() not in {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR}:
+                raise  # these alone the client does not ask about again by itself
             return False
         return True
 

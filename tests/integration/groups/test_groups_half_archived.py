@@ -85,7 +85,11 @@ def test_what_compaction_took_in_favour_of_what_is_not_archived_is_unknown(
     assert int(segments[-1].metadata["archiver-stable-end"]) > 9
 
     monkeypatch.setattr(doubts, "_UNCOMPACTED_MS", 0)  # this broker compacts what is young, too
-    told = {row["partition"]: (row["state"], row["offset"]) for row in shown(site, capsys)["positions"]}
+    lagging = shown(site, capsys, code=3)
+    assert {row["state"] for row in lagging["positions"]} == {"unknown"}
+    (log,) = lagging["offsets_partitions"]
+    archived = shown(site, capsys, "--as-of", str(log["last_ms"]))
+    told = {row["partition"]: (row["state"], row["offset"]) for row in archived["positions"]}
     assert told == {**dict.fromkeys(range(5), ("unknown", None)), 5: ("set", 5)}
     fold = ["groups", "fold", "-c", str(site.folder / "archive.yaml")]
     assert main(fold) == 3
@@ -95,3 +99,37 @@ def test_what_compaction_took_in_favour_of_what_is_not_archived_is_unknown(
     assert as_java(shown(site, capsys)) == of_java(broker.bootstrap)
     assert main(fold) == 0
     assert as_java(shown(site, capsys)) == of_java(broker.bootstrap)
+
+
+def test_of_a_first_backup_that_was_killed_only_what_was_reached_is_known(
+    new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = new_broker(KAFKA_41, **{"offsets.topic.num.partitions": "50"})
+    create_topic(broker.bootstrap, topic, 1)
+    groups = [f"group-{number}" for number in range(30)]
+    for group in groups:
+        commit(broker, group, ClientPartition(topic, 0, 5))
+    config: dict[str, Any] = site.config(broker.bootstrap, [topic])
+    config["backup"]["groups"] = "topic"
+    (site.folder / "archive.yaml").write_text(yaml.safe_dump(config))
+    died = site.command("backup", "--until-end", ARCHIVER_FAILPOINT="segment.put")
+    died.communicate(timeout=90)
+    assert died.returncode == -signal.SIGKILL
+
+    reached = {one.partition for one in read_segments(site.bucket, OFFSETS_TOPIC)}
+    needed = {offsets_partition(group, 50) for group in groups}
+    assert reached < needed
+    told = shown(site, capsys, code=3)
+    assert {row["group"]: (row["state"], row["offset"]) for row in told["positions"]} == {
+        group: ("set", 5) for group in groups if offsets_partition(group, 50) in reached
+    }
+    (problem,) = told["problems"]
+    assert f"{len(needed - reached)} partitions are archived only in part: " in problem
+    assert "groups may be missing" in problem
+    checked = site.run_within("verify", "-c", "archive.yaml")
+    assert checked.returncode == 3
+    assert problem[:60] in checked.stdout + checked.stderr
+
+    assert site.run_within("backup", "--until-end").returncode == 0
+    assert as_java(shown(site, capsys)) == of_java(broker.bootstrap)
+    assert site.run_within("verify", "-c", "archive.yaml").returncode == 0

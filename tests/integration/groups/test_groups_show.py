@@ -15,7 +15,7 @@ from archiver.cli.main import main
 from archiver.groups.offsets_partition import offsets_partition
 from tests.integration.groups.test_group_positions import commit, java_positions, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
-from tests.support.group_histories import Hands
+from tests.support.group_histories import Hands, moment_ms
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
 
@@ -24,9 +24,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 Groups = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 
 
-def shown(site: ArchiveSite, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+def shown(site: ArchiveSite, capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["groups", "show", "--format", "json", "-c", str(site.folder / "archive.yaml"), *options]) == 0
+    assert main(["groups", "show", "--format", "json", "-c", str(site.folder / "archive.yaml"), *options]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -77,18 +77,33 @@ def test_it_tells_which_transaction_holds_the_log_back(
     site.write_config(broker.bootstrap, topic)
     group = f"{topic}-group"
     commit(broker, group, ClientPartition(topic, 0, 1))
-    with open_transaction(broker.bootstrap, group, ClientPartition(topic, 0, 2)):
+    early_ms = moment_ms()
+    commit(broker, group, ClientPartition(topic, 0, 2))
+    with open_transaction(broker.bootstrap, group, ClientPartition(topic, 0, 9)):
         commit(broker, group, ClientPartition(topic, 0, 3))
+        before_ms = moment_ms()
+        commit(broker, group, ClientPartition(topic, 0, 4))
         site.back_up_with(broker.bootstrap, topic, groups="topic")
-        told = shown(site, capsys, "--against-kafka")
-        assert [row["offset"] for row in told["positions"] if row["group"] == group] == [1]
+        told = shown(site, capsys, "--against-kafka", code=3)
+        assert [(row["state"], row["offset"]) for row in told["positions"] if row["group"] == group] == [
+            ("unknown", None)
+        ]
         held = {row["partition"]: row for row in told["live_offsets_partitions"] if row["last_stable"] < row["end"]}
         mine = held[offsets_partition(group, len(told["live_offsets_partitions"]))]
-        assert mine["transactions"][0]["transactional_id"] == f"{group}-2"
+        assert mine["transactions"][0]["transactional_id"] == f"{group}-9"
         assert mine["transactions"][0]["start_offset"] == mine["last_stable"]
-        assert main(["groups", "show", "--against-kafka", "-c", str(site.folder / "archive.yaml")]) == 0
-        line = f"held back at {mine['last_stable']} by a transaction of producer id"
-        assert line in capsys.readouterr().out
+        assert main(["groups", "show", "--against-kafka", "-c", str(site.folder / "archive.yaml")]) == 3
+        line, out = f"held back at {mine['last_stable']} by a transaction of producer id", capsys.readouterr()
+        assert line in out.out
+        assert f"archived only in part: {mine['partition']} (" in out.err
+        assert site.run_within("verify", "-c", "archive.yaml").returncode == 3
+        told = shown(site, capsys, "--as-of", str(early_ms))  # the archive has all of then
+        assert [row["offset"] for row in told["positions"] if row["group"] == group] == [1]
+        shown(site, capsys, "--as-of", str(before_ms), code=3)
+    site.back_up_with(broker.bootstrap, topic, groups="topic")
+    told = shown(site, capsys)
+    assert [row["offset"] for row in told["positions"] if row["group"] == group] == [4]
+    assert site.run_within("verify", "-c", "archive.yaml").returncode == 0
 
 
 @pytest.mark.sampled(1)

@@ -11,10 +11,13 @@ import pytest
 
 from archiver.archive.control import decode_fact, encode_fact
 from archiver.archive.layout import FoldKey, Layout
+from archiver.archive.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
 from archiver.groups import fold_object
+from archiver.groups.archived_position import State
 from archiver.groups.fold_object import FOLD_DIGEST, FoldFacts, encode_fold, read_fold
 from archiver.groups.folds import Folds, note_fold, reaches_of
+from archiver.groups.lives import Root
 from archiver.groups.positions import PositionsAsOf
 from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import check_control, control_problem
@@ -52,6 +55,28 @@ def fold_of(archive: OffsetsArchive) -> str:
 
 TRUE = archive_of()
 POSITIONS = told(TRUE)[0]
+
+
+def test_a_fold_stands_only_for_times_at_which_all_its_commits_counted() -> None:
+    archive = OffsetsArchive()
+    rows = [(10, 0), (100, 1_000), (7, 1_500), (20, 9_000)]
+    places = [("g", "x"), ("g", "x"), ("h", "x"), ("h", "x")]
+    records = [
+        Rec(at, FIRST_MS + ms, 0, position_key(*place, 0), commit_value(offset))
+        for at, ((offset, ms), place) in enumerate(zip(rows, places, strict=True))
+    ]
+    archive.put(records[:3], 3, transactions=[TransactionRange(1, 1, 4_000)])
+    assert archive.fold().facts.counts_ms == FIRST_MS + 5_000
+    archive.put(records[3:], 4, base=3)
+
+    def told(ms: int) -> list[tuple[str, State, int, int]]:
+        found = PositionsAsOf([archive.read(FIRST_MS + ms)], {"x": [Root(0, "A", FIRST_MS)]})
+        return [(one.group, one.state, one.offset, one.other_offset) for one in found]
+
+    assert told(2_000) == [("g", State.AMBIGUOUS, 10, 100), ("h", State.SET, 7, -1)]
+    assert archive.read(FIRST_MS + 2_000).fold_next == 0
+    assert told(5_000) == [("g", State.SET, 100, -1), ("h", State.SET, 7, -1)]
+    assert archive.read(FIRST_MS + 5_000).fold_next == 3
 
 
 def test_the_archive_as_it_is_has_no_problem() -> None:

@@ -15,6 +15,7 @@ from tests.support.commit_frames import Row, commit_value, position_key, text
 from tests.support.simulated_offsets import (
     MINUTE_MS,
     Archived,
+    NotedTransactions,
     Place,
     Simulated,
     World,
@@ -38,6 +39,11 @@ def check_true(simulated: Simulated, archived: Archived, until_ms: int) -> list[
     true = simulated.truth(until_ms, archived.ends)
     assert len({(place_of(one), one.life) for one in found}) == len(found)
     for one in found:
+        if one.is_between:  # the lower one skips nothing
+            what = place_of(one), simulated.true_life(one.topic, one.life)
+            assert what in true, one
+            assert true[what].state is not State.REMOVED or one.removed_at >= 0, one  # as the last one in its topic
+            assert one.earlier().offset <= true[what].offset, one
         if one.state in {State.UNKNOWN, State.AMBIGUOUS}:
             continue
         if one.life == AMBIGUOUS:
@@ -51,7 +57,10 @@ def check_true(simulated: Simulated, archived: Archived, until_ms: int) -> list[
             assert one.state is State.REMOVED
             assert what not in true or true[what].state in REMOVED, one
             continue
-        assert what in true, one
+        if what not in true:  # without its time a commit counts, and may be later than its removal, by another clock
+            assert one.state is State.REMOVED, one
+            assert one.at_ms < 0, one
+            continue
         told = true[what]
         assert one.offset == told.offset or (one.state is State.REMOVED and one.is_stale), one
         assert (one.state is State.SET) == (told.state is State.SET), one
@@ -121,6 +130,54 @@ def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -
         assert not [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
         assert {place_of(one) for one in found} == {place for place, _ in simulated.truth(until_ms, archived.ends)}
     assert not [one for one in PositionsAsOf(archived.logs(), {}) if one.life != NOT_ARCHIVED]
+
+
+# --- commits in transactions
+
+
+def count_between(seed: int) -> int:
+    """Compare with what is true, and count positions of which two offsets are told."""
+    simulated = simulate(seed, World(has_transactions=True, recreates=False))
+    archived = simulated.archive()
+    between = 0
+    for until_ms in [*simulated.times[::3], LAST_LONG]:
+        found = check_true(simulated, archived, until_ms)
+        check_nothing_left_out(simulated, archived, until_ms, found)
+        rows = [row for log in simulated.logs for row in log]
+        waiting = {row.place for row in rows if 0 <= until_ms - row.stamp_ms < 4 * 3_600_000 and row.committed >= 0}
+        unsure = [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
+        assert {place_of(one) for one in unsure} <= waiting  # no marker takes longer
+        assert until_ms < LAST_LONG or not unsure
+        between += sum(one.is_between for one in unsure)
+    return between
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_a_commit_in_a_transaction_counts_from_its_marker_on(first: int) -> None:
+    assert sum(map(count_between, range(first, first + 10))) > 0
+
+
+def test_that_test_notices_transactions_that_are_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NotedTransactions, "ranges", lambda *_: [])
+    with pytest.raises(AssertionError):
+        sum(map(count_between, range(10)))
+
+
+def test_the_time_of_each_commit_of_one_that_waits_for_its_marker() -> None:
+    rows = [(0, "g", 10, 1_000, -1), (3, "g", 100, 2_000, 5_000), (6, "h", 7, 2_500, -1)]
+    written = [
+        Written((group, "x", 0), position_key(group, "x", 0), commit_value(offset), at, ms, 0, offset, counts_ms=counts)
+        for at, group, offset, ms, counts in rows
+    ]
+    roots = {"x": [Root(0, "A", 0)]}
+
+    def told(until_ms: int) -> dict[str, tuple[State, int, int]]:
+        log = archived_log(0, written, [], 9, until_ms)
+        return {one.group: (one.state, one.offset, one.other_offset) for one in PositionsAsOf([log], roots)}
+
+    assert told(1_500) == {"g": (State.SET, 10, -1)}
+    assert told(3_000) == {"g": (State.AMBIGUOUS, 10, 100), "h": (State.SET, 7, -1)}
+    assert told(5_000) == told(LAST_LONG) == {"g": (State.SET, 100, -1), "h": (State.SET, 7, -1)}
 
 
 # --- backups that read a log that is compacted

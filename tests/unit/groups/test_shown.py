@@ -10,6 +10,7 @@ from archiver.archive.control import append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import read_topic, record_cluster, record_topic
+from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import UsageError
@@ -61,6 +62,32 @@ def test_the_newest_snapshot_as_of_a_time_holds() -> None:
     assert [shown(archive, at_ms).positions[0].position.offset for at_ms in times] == [1, 3, 2, 2, 4, 4]
     with pytest.raises(UsageError, match="nothing of consumer groups is archived up to then"):
         shown(archive, NOON_MS - 1)
+
+
+def test_between_two_snapshots_that_differ_both_are_told() -> None:
+    archive = archive_of()
+    record_topic(archive, topic="orders", topic_id="A", cluster_id="c", partitions=1, configs={}, seen_ms=1)
+    snapshot(archive, NOON_MS, 10)
+    snapshot(archive, NOON_MS + 60_000, 50, new={"orders": {"0": {"offset": 7}}})
+    snapshot(archive, NOON_MS + DAY_MS, 40)  # the first one of the next day
+
+    def between(at_ms: int) -> list[tuple[str, str, int, int, int, int]]:
+        found = [one.position for one in shown(archive, at_ms).positions]
+        return [(one.group, one.state, one.offset, one.at_ms, one.other_offset, one.other_ms) for one in found]
+
+    assert between(NOON_MS) == [("billing", "set", 10, NOON_MS, -1, -1)]
+    assert between(NOON_MS + 30_000) == [
+        ("billing", "ambiguous", 10, NOON_MS, 50, NOON_MS + 60_000),
+        ("new", "ambiguous", -1, -1, 7, NOON_MS + 60_000),
+    ]
+    assert ("billing", "ambiguous", 50, NOON_MS + 60_000, 40, NOON_MS + DAY_MS) in between(NOON_MS + 70_000)
+    assert between(NOON_MS + DAY_MS + 5) == [("billing", "set", 40, NOON_MS + DAY_MS, -1, -1)]
+    (old, _) = [one.position for one in shown(archive, NOON_MS + 30_000).positions]
+    (back, _) = [one.position for one in shown(archive, NOON_MS + 70_000).positions]
+    assert (old.earlier().offset, back.earlier().offset) == (10, 40)
+    row = groups_row(shown(archive, NOON_MS + 30_000), [])["positions"][0]
+    assert (row["offset"], row["snapshot_ms"], row["or_offset"], row["or_ms"]) == (10, NOON_MS, 50, NOON_MS + 60_000)
+    assert "ambiguous: at 10, or already at 50, of " in "\n".join(groups_lines(shown(archive, NOON_MS + 30_000)))
 
 
 def test_names_and_metadata_may_be_as_long_as_kafka_takes_them() -> None:

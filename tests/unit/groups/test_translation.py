@@ -106,6 +106,22 @@ def test_at_least_the_log_start_of_now() -> None:
     )
 
 
+def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
+    partition = restored(range(10))
+    found = translate(committed(3, other_offset=7, state=State.AMBIGUOUS), partition)
+    assert found.is_set
+    assert where(found) == (3, [(Kind.EXACT, None), (Kind.EARLIER, 7)])
+    assert where(translate(committed(7, other_offset=3, state=State.AMBIGUOUS), partition)) == (
+        3,
+        [(Kind.EXACT, None), (Kind.EARLIER, 7)],
+    )
+    for lone in (
+        committed(-1, other_offset=7, state=State.AMBIGUOUS),
+        committed(3, state=State.AMBIGUOUS),
+    ):  # of one of the two nothing is known
+        assert translate(lone, partition).reason is Reason.AMBIGUOUS
+
+
 def test_of_a_partition_without_a_restored_record() -> None:
     partition = restored([], source_next=0, archive_end=7)
     assert where(translate(committed(0), partition)) == (0, [(Kind.BEHIND, None)])
@@ -376,7 +392,7 @@ def kinds_of(found: TranslatedPosition, offset: int, log: Log, *, is_exact: bool
 
 
 EXPECTED = {
-    *map(str, {*Kind} - {Kind.WITH_TOPIC, Kind.REMOVED}),
+    *map(str, {*Kind} - {Kind.WITH_TOPIC, Kind.REMOVED, Kind.EARLIER}),
     *("right", "branch", "in a hole", "nothing restored"),
     *("lives 1", "lives 2", "lives 3", "life 0", "life -1", "life -2"),
 }

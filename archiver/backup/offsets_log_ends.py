@@ -1,0 +1,97 @@
+"""Where the logs of `__consumer_offsets` end, noted before they are read: so a reader of the archive knows which partitions lag.
+
+A partition may lag because a backup was killed, or a transaction is open, or its fetches fail. Used by the openers of partitions,
+by backups that end, and by the service. The notes are in the topic's control fact (docs/format.md §8, `ends`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from archiver.archive.handle import Archive
+from archiver.archive.topics import record_ends
+from archiver.backup.feed import Feed
+from archiver.errors import ArchiverError
+from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import TopicPartition
+from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.process.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 30.0
+_LAGS_S: Final = 60.0  # behind the age of a segment: as long as the transaction of an ordinary producer lasts at most
+
+
+class OffsetsLogEnds:
+    """Notes where the logs of the offsets topic end."""
+
+    def __init__(self, client: KafkaClient, archive: Archive, pool: Workers, clock_ms: Callable[[], int]) -> None:
+        self._client = client
+        self._archive = archive
+        self._pool = pool
+        self._clock_ms = clock_ms
+        self._noted: dict[TopicPartition, int] = {}
+
+    async def note_opened(self, feeds: Collection[Feed], ends: Mapping[TopicPartition, int] | None) -> None:
+        """Note where the logs of partitions end that were opened. `ends`: of these logs, where the caller has asked for them."""
+        keys = [feed.key for feed in feeds]
+        if ends is None:
+            asked, _ = await self._client.offsets_each(keys)
+            ends = {key: one.high_watermark for key, one in asked.items()}
+        await self._note(feeds, ends)
+
+    async def settle(self, feeds: Iterable[Feed]) -> None:
+        """Note what lies behind the newest object of partitions that were read to their ends: markers, and aborted records."""
+        feeds = [feed for feed in feeds if feed.key in self._noted]
+        await self._note(
+            [feed for feed in feeds if self._is_over(feed)], {feed.key: self._noted[feed.key] for feed in feeds}
+        )
+
+    async def watch(
+        self,
+        feeds: Mapping[TopicPartition, Feed],
+        age_s: float,
+        clock: Callable[[], float],
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Note partitions that begin to lag, and those that are over a lag without an object, as long as the service runs."""
+        while True:
+            await wait(_EVERY_S)
+            mine = [feed for feed in feeds.values() if feed.key[0] == OFFSETS_TOPIC]
+            lagging = [feed for feed in mine if self._lags(feed, clock() - age_s - _LAGS_S)]
+            try:
+                await self._note(lagging, {feed.key: feed.high_watermark or 0 for feed in lagging})
+                await self.settle(mine)
+            except ArchiverError as error:
+                log.warning("%s; it is noted again in %.0f s", error, _EVERY_S)
+
+    def _lags(self, feed: Feed, since_s: float) -> bool:
+        if feed.pending_since_s is None or feed.pending_since_s > since_s:
+            return False
+        return self._noted.get(feed.key, 0) <= feed.writer.durable_position
+
+    def _is_over(self, feed: Feed) -> bool:
+        writer, end = feed.writer, self._noted[feed.key]
+        return not writer.holds_records and writer.position >= min(end, feed.high_watermark or end) > writer.objects_end
+
+    async def _note(self, feeds: Collection[Feed], ends: Mapping[TopicPartition, int]) -> None:
+        feeds = [feed for feed in feeds if feed.key in ends]
+        if not feeds:
+            return
+        archived = {feed.key: feed.writer.objects_end for feed in feeds}
+        # What was read, or is known not to be there, and is in no object, is nothing that the archive keeps.
+        needed = {
+            feed.key: archived[feed.key] if feed.writer.durable_position >= ends[feed.key] else ends[feed.key]
+            for feed in feeds
+        }
+        await self._pool.call(
+            record_ends,
+            self._archive,
+            OFFSETS_TOPIC,
+            {number: end for (_, number), end in needed.items()},
+            {number: end for (_, number), end in archived.items()},
+            self._clock_ms(),
+        )
+        self._noted |= needed
