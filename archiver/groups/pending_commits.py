@@ -49,7 +49,8 @@ def _between(told: ToldLog, one: ArchivedPosition, rows: Sequence[int]) -> Archi
     has_stood = one.state in {State.SET, State.TOPIC_DELETED}
     behind = [row for row in rows if told.rows.offset[row] > (one.at_offset if has_stood else one.removed_at)]
     if not behind or one.state in {State.UNKNOWN, State.AMBIGUOUS}:
-        return one
+        is_stale = any(told.rows.offset[row] > one.at_offset for row in rows)  # it stood elsewhere when it was removed
+        return one._replace(is_stale=True) if is_stale and one.state is State.REMOVED else one
     stood = one if has_stood else one._replace(offset=-1, removed_ms=-1, cause=Cause.NONE)
     offsets, is_readable = told.rows.told(kernels.OFFSET)[behind], told.rows.told(kernels.IS_READABLE)[behind] == 1
     other = int(offsets.argmin()) if offsets.min() < stood.offset else len(behind) - 1
