@@ -17,6 +17,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
@@ -134,7 +135,7 @@ def sweep_all(store: GeneratedStore) -> object:
                 partition=partition,
                 root=0,
                 lineage=lineage,
-                terms=terms,
+                terms=replace(terms, topic_id=f"id-{topic}"),
                 swept_by=FOR_EVER,
             ),
         )

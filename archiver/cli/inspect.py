@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from archiver.upkeep.inspection import Inspection
 
 
-_MOST_CHARACTERS: Final = 300
+_MOST_CHARACTERS: Final = 200
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -110,8 +110,12 @@ def _write_positions(archive: Archive) -> None:
         return True
 
     policy = PositionPolicy(keep=PositionKeeping.SNAPSHOT, interval_ms=1000)
+
+    async def same() -> str:
+        return "c"
+
     taker = PositionKeeper(
-        cast("Any", None), policy, archive=archive, pool=cast("Any", _Pool()), cluster_id="c", clock_ms=lambda: NOW_MS
+        cast("Any", SimpleNamespace(cluster_id=same)), policy, archive=archive, pool=cast("Any", _Pool()), cluster_id="c", clock_ms=lambda: NOW_MS
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keeper, "positions_each", positions)

@@ -294,7 +294,9 @@ def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
     store.put_if_absent(LAYOUT.segment_key(key), b"t 000000", facts.to_metadata(), kind=ObjectKind.SEGMENT)
     inventory, heads = read_counting(store)
     assert heads == 1
-    assert known_facts(inventory.partitions[name, key.life][0].segments[0]).bytes == 99
+    found = inventory.partitions[name, key.life][0]
+    (merged,) = [one for one in [*found.segments, *found.shadowed] if one.key == key]
+    assert known_facts(merged).bytes == 99
 
 
 HALF = "\ud800"  # of a surrogate pair: JSON spells it, and nothing encodes it

@@ -15,6 +15,7 @@ from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.compacted.turn import ACTIVATE
+from archiver.backup.troubles import Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.errors import StoreError
 from archiver.kafka.fetch import Fetched
@@ -32,7 +33,7 @@ class KeepsAll(MemoryStore):
 
 def service_of(store: MemoryStore) -> InstanceService:
     """No broker is asked before `run`. To be made on a loop."""
-    sink = SimpleNamespace(archive=Archive(store, Layout()))
+    sink = SimpleNamespace(archive=Archive(store, Layout()), troubles=Troubles(lambda: 0.0))
     return InstanceService(
         InstanceRequest(
             backup=cast(
