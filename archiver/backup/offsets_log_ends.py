@@ -5,22 +5,21 @@ by backups that end, and by the service. The notes are in the topic's control fa
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.topics import record_ends
 from archiver.backup.feed import Feed
+from archiver.backup.troubles import Troubles
 from archiver.errors import ArchiverError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import Workers
 
-log = logging.getLogger(__name__)
-
 _EVERY_S: Final = 30.0
+_WHOSE: Final = "ends of logs"
 _LAGS_S: Final = 60.0  # behind the age of a segment: as long as the transaction of an ordinary producer lasts at most
 
 
@@ -54,6 +53,7 @@ class OffsetsLogEnds:
         feeds: Mapping[TopicPartition, Feed],
         age_s: float,
         clock: Callable[[], float],
+        troubles: Troubles,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Note partitions that begin to lag, and those that are over a lag without an object, as long as the service runs."""
@@ -64,8 +64,9 @@ class OffsetsLogEnds:
             try:
                 await self._note(lagging, {feed.key: feed.high_watermark or 0 for feed in lagging})
                 await self.settle(mine)
+                troubles.note_works(_WHOSE)
             except ArchiverError as error:
-                log.warning("%s; it is noted again in %.0f s", error, _EVERY_S)
+                troubles.note(error, f"{error}; it is noted again in {_EVERY_S:.0f} s", _WHOSE, stops_puts=False)
 
     def _lags(self, feed: Feed, since_s: float) -> bool:
         if feed.pending_since_s is None or feed.pending_since_s > since_s:

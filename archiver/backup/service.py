@@ -39,6 +39,7 @@ _LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
 _TOPICS = "topics"
+_NOTES_OF_TOPICS = "notes of topics"
 _FORGET_LOST_S = 60.0  # a partition that does not come back so soon is somebody else's
 
 
@@ -121,7 +122,9 @@ class Service:
                 self._open_again(),
                 self.commits.run(),
                 self._positions.run(),
-                self._opener.offsets_log_ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self._wait),
+                self._opener.offsets_log_ends.watch(
+                    self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait
+                ),
                 self._indexer.run(),
                 *watch(client),
             ]
@@ -215,7 +218,7 @@ class Service:
                 raise
             except (ArchiverError, TimeoutError) as error:
                 line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS)
+                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS, stops_puts=False)
                 self._sink.ledger.retried("topics", type(error).__name__)
 
     async def _record_changes(self) -> None:
@@ -224,16 +227,14 @@ class Service:
         recorder = self._opener.topics
         configs = await recorder.learn_configs(topics)
 
-        async def record_one(topic: TopicDescription) -> None:
-            recorded = await recorder.try_to_record(topic, configs)
-            if isinstance(recorded, ArchiverError):
-                self.troubles.note(recorded, str(recorded), (_TOPICS, topic.name))
-            else:
-                self.troubles.note_works((_TOPICS, topic.name))
-
         changed = [topic for topic in topics if recorder.has_changed(topic, configs)]
         async with asyncio.timeout(_RECORD_S):
-            await asyncio.gather(*map(record_one, changed))
+            recorded = await asyncio.gather(*(recorder.try_to_record(topic, configs) for topic in changed))
+        failed = [one for one in recorded if isinstance(one, ArchiverError)]
+        for error in failed:
+            self.troubles.note(error, str(error), _NOTES_OF_TOPICS, stops_puts=False)
+        if not failed:
+            self.troubles.note_works(_NOTES_OF_TOPICS)
 
     async def _replace_recreated(self) -> None:
         """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name. An empty id proves nothing."""

@@ -4,8 +4,8 @@ Used by archiver.backup.partition_writer, which notes it in the facts of each se
 """
 
 import time
+from bisect import insort
 from collections.abc import Callable
-from itertools import combinations
 from typing import Final, NamedTuple
 
 from archiver.archive.segment_facts import MOST_TRANSACTIONS, TransactionRange
@@ -57,15 +57,17 @@ class TransactionTimes:
         self._ranges = [one for one in self._ranges if one.last_offset >= end]
         return tuple(
             one._replace(first_offset=max(one.first_offset, base), last_offset=min(one.last_offset, end - 1))
-            for one in sorted(found)
+            for one in found
         )
 
     def _add(self, batch: _Batch, marker_ms: int) -> None:
-        self._ranges.append(TransactionRange(batch.first, batch.last, max(0, marker_ms - batch.at_ms)))
-        if len(self._ranges) > MOST_TRANSACTIONS:
-            one, other = min(combinations(self._ranges, 2), key=lambda pair: _cost(*pair))
-            self._ranges = [left for left in self._ranges if left is not one and left is not other]
-            self._ranges.append(_joined(one, other))
+        some = self._ranges
+        insort(some, TransactionRange(batch.first, batch.last, max(0, marker_ms - batch.at_ms)))
+        if len(some) > MOST_TRANSACTIONS:
+            at = min(
+                range(len(some) - 1), key=lambda at: _cost(some[at], some[at + 1])
+            )  # neighbours alone: it is a hot path
+            some[at : at + 2] = [_joined(some[at], some[at + 1])]
 
 
 def _joined(one: TransactionRange, other: TransactionRange) -> TransactionRange:

@@ -38,7 +38,7 @@ class _Trouble:
     since_s: float
     said_s: float | None = None  # when it was logged last
     error: str = ""
-    whose: set[Hashable] = field(default_factory=set)
+    whose: dict[Hashable, bool] = field(default_factory=dict)  # and whether its failure keeps something from being put
 
 
 class Troubles:
@@ -57,6 +57,7 @@ class Troubles:
         *whose: Hashable,
         level: int = logging.WARNING,
         is_quiet: bool = False,
+        stops_puts: bool = True,
     ) -> None:
         """Note a failure, and log the line if it is news. `is_quiet`: it may be over in a moment, and is not logged yet."""
         of = _of(error)
@@ -67,7 +68,7 @@ class Troubles:
         with self._lock:
             now_s = self._clock()
             trouble = self._open.setdefault(of, _Trouble(now_s))
-            trouble.whose.update(whose)
+            trouble.whose |= dict.fromkeys(whose, stops_puts)
             trouble.error = str(error)
             said_s = trouble.said_s
             if is_quiet or (said_s is not None and now_s - said_s < _SAID_AGAIN_S):
@@ -95,7 +96,7 @@ class Troubles:
         over: list[tuple[Dependency, _Trouble]] = []
         for of, trouble in list(self._open.items()):
             if who in trouble.whose and (not on or of[0] in on):
-                trouble.whose.discard(who)
+                del trouble.whose[who]
                 if not trouble.whose:
                     over.append((of[0], self._open.pop(of)))
         return over
@@ -110,7 +111,7 @@ class Troubles:
             now_s = self._clock()
             for (on, _), trouble in self._open.items():
                 failed_s = now_s - max(trouble.since_s, self._worked_s.get(on, trouble.since_s))
-                if on is not Dependency.KAFKA and failed_s >= UNREADY_S:
+                if on is not Dependency.KAFKA and failed_s >= UNREADY_S and any(trouble.whose.values()):
                     return f"nothing was put for {_spell(failed_s)}, because {on} fails: {trouble.error}"
         return None
 

@@ -106,8 +106,8 @@ def _await_force(archive: "Archive", hold: "Hold", before: "HeldObjects", *, qui
             Event().wait(min(left_s, 1.0))
     now = list_held(archive, hold)
     print_line(
-        f"hold {hold.name} is in force: no sweep deletes these records from now on; its topics have"
-        f" {spell_count(now.count, 'object')}"
+        f"hold {hold.name} is in force: no sweep deletes these records from now on; its topics had"
+        f" {spell_count(before.count, 'object')} before, and have {now.count:,} now"
     )
     return find_gone(hold, before, now, archive)
 

@@ -12,7 +12,14 @@ from archiver.archive.control import FACT_FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.fact_model import FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.config.model import PositionKeeping
-from archiver.errors import CorruptSegmentError, KafkaError, KafkaTemporaryError, StrangerError, TemporaryError
+from archiver.errors import (
+    ArchiverError,
+    CorruptSegmentError,
+    KafkaError,
+    KafkaTemporaryError,
+    StrangerError,
+    TemporaryError,
+)
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.codes import broker_error
@@ -26,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0  # between two looks at whether snapshots are taken now: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after failures
+_WARNED_AGAIN_MS: Final = 3_600_000
 _MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are worth a warning
 
 
@@ -64,6 +72,7 @@ class PositionKeeper:
         self._logged = ""
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
+        self._warned_ms: int | None = None  # when a failure of snapshots was logged last; None: they work
         self._has_warned_of_many = False
         self._has_warned_of_hidden = False
         self.takes_snapshots = policy.keep is PositionKeeping.SNAPSHOT
@@ -137,12 +146,22 @@ class PositionKeeper:
         try:
             newest_ms = await self.take_snapshot(interval_ms)
         except Exception as error:  # noqa: BLE001 - a snapshot that fails stops nothing else
-            log.warning("%s; the next snapshot of group positions may do", as_ours(error, "group positions"))
+            self._warn_of_failure(as_ours(error, "group positions"))
             cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
             self._count_failure("group-positions", cause)
             return min(_LONGEST_PAUSE_S, interval_ms / 1000)
+        if self._warned_ms is not None:
+            log.warning("snapshots of group positions are taken again")
+            self._warned_ms = None
         left_ms = newest_ms + interval_ms - self._clock_ms()
         return (left_ms if 0 < left_ms < interval_ms else interval_ms) / 1000
+
+    def _warn_of_failure(self, error: ArchiverError) -> None:
+        """Log a failure when it begins, and once an hour."""
+        now_ms = self._clock_ms()
+        if self._warned_ms is None or now_ms - self._warned_ms >= _WARNED_AGAIN_MS:
+            log.warning("%s; the next snapshot of group positions may succeed", error)
+            self._warned_ms = now_ms
 
     async def take_snapshot(self, interval_ms: int = 0) -> int:
         """Write down where all groups stand, unless the newest fact says the same, or is younger than the interval.

@@ -34,10 +34,10 @@ def parse_json(content: bytes | str, most_parsed_bytes: int = MOST_PARSED_BYTES)
         raise ValueError(f"parsing it may take {expected:,} bytes of memory, and the limit is {most_parsed_bytes:,}")
     try:
         found: object = _decoder.decode(text)
+        if _HALF_A_PAIR.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if _HALF_A_PAIR.search(text):
-        json.dumps(found, ensure_ascii=False).encode()
     return found
 
 

@@ -362,7 +362,7 @@ class InstanceService:
             await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
         except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
             if str(error) != self._uncleared:
-                self.troubles.note(error, f"{error}; what it has noted of its reading before stays", "old moments")
+                log.warning("%s; what it has noted of its reading before stays", error)
             self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
@@ -383,7 +383,7 @@ class InstanceService:
                 self.in_question = report.alarms.keys()
             except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
                 failure = as_ours(error, "clearing")
-                self.troubles.note(failure, f"{failure}; copies are cleared later", "clearing")
+                self.troubles.note(failure, f"{failure}; copies are cleared later", "clearing", stops_puts=False)
             else:
                 self.troubles.note_works("clearing")
 

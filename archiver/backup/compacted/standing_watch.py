@@ -42,7 +42,7 @@ class StandingWatch:
             except Exception as error:  # noqa: BLE001 - no instance stops because of what metrics show
                 failure = as_ours(error, "status")
                 line = f"{failure}; how copies stand is read again in {self._pause_s:.0f} s"
-                service.troubles.note(failure, line, "status")
+                service.troubles.note(failure, line, "status", stops_puts=False)
                 continue
             service.troubles.note_works("status")
             self.standing = _standing(status, held, active, service)

@@ -21,6 +21,7 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 RETENTION: Final = "retention.ms"
+_NOTES_OF_TOPICS: Final = "notes of topics"
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 _WITHOUT_ID: Final = (
     "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
@@ -42,6 +43,7 @@ class TakenTopics:
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # no copies of these are made: why, as it was told
+    _has_failed: bool = False  # a topic could not be recorded in the last refresh
 
     async def refresh(self) -> None:
         """List the included topics, record what has changed, and take those that are compacted. Raises StrangerError."""
@@ -55,10 +57,13 @@ class TakenTopics:
         configs = await self.recorder.learn_configs([seen.found[name] for name in names])
         copied = self.described.keys() | await self.pool.call(list_copied_topics, archive)
         taken: dict[str, TopicDescription] = {}
+        self._has_failed = False
         for name in sorted(names):
             topic = await self._take(seen.found[name], configs, was_copied=name in copied)
             if topic is not None:
                 taken[name] = topic
+        if not self._has_failed:
+            self.request.sink.troubles.note_works(_NOTES_OF_TOPICS)
         for name in sorted(taken.keys() ^ self.described.keys()):
             log.info("topic %s %s", name, "is taken by the instances" if name in taken else "is gone, or left out now")
         self.described = taken
@@ -75,10 +80,10 @@ class TakenTopics:
         if isinstance(fact, StrangerError):
             raise fact
         if isinstance(fact, ArchiverError):
-            self.request.sink.troubles.note(fact, str(fact), ("topics", topic.name))
+            self.request.sink.troubles.note(fact, str(fact), _NOTES_OF_TOPICS, stops_puts=False)
+            self._has_failed = True
             before = self.described.get(topic.name)
             return before if before is not None and before.topic_id == topic.topic_id else None
-        self.request.sink.troubles.note_works(("topics", topic.name))
         self.facts[topic.name] = fact
         self.terms[topic.name] = self._terms_of(fact, effective)
         return topic

@@ -46,6 +46,9 @@ def find_gone(hold: Hold, before: HeldObjects, now: HeldObjects, archive: Archiv
 
 
 def _missing(before: ListedPartition, now: ListedPartition | None) -> Iterator[ListedSegment]:
-    there = set() if now is None else set(zip(now.base.tolist(), now.named_next.tolist(), strict=True))
-    names = zip(before.base.tolist(), before.named_next.tolist(), strict=True)
-    return (before.value(place) for place, name in enumerate(names) if name not in there)
+    there = frozenset() if now is None else frozenset(_names_of(now))
+    return (before.value(place) for place, name in enumerate(_names_of(before)) if name not in there)
+
+
+def _names_of(some: ListedPartition) -> Iterator[tuple[int, int, int]]:
+    return zip(some.base.tolist(), some.named_next.tolist(), some.rewrite.tolist(), strict=True)

@@ -106,7 +106,7 @@ def test_an_instance_tells_once_of_a_store_that_lets_nobody_in(
     produce_keys(broker_41, topic)
     overlay = str(make_overlay(tmp_path / "overlay", [SOON_LASTING, SOON_UNREADY]))
     with FaultyS3(site.bucket.s3.endpoint) as store:
-        config = compacted_config(site, broker_41.bootstrap, topic, turn_s=3600)
+        config = compacted_config(site, broker_41.bootstrap, topic, turn_s=3600, takeover="1h")
         config["storage"]["endpoint"] = store.endpoint
         with instance(site, config, "a", "--initial-role", "active", PYTHONPATH=overlay) as found:
             eventually(lambda: found.total("archiver_records_total", topic=topic) == 20)

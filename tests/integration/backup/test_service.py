@@ -132,6 +132,8 @@ def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: Archive
             assert status(instance, "/readyz")[0] == 503
             store._end_fault()
             eventually(lambda: status(instance, "/readyz")[0] == 200)
+            produce_values(broker_41.bootstrap, topic, values(1))
+            eventually(lambda: instance.value("archiver_records_total", topic=topic) == 1)
             eventually(lambda: instance.value("archiver_retention_left_seconds", topic=topic) == float("inf"))
             with store.failing(Fault.SLOW_DOWN, "PUT"):
                 written_s = time.time()
@@ -143,7 +145,7 @@ def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: Archive
                 left_s = instance.value("archiver_retention_left_seconds", topic=topic)
                 assert left_s == pytest.approx(3600 - rpo_s, abs=2)
             eventually(lambda: instance.value("archiver_rpo_seconds", topic=topic) == 0)
-            assert instance.value("archiver_records_total", topic=topic) == 10
+            assert instance.value("archiver_records_total", topic=topic) == 11
             assert status(instance, "/healthz")[0] == 200
 
 

@@ -142,7 +142,7 @@ def test_a_copy_stays_sure_over_restarts(broker: Broker, site: ArchiveSite, topi
     bootstrap = broker.bootstrap
     create_topic(bootstrap, topic, 1, {"cleanup.policy": "compact", "delete.retention.ms": "40000"})
     write(bootstrap, topic, {f"k{number}": "some" for number in range(20)})
-    config = compacted_config(site, bootstrap, topic, turn_s=600.0)
+    config = compacted_config(site, bootstrap, topic, turn_s=600.0, takeover="1h")
     with instance(site, config, "a", "--initial-role", "active") as first:
         eventually(lambda: holder(site, topic) == "a:0")
         time.sleep(41)  # who did not say how far it has read would not be sure of what went since

@@ -129,7 +129,7 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
     (swept,) = done.plan.topics
     left = history.objects()
     assert len(objects) - len(left) >= len(GROUPS)
-    assert {one.fold_next > 0 for one in swept.partitions if one.going} == {True}
+    assert all(one.fold_next > 0 for one in swept.partitions if one.going)  # killed sweeps may have left nothing
     assert all_shown(history, capsys) == before
     assert not list(history.sweep(agreed=True).plan.topics[0].going)
 

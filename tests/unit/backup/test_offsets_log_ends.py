@@ -12,6 +12,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.topics import read_topic, record_topic
 from archiver.backup.feed import Feed
 from archiver.backup.offsets_log_ends import OffsetsLogEnds
+from archiver.backup.troubles import Troubles
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -53,7 +54,7 @@ class World:
         waited = list[int]()
         mine = {feed.key: feed for feed in feeds.values()}
         with pytest.raises(InterruptedError):
-            asyncio.run(self.ends.watch(mine, AGE_S, lambda: now_s, wait))
+            asyncio.run(self.ends.watch(mine, AGE_S, lambda: now_s, Troubles(), wait))
 
 
 def place(number: int) -> TopicPartition:

@@ -102,3 +102,14 @@ def test_kafka_is_not_what_keeps_a_process_from_putting(world: World) -> None:
     world.troubles.note(KafkaTemporaryError("refused"), "", "a", is_quiet=True)
     world.now_s += HOUR_S
     assert world.troubles.why_nothing_is_put() is None
+
+
+def test_what_stops_no_put_leaves_a_process_ready(world: World) -> None:
+    """Such as deletes of copies, which may be denied for as long as the process runs."""
+    world.troubles.note(StoreError("denied"), "denied", "clearing", stops_puts=False)
+    world.now_s += HOUR_S
+    assert world.troubles.why_nothing_is_put() is None
+    world.troubles.note(StoreTemporaryError("slow"), "slow", ("t", 0))
+    assert world.troubles.why_nothing_is_put() is not None
+    world.troubles.note_works(("t", 0))
+    assert world.troubles.why_nothing_is_put() is None
