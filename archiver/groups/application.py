@@ -239,7 +239,7 @@ def _was_seen_there(noted: NotedMove, one: Decision) -> bool:
 def _with_seen(
     moves: dict[TopicPartition, NotedMove], decisions: Iterable[Decision], stands: Positions, note: GroupNote | None
 ) -> Mapping[TopicPartition, NotedMove]:
-    """Add where else the group stands in topics that are noted for the first time: what is in no note then, it had not."""
+    """Add where else the group stands in topics that are noted for the first time: positions that are missing in the note did not exist then."""
     noted = {one.topic for one in decisions if note is not None and note.has_topic(one.topic, one.topic_id)}
     new = {topic for topic, _ in moves} - noted
     seen = {place: NotedMove.of(stood, None) for place, stood in stands.items() if place[0] in new}

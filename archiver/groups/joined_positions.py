@@ -106,7 +106,7 @@ class _Joint:
 
 
 def _between(one: ArchivedPosition, later: ArchivedPosition) -> ArchivedPosition:
-    """Return a position that was told before the time, and is told otherwise behind it."""
+    """Return an ambiguous position if the next snapshot has another offset."""
     if one.offset == later.offset:
         return one
     return one._replace(state=State.AMBIGUOUS, other_offset=later.offset, other_ms=later.at_ms)
