@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
@@ -20,6 +21,8 @@ from archiver.archive.topics import (
     read_newest_topic_facts,
     read_topic_history,
     shape_in,
+    unnoted_lives,
+    unnoted_problem,
 )
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
@@ -87,10 +90,11 @@ def read_archive(
                 continue
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
-        if fact is not None and topic.fact is None:  # the topic has begun another life since
+        if fact is not None and (topic.fact is None or topic.ignored):  # the topic has begun another life since
             history = known.histories.get(name) if known is not None else None
             topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
-        found.append(_with_doubts(archive, topic) if name in copied_once else replace(topic, ignored=ignored))
+        topic = replace(topic, ignored=tuple(dict.fromkeys((*ignored, *topic.ignored))))
+        found.append(_with_doubts(archive, topic) if name in copied_once else topic)
     return found
 
 
@@ -153,6 +157,9 @@ def find_topic(
     if copied.has_copies or choice.instance is not None:
         return copied.read(life, choice)
     topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
+    for problem in topic.ignored:
+        if problem not in copied.ignored:
+            report_problem(problem)
     if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
     is_known = choice.is_history and history and name in list_copied_topics(archive)
@@ -167,7 +174,8 @@ def _archived(
     with_records: AbstractSet[int],
 ) -> ArchivedTopic:
     known = with_records | {life.life for fact in history for life in fact.lives}
-    life = max(with_records or known, default=0) if wanted_life is None else wanted_life
+    unnoted = frozenset[int]() if wanted_life is not None else unnoted_lives(history, with_records)
+    life = max(with_records - unnoted or known - unnoted, default=0) if wanted_life is None else wanted_life
     if wanted_life is not None and wanted_life not in known:
         raise UsageError(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
@@ -183,6 +191,7 @@ def _archived(
         damaged=damaged,
         other_lives=tuple(sorted(with_records - joined - {life})),
         notes=tuple(_swept_notes(topic, partitions)),
+        ignored=tuple(map(partial(unnoted_problem, topic), sorted(unnoted))),
     )
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
@@ -15,7 +16,15 @@ from archiver.archive.layout import Layout
 from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
 from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry
 from archiver.archive.segments import Segments, blocks_of, segment_blocks
-from archiver.archive.topics import Stretch, TopicFact, is_compacted, read_topic_history, shape_in
+from archiver.archive.topics import (
+    Stretch,
+    TopicFact,
+    is_compacted,
+    read_topic_history,
+    shape_in,
+    unnoted_lives,
+    unnoted_problem,
+)
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
 
@@ -72,7 +81,10 @@ class CopiedTopic:
         self._inventory = inventory
         self._history = history
         self._newest = history[-1] if history else None
-        self._with_records = inventory.lives().get(self.topic, set())
+        with_records = inventory.lives().get(self.topic, set())
+        unnoted = unnoted_lives(history, with_records)
+        self.ignored += tuple(map(partial(unnoted_problem, self.topic), sorted(unnoted)))
+        self._with_records, self._unnoted = with_records - unnoted, unnoted
         self._reader = CopyReader(logs.archive, self.topic, self._under_topics)
 
     @property
@@ -177,7 +189,7 @@ class CopiedTopic:
         return max([life for life in lives if life in self._with_records or life in held] or lives or (0,))
 
     def _known(self, life: int) -> int:
-        known = self._with_records | set(self._logs.listed)
+        known = self._with_records | self._unnoted | set(self._logs.listed)
         known |= {one.life for fact in self._history for one in fact.lives}
         if life not in known:
             raise UsageError(

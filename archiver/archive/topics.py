@@ -1,6 +1,6 @@
 """What control facts say of topics: their shape, their lives, where their logs were cut back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final, NamedTuple
@@ -418,6 +418,19 @@ def _lives_now(
     if not topic_id:  # the id is missing for a moment, or for good: the known id stays
         return known.lives
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
+
+
+def unnoted_lives(history: Iterable[TopicFact], with_records: Collection[int]) -> frozenset[int]:
+    """Return the lives with records that no note of the topic names; where nothing is noted of the topic, none."""
+    noted = {life.life for fact in history for life in fact.lives}
+    return frozenset(with_records) - noted if noted else frozenset()
+
+
+def unnoted_problem(topic: str, life: int) -> str:
+    return (
+        f"{topic}: life {life} has objects, and control/{topic_stream(topic)}/ does not name it, so it is not read. Find out who"
+        f" put them, or bring the note back; --life {life} reads them"
+    )
 
 
 def accept_gone(archive: Archive, topic: str) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.archive.roles import read_newest_entry
 from archiver.archive.store_clock import epoch_ms
 from archiver.backup.compacted import clearing_run, entries
 from archiver.backup.compacted.clearing import NO_LOG, ClearingRules
@@ -38,9 +37,10 @@ def clear(store: ObjectStore, later_ms: int = 0) -> ClearingReport:
     survey = ClearingSurvey.of(
         archive, ClearingRules(delay_ms=DELAY_MS), 0, lambda places: dict.fromkeys(places, NO_LOG)
     )
-    newest = read_newest_entry(archive, OTHER)
-    assert newest is not None
-    return clear_copies(survey, [PLACE, OTHER], epoch_ms(newest.put_at) + DELAY_MS + later_ms)
+    newest_ms = max(
+        epoch_ms(item.last_modified) for item in store.list("p/")
+    )  # of entries and of what proves the copies
+    return clear_copies(survey, [PLACE, OTHER], newest_ms + DELAY_MS + later_ms)
 
 
 def left_of(store: ObjectStore) -> list[tuple[int, str]]:

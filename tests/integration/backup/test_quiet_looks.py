@@ -20,6 +20,7 @@ from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMet
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn_parts import Parts, Terms
+from archiver.backup.troubles import Troubles
 from archiver.process.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
@@ -67,7 +68,7 @@ class Bench:
             interval_s=INTERVAL_S,
             client=cast("Any", None),
             pumps=(),
-            sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic)),
+            sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles())),
             pool=pool,
             listings=RoleListings(self.archive, pool, time.monotonic, INTERVAL_S),
             clock=cast("Any", clock),

@@ -623,6 +623,28 @@ def test_an_error_of_the_topics_fact_is_told_and_copies_are_read() -> None:
         read_archive(bench.archive)
 
 
+@pytest.mark.parametrize("kind", ["ordinary", "compacted"])
+def test_a_life_that_no_note_names_hides_nothing(kind: str) -> None:
+    """Somebody has put an object there, or a note is lost: it is reported, and read where it is asked for."""
+    bench = Bench()
+    if kind == "compacted":
+        bench.copy("a", 0, [(0, 100)])
+        bench.entry(0, holder=None, candidate=("a", 0))
+        bench.entry(1, holder=complete_copy("a", 0, 100))
+    else:
+        bench.history([(0, 100)])
+    key = f"topics/{T}@7/partition=0/{T}+0-{0:020}.data"
+    bench.store.put_if_absent(key, b"forged", facts_of(0, 1).to_metadata(), kind=ObjectKind.SEGMENT)
+    problems: list[str] = []
+    found = find_topic(bench.archive, T, report_problem=problems.append)
+    assert (found.life, found.partitions[0].end) == (0, 100)
+    (problem,) = problems
+    assert problem.startswith("t: life 7 has objects, and control/topics/t/ does not name it, so it is not read")
+    (planned,) = read_archive(bench.archive)
+    assert (planned.life, planned.ignored) == (0, tuple(problems))
+    assert find_topic(bench.archive, T, 7).partitions[0].end == 1
+
+
 # --- what `ls` shows
 
 
