@@ -85,7 +85,10 @@ def test_what_went_before_the_hold_was_in_force_is_named(
     store.swept = (KEYS[0], KEYS[1])
     assert main([*ADD, "orders", *times]) == (3 if gone else 0)
     said = capsys.readouterr()
-    assert "hold audit is in force: no sweep deletes these records from now on; its topics have 1 object" in said.out
+    assert (
+        "hold audit is in force: no sweep deletes these records from now on; its topics had 3 objects before, and have 1 now"
+        in said.out
+    )
     assert [key for key in KEYS if key in said.err] == gone
 
 
