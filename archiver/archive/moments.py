@@ -19,7 +19,7 @@ from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, MOST_OFFSET, MOST_PARTITION, is_instance
 from archiver.archive.roles import RolePlace
-from archiver.archive.store_clock import epoch_ms, from_epoch_ms
+from archiver.archive.store_clock import WHOLE_SECOND_MS, epoch_ms, from_epoch_ms
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind
@@ -34,7 +34,6 @@ _LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are 
 # A moment lies before its note, but a store of several machines has several clocks.
 _MOST_AHEAD_MS: Final = 60_000
 _MOST_LATER_MS: Final = 300_000  # a note that was put so long after its own time is an old one, put again
-_ONE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds
 
 _Small = Annotated[int, Strict(), Field(ge=0, le=MOST_PARTITION)]
 ReportProblem = Callable[[str], None]
@@ -347,7 +346,7 @@ def _merge(told: Iterable[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
                 max(filter(None, (before.moment, moment)), default=None), max(before.heard_at, heard_at)
             )
             if moment is None:
-                until_ms = epoch_ms(one.at) + _ONE_SECOND_MS
+                until_ms = epoch_ms(one.at) + WHOLE_SECOND_MS
                 none_until_ms[place] = max(none_until_ms.get(place, 0), until_ms)
     for place, until_ms in none_until_ms.items():
         moment = heard[place].moment

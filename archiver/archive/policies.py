@@ -9,11 +9,11 @@ from pydantic import Field
 from archiver.archive.control import Fact, append_fact, read_dated_history
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
+from archiver.archive.store_clock import WHOLE_SECOND_MS
 from archiver.errors import CorruptSegmentError
 
 POLICIES: Final = "policies"
 _MOST_CONFIGS: Final = 10
-_WHOLE_SECOND_MS: Final = 1000  # a store tells what it is now in whole seconds, and in a listing perhaps more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[Noted
     noted: list[NotedPolicy] = []
     put_ms = 0
     for at_ms, fact in read_dated_history(archive, _stream(topic)):
-        one, put_ms = _of_fact(archive, topic, fact), max(put_ms, at_ms - at_ms % _WHOLE_SECOND_MS)
+        one, put_ms = _of_fact(archive, topic, fact), max(put_ms, at_ms - at_ms % WHOLE_SECOND_MS)
         noted.append(replace(one, since_ms=max(one.since_ms, put_ms)))
     return [one for one in noted if one.topic_id == topic_id]
 

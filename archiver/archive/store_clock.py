@@ -12,7 +12,7 @@ from archiver.config.quantities import spell_time
 from archiver.errors import StoreError
 from archiver.store.port import ObjectStore
 
-_WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
+WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
 _MOST_APART_MS: Final = 15 * 60 * 1000  # so far a store's and a machine's clock may differ before anything is deleted
 _DRIFT: Final = 0.001  # a clock that is set right gradually goes up to half as wrong as that
 
@@ -76,7 +76,7 @@ class StoreClock:
         """Note when an object was put, by both clocks. Only of an object that this very put has made."""
         told_ms = epoch_ms(last_modified)
         earliest = _Bound(put_ended_mono_s, told_ms)
-        latest = _Bound(put_started_mono_s, told_ms + _WHOLE_SECOND_MS)
+        latest = _Bound(put_started_mono_s, told_ms + WHOLE_SECOND_MS)
         if self._contradicts(earliest, latest, put_ended_mono_s):  # the store's clock was set, or ours stood still
             self._note_set_back(earliest, put_ended_mono_s)
             self._earliest, self._latest = earliest, latest

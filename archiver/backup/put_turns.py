@@ -16,8 +16,6 @@ _FAILING_SHARE, _MOST_FAILING = 2, 16  # puts at once while puts fail: of one su
 _QUICK_AT_END, _SHARE_AT_END = 16, 32
 _PAUSE_AT_END_S: Final = 1.0
 
-_Queue = tuple[str, bool]  # topic, and whether its feeds are closing
-
 
 class PutLine:
     """Feeds that wait for their put. Topics take turns; feeds of one topic go in the order in which they came."""
