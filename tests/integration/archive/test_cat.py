@@ -337,9 +337,12 @@ def test_partitions_that_were_cut_back_at_different_times(archive: Site, run: Ru
     assert told(lines, 4) == [(0, 0), (0, 5)]
 
 
-def test_a_child_without_its_control_fact_is_read_alone(archive: Site, run: Run, tmp_path: Path) -> None:
+def test_a_life_without_its_note_is_reported_and_read_only_on_request(archive: Site, run: Run, tmp_path: Path) -> None:
     archive.append(tmp_path, PARTITION, 15, life=1)
     exit_code, lines, err = run("cat", "orders")
+    assert (exit_code, told(lines)) == (3, PARENT)
+    assert "orders: life 1 has objects, and control/topics/orders/ does not name it" in err
+    exit_code, lines, err = run("cat", "orders", "--life", "1")
     assert (exit_code, told(lines)) == (3, [(1, 15), (1, 20)])
     assert "orders-3: offsets 0-14 are missing" in err
 
