@@ -71,7 +71,7 @@ def _belongs_to(layout: Layout, key: str) -> str:
     """Return what a control object belongs to that nobody may delete; empty for any other object."""
     root = root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
-    is_ours = is_of_restore or layout.is_fact(key) or key == layout.first_probe_key
+    is_ours = is_of_restore or layout.is_fact(key)
     return root if is_ours and root not in _UNCOUNTED else ""
 
 

@@ -396,11 +396,6 @@ class Layout:
     def parse_index_generation(name: str) -> int | None:
         return int(name) if _INDEX_GENERATION.fullmatch(name) else None
 
-    @property
-    def first_probe_key(self) -> str:
-        """Return the key of the probes of earlier versions, which did not test metadata."""
-        return self._under("control/probe/put-if-absent")
-
 
 def offsets_name(base: int, named_next: int | None, rewrite: int = 0) -> str:
     """Spell the end of a segment's key."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -82,11 +82,6 @@ class OffsetMapFacts:
             partition=self.target_partition,
             topic_id=self.target_topic_id or self.target_cluster_id,
         )
-
-    @property
-    def keys(self) -> tuple[OffsetMapKey, ...]:
-        """The keys where the map may lie: earlier versions left the cluster out where there was no topic id."""
-        return self.key, replace(self.key, topic_id=self.target_topic_id)
 
     def to_header(self) -> dict[str, str]:
         return {_name_in_header(item.name): str(getattr(self, item.name)) for item in fields(self)}
@@ -251,7 +246,7 @@ def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> 
 def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetMapKey, key: str) -> None:
     """Check a whole map, block by block. Raises NotWholeError, also when it maps something else than its key says."""
     header, facts = _open(content, metadata, key)
-    if found not in facts.keys:
+    if found != facts.key:
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")
     for _ in _read_runs(content, header, facts, key):
         pass

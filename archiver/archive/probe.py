@@ -12,7 +12,6 @@ from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 
 _STREAM: Final = "probe"
-_FIRST_CONTENT: Final = b"probe"  # the content of probes of earlier versions
 CONTENT: Final = encode_fact({"format": 1})
 # As much metadata as segments ever have, with an empty value, as segments may have. It must never change: archives have it.
 METADATA: Final = SegmentFacts(
@@ -77,15 +76,11 @@ def probe_store(archive: Archive) -> None:
 
 def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:
     """Return what is wrong with the object of a probe, or an empty text; None: the key is no probe's."""
-    if key == layout.first_probe_key:
-        is_good = content == _FIRST_CONTENT
-    elif key == probe_key(layout):
-        kept = {
-            name: text for name, text in METADATA.items() if text
-        }  # stores may drop empty values; readers take them as there
-        is_good = content == CONTENT and kept.items() <= metadata.items()
-    else:
+    if key != probe_key(layout):
         return None
+    # Stores may drop empty values; readers treat a missing value as empty.
+    kept = {name: text for name, text in METADATA.items() if text}
+    is_good = content == CONTENT and kept.items() <= metadata.items()
     return "" if is_good else f"{key}: is not what a writer puts there; delete it"
 
 

@@ -25,8 +25,6 @@ from archiver.codec.compression import BlockCodec
 from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import DroppedError, StoppedError, UsageError
 from archiver.groups.keeper import PositionPolicy
-from archiver.groups.own_group import own_group
-from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
@@ -34,7 +32,7 @@ from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.silence import SilenceCounter
 from archiver.process.workers import Workers, workers
-from archiver.store.address import archive_mark
+from archiver.store.address import archive_mark, group_of
 
 if TYPE_CHECKING:
     from archiver.backup.arrival import Arrival
@@ -114,11 +112,8 @@ def run_service(
             request = await unless_stopped(
                 stop, persist("probe", lambda: request_of(config, spool, metrics, pool), metrics)
             )
-            mark = archive_mark(config.storage)
-            group = await unless_stopped(
-                stop, persist("group", lambda: own_group_of(config, mark, request, pool), metrics)
-            )
-            service = Service(request, group_settings(config, group, mark), pool)
+            group = group_of(config)
+            service = Service(request, group_settings(config, group), pool)
             vitals.attend(service)
             with suppress(StoppedError):
                 await service.run(
@@ -155,20 +150,13 @@ async def _sweep_daily(pool: Workers) -> None:
         await asyncio.sleep(_DAY_S)
 
 
-async def own_group_of(config: ArchiverConfig, mark: str, request: BackupRequest, pool: Workers) -> str:
-    if config.backup.group is not None:
-        return config.backup.group
-    async with KafkaClient(request.kafka) as client:
-        return await own_group(client, request.sink.archive, pool, config, mark)
-
-
-def group_settings(config: ArchiverConfig, group: str, mark: str) -> GroupSettings:
+def group_settings(config: ArchiverConfig, group: str) -> GroupSettings:
     return GroupSettings(
         group=group,
         protocol=config.backup.group_protocol,
         session_timeout_ms=config.backup.session_timeout_ms,
         refresh_ms=config.topics.refresh_ms,
-        archive=mark,
+        archive=archive_mark(config.storage),
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
@@ -344,10 +344,7 @@ class Service:
                 spell_count(len(others), "partition"),
                 *min(others),
             )
-        ours = {key: hint for key, hint in hints.items() if key not in others}
-        # This shows other archives whose commits these are; nothing else is committed before the first put.
-        self.membership.commit([replace(one, archive=self._group.archive) for one in ours.values() if not one.archive])
-        return ours
+        return {key: hint for key, hint in hints.items() if key not in others}
 
     # --- partitions go
 

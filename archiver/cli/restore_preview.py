@@ -24,7 +24,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     """Print what a restore would do, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
-    from archiver.groups.own_group import NAMELESS
+    from archiver.groups.backup_groups import NAMELESS
     from archiver.process.progress import Progress
     from archiver.restore.removed_positions import removal_warnings
     from archiver.spark.preview import preview_restore

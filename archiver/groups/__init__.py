@@ -7,6 +7,7 @@
 - approximation: where groups go on in a partition into which several sources were dealt: at the lowest record that they had not read of any source
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
 - archived_position: where a group stood in a partition of one life of a topic, by the archive alone
+- backup_groups: the consumer groups of backups, and the group without a name: positions that are never set on a target
 - commit_log: what one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something
 - doubts: where records of `__consumer_offsets` may be missing in the archive, so that a position is not known
 - endings: whether a position was removed with its topic: then it is offered where the topic is restored; and what removed it, to show
@@ -24,7 +25,6 @@
 - missed_positions: positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none
 - offsets_lives: the lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone
 - offsets_partition: which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived
-- own_group: which consumer group the backups of an archive share: their own, or the one that all archives had before
 - pending_commits: commits in transactions that may not have counted yet as of the time: where a group stood is ambiguous until their marker came
 - position_moves: moves positions of one group, each only from where it is said to stand; then reads back where the group stands
 - position_rows: the rows of a commit log that are of positions: columns, position by position, each in the order of the log

@@ -40,7 +40,7 @@ from archiver.groups.application_report import (
     reports_of_looks,
     reports_of_moves,
 )
-from archiver.groups.own_group import NAMELESS
+from archiver.groups.backup_groups import NAMELESS
 from archiver.groups.position_moves import live_topics, make_moves
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.client import KafkaClient

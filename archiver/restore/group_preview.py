@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from archiver.archive.handle import Archive
 from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.backup_groups import groups_left_out
 from archiver.groups.later_words import settle_ambiguous
-from archiver.groups.own_group import groups_left_out
 from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition

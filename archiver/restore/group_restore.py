@@ -18,9 +18,9 @@ from archiver.groups.application import ReportProgress, apply_positions, report_
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.backup_groups import NAMELESS, groups_left_out
 from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.lost_positions import groups_seen
-from archiver.groups.own_group import FORMER_GROUP, NAMELESS, groups_left_out
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
     OPEN_REASONS,
@@ -200,7 +200,7 @@ def read_positions(
     # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
     lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
     renames = {old: new for old, new in asked.renames.items() if old not in lost}
-    _target_names(groups, renames, _backup_groups(asked))
+    _target_names(groups, renames, {group_of(asked.config)})
     return positions
 
 
@@ -228,7 +228,7 @@ async def read_group_plan(
             positions = told
             own, restored = await find(positions)
     return plan_group_positions(
-        positions, restored, renames=asked.renames, own_groups=own, backup_groups=_backup_groups(asked)
+        positions, restored, renames=asked.renames, own_groups=own, backup_groups={group_of(asked.config)}
     )
 
 
@@ -282,10 +282,6 @@ def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
         if target is None or target.partition == UNSET
         else UntoldPlace(target.topic, target.topic_id, target.partition)
     )
-
-
-def _backup_groups(asked: GroupRequest) -> Collection[str]:
-    return {group_of(asked.config), FORMER_GROUP}
 
 
 def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:

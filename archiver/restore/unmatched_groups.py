@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.groups.own_group import groups_left_out
+from archiver.groups.backup_groups import groups_left_out
 from archiver.groups.shown import read_all_groups
 from archiver.process.text import spell_count, spell_name
 from archiver.restore.group_restore import GroupRequest

@@ -15,11 +15,10 @@ from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import read_cluster, read_topic
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, NotWholeError
-from archiver.groups.own_group import FORMER_GROUP, count_commits
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
 from archiver.kafka.group import Hint, hint_of
-from archiver.kafka.group_positions import OFFSETS_TOPIC, Positions, positions_of
+from archiver.kafka.group_positions import OFFSETS_TOPIC, positions_of
 from archiver.kafka.log_reader import LogRange, LogStartError, read_log
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
@@ -187,8 +186,6 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommi
     group = group_of(config)
     try:
         positions = await positions_of(client, group)
-        if not positions and config.backup.group is None:
-            group, positions = await _of_former_group(client, config.storage, group, mark)
     except (KafkaError, KafkaTemporaryError) as error:
         untold = f"{error}; so the ends of the archive are not held against what the backup has committed"
         return _GroupCommits(group=group, untold=[untold])
@@ -196,19 +193,8 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommi
         (topic, number): hint_of(topic, number, found.offset, found.metadata)
         for (topic, number), found in positions.items()
     }
-    ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive in {"", mark}}
+    ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive == mark}
     return _GroupCommits(group=group, hints=ours)
-
-
-async def _of_former_group(client: KafkaClient, storage: StorageConfig, group: str, mark: str) -> tuple[str, Positions]:
-    """Return the group that all archives shared once, and its commits, if some of them name objects of this archive."""
-    try:
-        positions = await positions_of(client, FORMER_GROUP)
-    except KafkaError:
-        return group, {}
-    archive = archive_of(storage)
-    ours, _ = count_commits(archive, mark, positions)
-    return (FORMER_GROUP, positions) if ours else (group, {})
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:

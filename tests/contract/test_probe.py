@@ -51,16 +51,6 @@ def test_it_costs_two_requests_where_it_was_before(bucket: Bucket, monkeypatch: 
     assert proxy.requests == {"PUT": 1, "GET": 1}
 
 
-def test_it_lives_beside_the_one_of_earlier_programs(store: ObjectStore) -> None:
-    """Which left an object of another name, that cannot be changed, and in a bucket with Object Lock not be deleted."""
-    store.put_if_absent(LAYOUT.first_probe_key, b"probe", {}, kind=ObjectKind.FACT)
-    for _ in range(2):
-        probe_store(Archive(store, LAYOUT))
-    found = store.get(LAYOUT.first_probe_key)
-    assert found == (b"probe", {})
-    assert probe_problem(LAYOUT, LAYOUT.first_probe_key, *found) == ""
-
-
 @pytest.mark.parametrize("earlier_probes", [0, 1])
 def test_it_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
     store = MemoryStore(overwrites=True)

@@ -13,13 +13,13 @@ from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.metrics import Metrics
 from archiver.backup.metrics_server import MetricsServer
 from archiver.backup.retry import persist
-from archiver.backup.run import decoders, group_settings, own_group_of, request_of, spool_of
+from archiver.backup.run import decoders, group_settings, request_of, spool_of
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoppedError, UsageError
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.text import spell_count
-from archiver.store.address import archive_mark
+from archiver.store.address import group_of
 
 
 def run_instance(
@@ -58,10 +58,7 @@ def run_instance(
             request = await unless_stopped(
                 stop, persist("probe", lambda: request_of(config, spool, ledger, pool), ledger)
             )
-            mark = archive_mark(config.storage)
-            group = await unless_stopped(
-                stop, persist("group", lambda: own_group_of(config, mark, request, pool), ledger)
-            )
+            group = f"{group_of(config)}-{name}"
             service = InstanceService(
                 InstanceRequest(
                     backup=replace(request, sink=replace(request.sink, clock=since_boot_s)),
@@ -71,11 +68,11 @@ def run_instance(
                     pin_ms=config.restores.pin_ms,
                     counts=counts,
                 ),
-                group_settings(config, f"{group}-{name}", mark),
+                group_settings(config, group),
                 pool,
             )
             vitals.attend(service)
-            arrival = Arrival(config, f"{group}-{name}", say)
+            arrival = Arrival(config, group, say)
 
             def tell(roles: str) -> None:
                 notice(f"{roles}; {spell_count(ledger.records, 'record')} durable")

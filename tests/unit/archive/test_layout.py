@@ -283,8 +283,3 @@ def test_anything_else_is_no_fact(name: str) -> None:
 def test_a_number_of_seven_digits_has_no_key(number: int) -> None:
     with pytest.raises(ValueError, match="there is no fact number"):
         Layout("p").fact_key("topics/t", number)
-
-
-def test_the_first_probe_is_no_fact_of_any_stream() -> None:
-    layout = Layout("p")
-    assert layout.parse_fact("probe", layout.first_probe_key) is None

@@ -15,8 +15,8 @@ from archiver.errors import UsageError
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
+from archiver.groups.backup_groups import archivers_groups, groups_left_out
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.own_group import archivers_groups, groups_left_out
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import RestoredPartition, TargetPartition
 from archiver.groups.wanted_positions import WantedPosition
@@ -253,7 +253,7 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
     own = group_of(config)
     hint = "base=7 archive=0123abcd\0"
     positions = [
-        *(position(group) for group in ("archiver", own, f"{own}-a", "archiver-x", "billing")),
+        *(position(group) for group in (own, f"{own}-a", "archiver-x", "billing")),
         position("other archive", metadata=hint),
         position("other archive", partition=1, metadata="base=8"),
         position("instances", metadata="generation=2 archive=0123abcd\0"),
@@ -261,7 +261,7 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
         position("mixed", partition=1, metadata="mine"),
         position("unknown", offset=-1, state=State.UNKNOWN),
     ]
-    assert archivers_groups(config, positions) == {"archiver", own, f"{own}-a", "other archive", "instances"}
+    assert archivers_groups(config, positions) == {own, f"{own}-a", "other archive", "instances"}
 
 
 @pytest.mark.parametrize(("at_offset", "why"), [(5, "another life of its topic"), (9, "ambiguous")])
