@@ -20,6 +20,7 @@ from archiver.archive.topics import PartitionSource, accept_gone
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.verify import VerifyResult, run_verify
+from archiver.store.address import archive_mark
 from archiver.store.port import ObjectKind, ObjectStore
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker, Bucket, GivenS3
@@ -248,14 +249,16 @@ def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic
     store, layout = store_of(site)
     config = site.config(broker_41.bootstrap, [topic])
     config["backup"]["group"] = topic
+    checked = ArchiverConfig.model_validate(config)
     lost, kept = (30, "base=20"), (20, "base=10")
 
     def verified(told: tuple[int, str]) -> VerifyResult:
         offset, metadata = told
         consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+        marked = f"{metadata} archive={archive_mark(checked.storage)}"
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset, marked)], asynchronous=False)
         consumer.close()
-        return run_verify(ArchiverConfig.model_validate(config), Level.LISTING, against_kafka=True)
+        return run_verify(checked, Level.LISTING, against_kafka=True)
 
     assert verified(lost).is_whole
     store.delete([object_keys(site, topic)[-1], *(item.key for item in store.list(layout.index_prefix))])
