@@ -125,7 +125,7 @@ def decode_header(
         # Other writers may put any bytes into a header; what we read of it is ASCII.
         metadata = {name: value.decode(errors="replace") for name, value in texts.items()}
         codec = BlockCodec(metadata.get("avro.codec", BlockCodec.NULL.value))
-    except Exception as error:  # fastavro promises nothing about what it raises for garbage
+    except Exception as error:  # fastavro does not document its errors for garbage
         raise CorruptSegmentError(f"{key}: not an Avro object container file of a known codec: {error!r}") from error
     sync = cast("bytes", header["sync"])
     if len(sync) != SYNC_BYTES:
@@ -181,7 +181,7 @@ class BlockEncoder:
     def append(self, frame: Frame, start: int, stop: int, most_bytes: int = BLOCK_BYTES) -> int:
         """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on.
 
-        None is taken where a large record is next and there are others in the block, which is full then.
+        Takes no row if the next record is large and the block has others: the block is full then.
         """
         row, block_bytes = start, min(most_bytes, BLOCK_BYTES)
         self._kept_bytes = block_bytes + _ROOM_BYTES
@@ -226,7 +226,7 @@ class BlockEncoder:
         self._buffer = larger
 
     def flush(self) -> Iterable[bytes]:
-        """Finish the block, in pieces: count, size, compressed records, sync marker. Nothing when there are no rows."""
+        """Finish the block, in pieces: count, size, compressed records, sync marker. Empty if the block has no rows."""
         rows, self._rows = self._rows, 0
         used, self._used = self._used, 0
         packed, self._packed = self._packed, None
@@ -320,7 +320,7 @@ class Block:
 
 
 def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iterator[Block]:
-    """Read the blocks behind the header, compressed as they are."""
+    """Read the blocks after the header without decompressing them."""
     position = header.size
     while position < len(content):
         block = _block_at(content, position, header.sync, key)
@@ -329,14 +329,14 @@ def split_blocks(content: memoryview, header: ContainerHeader, key: str) -> Iter
 
 
 def block_size(content: memoryview, position: int) -> int:
-    """Return the size of a block by its first bytes; 0 where they do not tell it."""
+    """Return the size of a block by its first bytes; 0 if they are too few."""
     _, after_count = read_long(content, position)
     size, start = read_long(content, max(after_count, 0))
     return 0 if BROKEN in {after_count, start} or size < 0 else start + size + SYNC_BYTES - position
 
 
 def block_at(content: memoryview, position: int, header: ContainerHeader, key: str) -> Block:
-    """Read one block, compressed as it is."""
+    """Read one block without decompressing it."""
     return _block_at(content, position, header.sync, key)
 
 

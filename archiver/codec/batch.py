@@ -42,7 +42,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedBatches:
-    """The records of fetched batches, and where to go on.
+    """The records of fetched batches, and the next position.
 
     `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
     `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
@@ -62,7 +62,7 @@ class DecodedBatches:
     transactional: Longs = field(default_factory=lambda: _NO_TRANSACTIONS)
 
     def left_out_within(self, first: int, end: int) -> int:
-        """Count markers and aborted records at or above `first` and below `end`; neither may lie within their batches."""
+        """Count markers and aborted records at or above `first` and below `end`; neither bound may be inside their batches."""
         lasts, records = self.left_out
         start, stop = lasts.searchsorted((first, end)) if len(lasts) else (0, 0)
         return int(records[start:stop].sum())
@@ -75,12 +75,12 @@ class DecodedBatches:
 
 
 def first_batch_bytes(batches: memoryview) -> int:
-    """Return the size of the first batch, as its header says."""
+    """Return the size of the first batch from its header."""
     return batch_kernels.LOG_OVERHEAD + int.from_bytes(batches[8 : batch_kernels.LOG_OVERHEAD], "big")
 
 
 def first_batch_offset(batches: memoryview) -> int:
-    """Return the base offset of the first batch, as its header says."""
+    """Return the base offset of the first batch from its header."""
     return int.from_bytes(batches[:8], "big", signed=True)
 
 
@@ -90,7 +90,7 @@ def first_step(batches: memoryview) -> memoryview:
 
 
 def first_timestamp_ms(batches: memoryview) -> int | None:
-    """Return about when the first record was written, from its batch's header; None when there is no header, or no time in it."""
+    """Return the approximate write time of the first record from its batch header; None without a header or a time."""
     if len(batches) < batch_kernels.HEADER_SIZE:
         return None
     _, _, _, magic, _, attributes, _, base_ms, max_ms, *_ = BATCH_HEADER.unpack_from(batches)
@@ -122,7 +122,7 @@ def position_after(batches: Longs, position: int) -> int:
 
 
 def in_place(batches: Longs, position: int, end: int) -> slice:
-    """Tell which batches of a fetch at `position` have possible offsets, up to the first that does not; `end` is the log's end.
+    """Return which batches of a fetch at `position` have valid offsets, up to the first that has not; `end` is the log's end.
 
     No checksum covers the base offset of a batch. A batch with a false one may come first: brokers, which take it for one of
     higher offsets, send it again to whoever reads on behind it. It is left out if the batch of `position` follows it.
@@ -296,7 +296,7 @@ def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Tell which batches hold records for the archive: they are not control, not aborted, not emptied by compaction.
+    """Return which batches have records for the archive: not control, aborted or emptied by compaction.
 
     The kernel refuses a batch that has a payload and a count of 0 or less.
     """
@@ -323,7 +323,7 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
 def _left_out(batches: Longs, kept: npt.NDArray[np.bool_], position: int) -> Longs:
     """Return (last offset, records at or above the position) of the batches whose records are not the archive's.
 
-    Their records are not looked at, only counted, as the header says. Of a batch that begins below the position, as many as
+    Their records are only counted from the header, not read. Of a batch that begins below the position, as many as
     there is room for may lie below it: those are not counted.
     """
     if kept.all():
@@ -351,7 +351,7 @@ def _transactional(batches: Longs, kept: npt.NDArray[np.bool_]) -> Longs:
 
 
 def _has_ended(batches: Longs, producer_id: int, first_offset: int) -> bool:
-    """Tell whether a transaction's marker is among the batches: behind it the producer's records count again."""
+    """Return whether the batches contain a marker of the transaction: after it the producer's records count again."""
     control = (batches[batch_kernels.ATTRIBUTES] & _CONTROL_BIT) != 0
     return bool(
         (

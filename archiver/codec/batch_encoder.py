@@ -90,7 +90,7 @@ class BatchEncoder:
             elif why == batch_kernels.PIECE_FULL or (
                 why == batch_kernels.BATCH_FULL and self._state[1] >= _LEAST_PIECE_BYTES
             ):
-                self._pack()  # its compressed size then tells how much room is left
+                self._pack()  # its compressed size shows how much room is left
             else:
                 return int(row)
 

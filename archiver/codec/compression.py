@@ -27,7 +27,7 @@ _SMALLEST_ARENA = 64 * 1024
 # Smaller blocks, such as those of Kafka's own producer, take a tenth more time, and the result is larger.
 _LZ4_HEADER = np.frombuffer(bytes.fromhex("04224d18 60 50 fb"), np.uint8)
 _LZ4_BLOCK_BYTES = 256 * 1024
-_LZ4_MARK = struct.Struct("<I")  # the size of a block, which stands before it
+_LZ4_MARK = struct.Struct("<I")  # the size of a block, written before it
 _LZ4_UNCOMPRESSED = 0x8000_0000
 _LZ4_END = 0
 _ZSTD_BLOCK_HEADER = 3
@@ -66,7 +66,7 @@ class DecompressionError(ValueError):
 
 
 class ExpandsError(DecompressionError):
-    """The bytes decompress to more than is allowed, or are broken: the codecs do not tell which."""
+    """The bytes decompress to more than is allowed, or are corrupt: the codecs do not distinguish the two."""
 
 
 class Arena:
@@ -102,7 +102,7 @@ class Arena:
             try:
                 self._used += inflate(piece, self._buffer[self._used :])
             except (cramjam.DecompressionError, zstandard.ZstdError, ValueError) as error:
-                # The library's errors do not tell "too small" from "broken": grow the buffer, and try again.
+                # The library does not distinguish "too small" from "corrupt": grow the buffer and retry.
                 if len(self._buffer) >= self._most:
                     raise ExpandsError(
                         f"not readable within {self._most} bytes: it expands to more, or is broken ({error})"
@@ -184,9 +184,9 @@ def _inflate_zstd(source: Bytes, target: Bytes) -> int:
 
 
 def _size_of_only_frame(source: memoryview) -> int | None:
-    """Return the decoded size of a payload that is one whole zstd frame and tells its size; None for any other.
+    """Return the decoded size of a payload that is one whole zstd frame with a size; None for any other.
 
-    The decoder does not tell a cut frame from a whole one, and keeps a window for what it gets in parts.
+    The decoder accepts a truncated frame, and keeps a window for input in parts.
     """
     try:
         frame = zstandard.get_frame_parameters(source)
@@ -237,7 +237,7 @@ class PayloadCompressor:
     def add(self, piece: Bytes) -> None:
         """Compress more bytes behind those that were added before."""
         starts = range(0, len(piece), _LZ4_BLOCK_BYTES)
-        # Trying to compress takes a 255th more room where it fails; such a block goes in uncompressed.
+        # Trying to compress takes a 255th more room where it fails; such a block is stored uncompressed.
         self._make_room(len(piece) + len(piece) // 255 + 32 * (len(starts) + 1))
         if not self._used:
             self._used = self._lead + (_copy(_LZ4_HEADER, self._made[self._lead :]) if self._is_lz4 else 0)

@@ -33,7 +33,7 @@ Piece = bytes | memoryview
 def record_pieces(frame: Frame, row: int, prefix: Bytes) -> Iterator[Piece]:
     """Spell a row as encode_rows does, led by `prefix` (topic and partition, encoded). A piece is valid until the next one is asked for.
 
-    encode_rows has checked that the row's key and value lie within their buffer. Raises ValueError for headers that do not.
+    encode_rows has checked that key and value are inside their buffer. Raises ValueError for headers that do not.
     """
     offset, timestamp, kind, key, key_length, value, value_length, start, length, count = frame.table[:, row].tolist()
     yield prefix.tobytes() + encode_long(offset) + encode_long(timestamp)

@@ -30,7 +30,7 @@ class Selection:
         return self.first_offset > self.last_offset or self.from_ms > self.until_ms
 
     def has(self, timestamp: int) -> bool:
-        """Tell whether the range of times has this timestamp."""
+        """Return whether the time range contains this timestamp."""
         return not self.has_times or (timestamp != NO_TIMESTAMP and self.from_ms <= timestamp <= self.until_ms)
 
     def within(self, other: "Selection") -> "Selection":
@@ -63,7 +63,7 @@ class TopicSelection:
         return self.partitions is not None or self.offsets is not None
 
     def of(self, partition: int) -> Selection | None:
-        """Return what is wanted of a partition; None: nothing."""
+        """Return the selected offsets of a partition; None if it is not selected."""
         if self.partitions is not None and partition not in self.partitions:
             return None
         if self.offsets is not None and partition not in self.offsets:

@@ -25,7 +25,7 @@ def failpoint() -> str:
 
 
 def is_submitted() -> bool:
-    """Tell whether spark-submit has started this process. Spark's settings are then in the JVM that it has started, too."""
+    """Return whether spark-submit started this process. Spark's settings are then in its JVM, too."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -1,4 +1,4 @@
-"""The keys of a `kafka:` section: to which group each belongs, what it means, and which must never be shown."""
+"""The keys of a `kafka:` section: their group, their meaning, and whether their values are secret."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,7 +28,7 @@ class KafkaKey:
     meaning: str
     is_secret: bool = False  # no log, no message and no `config show` has its value
     alias: str = ""  # another name of the same key
-    takes: str = "text"  # what values it takes, as the reference says it
+    takes: str = "text"  # its type, for the reference
 
     def describe(self) -> str:
         """Return the meaning for the reference, with the other name, and whether the value is secret."""

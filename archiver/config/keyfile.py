@@ -15,7 +15,7 @@ import yaml
 from archiver.errors import UsageError
 
 _VARIABLE: Final = re.compile(r"\$(\$?)\{(?:(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\})?")
-_MOST_VALUES: Final = 100_000  # a few lines with aliases of aliases stand for billions of values
+_MOST_VALUES: Final = 100_000  # a few lines with aliases of aliases expand to billions of values
 _LARGEST_SECRET: Final = 64 * 1024
 _LARGEST_FILE: Final = 4 * 1024 * 1024
 _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it goes between quotes"
@@ -23,7 +23,7 @@ _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key that may stand in the file. A section has no value. A mapping takes all keys that begin with its own.
+    """A key that the file may have. A section has no value. A mapping takes all keys that begin with its own.
 
     Some keys of a mapping are known in advance: they come before the mapping, and must have a value. `item_keys`: those of
     each item, if the value is a list of mappings.
@@ -85,7 +85,7 @@ class KeyFile:
         return text
 
     def _count(self, node: yaml.Node | None, above: set[int], known: dict[int, int]) -> int:
-        """Count the values in a node, an alias as all that it stands for. Raises UsageError for an alias within itself.
+        """Count the values in a node, with aliases expanded. Raises UsageError for an alias within itself.
 
         Also for a tag: a password that begins with ! is a tag when it has no quotes, and its value would be empty.
         """
@@ -156,7 +156,7 @@ class KeyFile:
         return None
 
     def _takes_value(self, key: ConfigKey | None) -> bool:
-        """Tell whether a key takes a value only. backup.codec takes a value, and has keys below it, too."""
+        """Return whether a key takes only a value. backup.codec takes a value and also has keys below it."""
         if key is None or key.is_section or key.is_mapping:
             return False
         return not any(other.dotted.startswith(f"{key.dotted}.") for other in self.keys)
@@ -167,7 +167,7 @@ class KeyFile:
         return key is not None and key.is_mapping and not self._knows_keys_of(key)
 
     def _knows_keys_of(self, mapping: ConfigKey) -> bool:
-        """Tell whether all keys of a mapping are known: any other text in the place of a key may be a part of a password."""
+        """Return whether all keys of a mapping are known: an unknown key may be part of a password."""
         return any(one.is_known_of_mapping and one.dotted.startswith(f"{mapping.dotted}.") for one in self.keys)
 
     def _value_of(self, dotted: str, node: yaml.Node, line: int, item_keys: Sequence[ConfigKey] = ()) -> object:
@@ -260,7 +260,7 @@ class KeyFile:
         return known
 
     def _suggestion(self, dotted: str, *, may_be_section: bool = False) -> str:
-        # Stricter than difflib's default: a section in common makes keys alike, and says little.
+        # Stricter than difflib's default: keys of one section look alike, which means little.
         keys = [key.dotted for key in self.keys if may_be_section or not key.is_section]
         close = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.75)
         return f"; did you mean {close[0]}?" if close else ""
@@ -279,7 +279,7 @@ class KeyFile:
         return root
 
     def place_of(self, dotted: str) -> str:
-        """Return `file:line: key` for messages; `key[2]` is an item of a list, `key[2].name` what stands in it."""
+        """Return `file:line: key` for messages; `key[2]` is an item of a list, `key[2].name` a value in it."""
         for known in (dotted, dotted.rpartition(".")[0]):
             if known in self._item_lines:
                 named = dotted.rpartition("[")[0] if dotted.endswith("]") else dotted

@@ -19,7 +19,7 @@ DEFAULT_FILE: Final = Path("archive.yaml")
 
 
 def load_config(path: Path | None = None) -> ArchiverConfig:
-    """Load `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. Raises UsageError, which says what is wrong and where."""
+    """Load `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. Raises UsageError with cause and place."""
     return _load(ArchiverConfig, path or _default_file())
 
 

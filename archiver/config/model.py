@@ -1,4 +1,4 @@
-"""The typed configuration: every key, what it takes, and its default. Validated once, when it is loaded."""
+"""The typed configuration: every key with type and default. Validated once, when it is loaded."""
 
 import re
 import ssl
@@ -33,7 +33,7 @@ class IndexUse(StrEnum):
 
 
 class StorageConfig(Section):
-    """Where the archive lies. Credentials are no part of it: they come by the usual AWS chain."""
+    """The location of the archive. Credentials come from the usual AWS chain."""
 
     url: str = Field(description="s3://bucket/prefix; the prefix may be empty")
     endpoint: str | None = Field(default=None, description="address of an S3-compatible store; absent for AWS")
@@ -186,7 +186,7 @@ class SegmentConfig(Section):
 
 
 class SpoolConfig(Section):
-    """Where open segments lie on the local disk. After a crash they are worthless."""
+    """The folder of open segments on the local disk. They have no use after a crash."""
 
     dir: Path | None = Field(
         default=None, description="folder for open segments; absent: the system's folder for temporary files"
@@ -219,7 +219,7 @@ class PositionKeeping(StrEnum):
 
 
 class UnreadablePolicy(StrEnum):
-    """What a backup does with a partition that has a batch nobody can read."""
+    """The reaction of a backup to an unreadable batch."""
 
     STOP = "stop"
     SKIP = "skip"
@@ -304,7 +304,7 @@ class BackupConfig(Section):
         raise ValueError(f"codec.level is not in {levels[0]}..{levels[-1]}, the levels of {self.codec}")
 
 
-_INSTANCE: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # archive.layout.is_instance takes the same: it stands in keys
+_INSTANCE: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # same as archive.layout.is_instance: the name is part of keys
 _DAY_MS: Final = 86_400_000
 _NOTES_IN_TAKEOVER: Final = 10  # some may be late, or be lost, before an instance counts as unheard of
 
@@ -415,7 +415,7 @@ class WithKafka(Section):
     _place_of: Callable[[str], str] = PrivateAttr(default=str)
 
     def place_of_kafka(self, key: str) -> str:
-        """Tell for messages where a key of `kafka` stands: file, line and key."""
+        """Return file, line and name of a `kafka` key, for messages."""
         return self._place_of(f"kafka.{key}")
 
 
@@ -431,11 +431,11 @@ class ArchiverConfig(WithKafka):
     metrics: MetricsConfig = MetricsConfig()
 
     def place_of_include(self, number: int) -> str:
-        """Tell for messages where an entry of `topics.include` stands."""
+        """Return file and line of an entry of `topics.include`, for messages."""
         return self._place_of(f"topics.include[{number}]")
 
     def place_of_exclude(self, number: int) -> str:
-        """Tell for messages where an entry of `topics.exclude` stands."""
+        """Return file and line of an entry of `topics.exclude`, for messages."""
         return self._place_of(f"topics.exclude[{number}]")
 
 

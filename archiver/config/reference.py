@@ -95,7 +95,7 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
 
 
 def spell(info: FieldInfo, value: object) -> str:
-    """Write a value as it could stand in the file."""
+    """Return a value as the file would have it."""
     if value is None:
         return ""
     if isinstance(value, bool | float):

@@ -1,4 +1,4 @@
-"""What a retention sweep goes by: whose limits, and what it never shortens."""
+"""The settings of retention sweeps: the source of limits, and topics that are never shortened."""
 
 import re
 from typing import Annotated, Final, Self
@@ -106,7 +106,7 @@ class RetentionConfig(Section):
     fixed: FixedConfig = FixedConfig()
 
     def keeps(self, topic: str) -> bool:
-        """Tell whether the configuration says that a topic is never swept."""
+        """Return whether the configuration excludes a topic from sweeps."""
         return any(re.fullmatch(pattern, topic) for pattern in self.keep)
 
     def of_topic(self, topic: str) -> "RetentionConfig":
@@ -124,6 +124,6 @@ class RetentionConfig(Section):
 
     @property
     def says_fixed(self) -> bool:
-        """Tell whether a run that asks no cluster has anything to go by."""
+        """Return whether a run without a cluster has any limits."""
         several: list[FixedConfig | OverrideConfig] = [self.fixed, *self.overrides]
         return any(one.ms is not None or one.bytes is not None for one in several)

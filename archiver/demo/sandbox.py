@@ -236,7 +236,7 @@ class KafkaBroker:
         return path
 
     def _format(self, java: str, settings: Path) -> None:
-        """Kafka's own tool does it, and is another JVM: for all but the first broker what it wrote is copied, with other names."""
+        """Format the first broker with Kafka's own tool; copy its files for the others, to save their JVMs."""
         folder = self.data_dir / "log"
         features = _FORMATTED.get(self.jars)
         if features is None:
@@ -292,7 +292,7 @@ def _random_id() -> str:
 
 
 def _answers(port: int) -> bool:
-    """Tell whether the answer to a metadata request (v1, no topics) names a broker: then the broker is registered, and serves."""
+    """Return whether a metadata answer (v1, no topics) names a broker: it is registered then, and serves."""
     client = b"archiver-sandbox"
     body = struct.pack(f">hhih{len(client)}si", 3, 1, 0, len(client), client, 0)
     try:

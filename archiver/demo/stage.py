@@ -1,4 +1,4 @@
-"""The stage of the demo: a broker, an S3 and a folder, in which commands run as a user runs them. All of it is removed in the end."""
+"""The environment of the demo: a broker, an S3 and a folder where commands run. All of it is removed at the end."""
 
 import importlib.util
 import logging
@@ -56,7 +56,7 @@ class Stage:
     s3: EmbeddedS3
 
     def run_python(self, *arguments: str) -> str:
-        """Run Python in the demo's folder, with the demo's S3 as its only credentials. Returns what it prints."""
+        """Run Python in the demo's folder, with the demo's S3 as its only credentials. Returns its output."""
         return _run([*self._environment(), sys.executable, *arguments], self.folder)
 
     def _environment(self) -> list[str]:
@@ -126,7 +126,9 @@ def set_stage(stack: ExitStack, teller: Teller) -> Stage:
     """Start everything. The stack ends it."""
     jars = _kafka_jars(teller)
     folder = Path(tempfile.gettempdir()) / f"archiver-demo-{secrets.token_hex(6)}"
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # at once: Ctrl-C may come as soon as there is a folder
+    stack.callback(
+        shutil.rmtree, folder, ignore_errors=True
+    )  # at once: Ctrl-C may come right after the folder is created
     folder.mkdir(mode=0o700)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else the S3 logs each request
     with teller.busy("starting Kafka and S3"):

@@ -202,7 +202,7 @@ class _Story:
         self.teller.shown((self.stage.folder / name).read_text(encoding="utf-8"))
 
     def _archiver(self, *arguments: str) -> None:
-        """Run a command of ours as a process, and print what it prints."""
+        """Run an archiver command as a process and print its output."""
         self.teller.command(spell_command(["archiver", *arguments]))
         self._show_run(f"archiver {arguments[0]}", "-m", "archiver", *arguments)
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 
 class Teller:
-    """Hands lines to `print_text`. What is under way is shown only if stderr is a terminal."""
+    """Passes lines to `print_text`. Shows progress only if stderr is a terminal."""
 
     def __init__(self, print_text: Callable[[str], object]) -> None:
         self._print_text = print_text

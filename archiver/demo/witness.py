@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError as ClientError
 from archiver.errors import KafkaError, KafkaTemporaryError
 
 OFFSET_BEGINNING = -2
-_CRITICAL = 2  # a syslog level: librdkafka's lines about brokers that start or stop concern nobody
+_CRITICAL = 2  # a syslog level: hides librdkafka's lines about brokers that start or stop
 _PATIENCE_S = 30.0
 _AT_ONCE = 10_000
 _POLL_S = 0.2  # consume() waits so long for a full batch, also at the end of a topic

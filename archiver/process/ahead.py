@@ -1,4 +1,4 @@
-"""Work of many items side by side, as far ahead of whoever takes the results as threads need, and no further."""
+"""Runs a function over many items in threads, a bounded number of items ahead of the consumer."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -4,7 +4,7 @@ import math
 
 
 class Backoff:
-    """Tells how long to pause before the next try of work that fails, and begins with the shortest pause again after a success."""
+    """Computes the pause before the next retry; a success resets it to the shortest pause."""
 
     def __init__(self, first_s: float, longest_s: float = math.inf) -> None:
         self._first_s = first_s

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class ByteBudget:
-    """A budget of one event loop. Whoever wants more than is free waits in line."""
+    """A byte budget of one event loop. A request for more than is free waits in line."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -17,11 +17,11 @@ class ByteBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits for bytes to become free."""
+        """Whether a caller is waiting for bytes to become free."""
         return self._first_in_line.locked()
 
     async def reserve(self, size: int) -> None:
-        """Wait until so many bytes are free. What is larger than the whole budget waits until all of it is."""
+        """Wait until so many bytes are free. A request larger than the whole budget waits until all of it is free."""
         async with self._first_in_line:
             while self._used and self._used + size > self.most_bytes:
                 self._freed.clear()

@@ -1,6 +1,6 @@
 """Where compiled code is kept, so that later starts are quick: beside our own code, or in the user's cache.
 
-What is kept there runs as we do: nobody else may have a hand in it (docs/decisions/0035-code-that-is-kept-is-ours.md).
+Cached code runs with our rights, so no other user may be able to change it (docs/decisions/0035-code-that-is-kept-is-ours.md).
 """
 
 import os
@@ -26,11 +26,11 @@ class CachePlace:
     trusted: frozenset[int] = frozenset()  # users whose code we run anyway, besides ourselves and root
 
     def exposure(self, within: Sequence[Path] = ()) -> str:
-        """Say who else could change this place, or these files in it; empty: nobody."""
+        """Return which other user could change this folder or these files in it; empty if none could."""
         return exposure(self.path, *within, trusted=self.trusted)
 
     def make(self, folder: Path) -> bool:
-        """Create a folder of the cache where it is missing. Returns whether what is put there stays ours alone."""
+        """Create a folder of the cache where it is missing. Returns whether only this user can change files in it."""
         if exposure(folder, trusted=self.trusted):
             return False
         try:

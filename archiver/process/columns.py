@@ -22,7 +22,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Lazy(Sequence[Value], Generic[Value]):
-    """A sequence over columns, which makes each value when somebody asks for it."""
+    """A sequence over columns that creates each value on access."""
 
     @abstractmethod
     def value(self, place: int) -> Value:
@@ -157,7 +157,7 @@ class Texts(Lazy[str]):
         return [joined[start : start + digits] for start in range(0, len(joined), digits)]
 
     def are(self, other: "Texts") -> npt.NDArray[np.bool_]:
-        """Tell of each text whether the other column has the same one at its place."""
+        """Return for each text whether the other column has the same text in that row."""
         if self.digits and self.digits == other.digits:
             width = self.digits // 2
             ours, theirs = (

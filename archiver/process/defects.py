@@ -1,4 +1,4 @@
-"""Defects of ours, and of libraries: the traceback goes to a file, of which the user is told the name."""
+"""Unexpected exceptions: writes the traceback to a file and reports the file name to the user."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _written: Final[
 
 
 def as_ours(error: BaseException, where: object = "") -> ArchiverError:
-    """Return an ArchiverError as it is, and any other exception (a defect) as an error that asks for a report."""
+    """Return an ArchiverError unchanged, and wrap any other exception in an error that asks for a bug report."""
     if isinstance(error, ArchiverError):
         return error
     place = f"{where}: " if str(where) else ""

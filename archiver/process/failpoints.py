@@ -9,7 +9,7 @@ _armed: dict[str, tuple[int, signal.Signals]] = {}
 def arm(text: str) -> None:
     """Choose the place: `name` or `name:count`: die by SIGKILL when it is reached for the count-th time. Empty: never.
 
-    `name:count:stop`: stop there, until somebody sends SIGCONT.
+    `name:count:stop`: stop there until SIGCONT.
     """
     _armed.clear()
     if text:

@@ -1,6 +1,6 @@
 """Jars from the Maven registry: fetched with the Ivy that PySpark carries, used only when their SHA-256 are those of a list.
 
-Ivy compares what it fetches with checksums of the same registry: whoever changes a jar there changes both.
+Ivy checks downloads only against checksums of the same registry, and an attacker who replaces a jar replaces both.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarFolder:
-    """Modules whose jars lie in one folder."""
+    """Modules whose jars are kept in one folder."""
 
     name: str  # of the folder, and of its entries in the list of hashes
     modules: tuple[Module, ...]
@@ -140,7 +140,7 @@ def _sha256(path: Path) -> str:
 
 
 def retrieve_jars(wanted: JarFolder, staging: Path) -> Path:
-    """Return a folder in `staging` with the jars that the registry sent; nobody has compared their hashes yet."""
+    """Download the jars into a folder in `staging` and return it. Their hashes are not checked yet."""
     java, ivy, jars = check_java(), _find_ivy(), staging / "jars"
     asked = staging / "ivy.xml"
     transitive = str(wanted.with_dependencies).lower()

@@ -11,7 +11,7 @@ OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
 
 
 def check_java() -> str:
-    """Return the path of a Java that runs a broker. Raises an error with the next step where there is none."""
+    """Return the path of a Java that runs a broker. Raises an error with the next step if none is found."""
     java = shutil.which("java")
     if java is None:
         raise ArchiverError(f"Java is not installed: install Java {OLDEST_JAVA} or later and put `java` on the PATH")

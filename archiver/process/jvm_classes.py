@@ -1,4 +1,4 @@
-"""Class data sharing: one JVM writes down what it has loaded, and later ones that map this file start in half the time."""
+"""Class data sharing: one JVM dumps its loaded classes, and later JVMs that map the dump start in half the time."""
 
 import logging
 import mmap

@@ -19,7 +19,7 @@ progress_log: Final = logging.getLogger("archiver.progress")
 
 
 class LogField(StrEnum):
-    """Names for `extra=` in log calls; both formats show these and no other."""
+    """Names for `extra=` in log calls; both formats show only these."""
 
     ACTIVITY = "activity"
     TOPIC = "topic"
@@ -42,12 +42,12 @@ def set_up_logs(log_format: LogFormat = "text", *, verbose: bool = False, quiet:
 
 
 def writes_json() -> bool:
-    """Tell whether logs are JSON lines: then a program reads standard error, and each line there must be JSON."""
+    """Return whether logs are JSON lines: a program reads standard error then, so each line must be JSON."""
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 def log_this_thread_alone() -> None:
-    """Drop from now on what other threads log: the command has ended, and nobody waits for what they still try."""
+    """Drop log records of other threads from now on: the command has ended, and their work is abandoned."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _StderrHandler):
             handler.listen_to(threading.get_ident())
@@ -60,7 +60,7 @@ def warn_once(text: str) -> None:
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to what is sys.stderr at the moment: while rich shows a line of progress, it replaces sys.stderr."""
+    """Writes to the current sys.stderr, which rich replaces while it shows progress."""
 
     _thread: int | None = None  # None: any
 
@@ -74,7 +74,7 @@ class _StderrHandler(logging.Handler):
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
-        except OSError:  # stderr cannot be written to; the run goes on
+        except OSError:  # stderr is closed; the run continues
             return
         except Exception as error:  # noqa: BLE001 - nor can it be spelled, which is a defect of ours
             with suppress(OSError):

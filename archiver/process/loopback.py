@@ -13,6 +13,6 @@ def is_loopback(host: str) -> bool:
 
 
 def leaves_in_clear(url: str) -> bool:
-    """Tell whether what is sent to a URL can be read on the way."""
+    """Return whether requests to a URL can be read on the network."""
     parts = urlsplit(url)
     return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")

@@ -5,13 +5,13 @@ from typing import Final
 
 MASK: Final = "********"
 _WORDS: Final = (
-    "tokens?|auth|authentication|authorization|credentials?|realm|scheme"  # that stand behind Bearer in prose
+    "tokens?|auth|authentication|authorization|credentials?|realm|scheme"  # which may follow "Bearer" in prose
 )
 _NAMES: Final = "secret|password|passwd|pwd|token|assertion|signature|credential|api_?key"
 
 
 def without_users(text: str) -> str:
-    """Mask the user part of addresses in a text of somebody else's: it may hold a password."""
+    """Mask the user part of URLs in a foreign text: it may contain a password."""
     # The pattern begins at the begin of a word: tried at each letter, 60 KB without an @ held up all threads for 20 s.
     return re.sub(r"(?<![^\s\"'`])([A-Za-z][A-Za-z0-9+.-]*://)?[^\s\"'`]+@", rf"\g<1>{MASK}@", text)
 
@@ -23,7 +23,7 @@ def without_query(url: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Mask a text of foreign code: users in addresses, what follows a ? or #, and what is named, or looks like, a token."""
+    """Mask secrets in a foreign text: users and queries of URLs, and values that are named or look like tokens."""
     without_keys = re.sub(r"(\?|(?<=\S)#)[^\s\"'<>()]+", rf"\g<1>{MASK}", without_users(text))
     without_tokens = re.sub(rf"(?i)\b(bearer|basic)(\s+)(?!(?:{_WORDS})\b)\S+", rf"\1\2{MASK}", without_keys)
     named = re.sub(

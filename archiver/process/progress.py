@@ -60,7 +60,7 @@ class Progress:
                 self._due.start()
 
     def announce(self, text: str) -> None:
-        """Log a line of its own at once, on a terminal, too. Elsewhere the line also says when the next one comes."""
+        """Log a separate line at once, also on a terminal. Without a terminal the line also gives the interval to the next one."""
         if self._quiet:
             return
         left_s = max(0.0, self._every_s - (self._clock() - self._logged))
@@ -111,15 +111,15 @@ class Progress:
 
 
 class Eta:
-    """How much of an activity is done, how fast it goes, and how long it still takes at this speed.
+    """The progress of an activity: amount done, rate, and estimated time left.
 
-    `unit` is what is counted, as in `records`; without a unit no speed is given.
+    `unit` names the counted items, such as `records`; without a unit no rate is shown.
     """
 
     def __init__(self, unit: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._unit = unit
         self._clock = clock
-        self._begun: tuple[float, int] | None = None  # the time of the first call, and what was done by then
+        self._begun: tuple[float, int] | None = None  # time of the first call, and the amount done by then
 
     def spell(self, done: int, total: int) -> str:
         """Spell that `done` of `total` are done; the speed counts from the first call on."""
@@ -145,7 +145,7 @@ def spell_seconds(seconds: float) -> str:
 def make_reporter(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
     """Announce an activity, and return what reports its progress as share, speed and time left.
 
-    No `unit`: what is counted are tasks of Spark, whose number says nothing to a user.
+    No `unit`: it counts tasks of Spark, and their number means nothing to a user.
     """
     notice(what)
     eta = Eta(unit)

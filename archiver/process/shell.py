@@ -18,12 +18,12 @@ def spell_command(words: Iterable[str]) -> str:
 
 
 def can_be_typed(words: Iterable[str]) -> bool:
-    """Tell whether the printed command is the command: no word has a character that is escaped."""
+    """Return whether a command prints unchanged: no word has a character that must be escaped."""
     return all(printable(word) == word for word in words)
 
 
 def can_be_config(name: str, value: str) -> bool:
-    """Tell whether a config of a topic is safe on a command line: names and values in Kafka may come from anybody."""
+    """Return whether a topic config is safe on a command line: its name and value are untrusted."""
     return _CONFIG_NAME.fullmatch(name) is not None and _CONFIG_VALUE.fullmatch(value) is not None
 
 

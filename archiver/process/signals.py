@@ -13,14 +13,14 @@ from archiver.interrupt import EXIT_CODE
 Value = TypeVar("Value")
 
 _CANCEL_S = 1.0  # for cancelled work to clean up
-_END_S: Final = 14.0  # after a signal: more than what is held gets to be put
+_END_S: Final = 14.0  # after a signal; longer than flushing open segments takes
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that a signal sets. Signals reach the main thread only: elsewhere nobody ever sets it.
+    """Return an event that a signal sets. Signals reach only the main thread; in other threads it is never set.
 
     Where the loop has not ended 14 seconds later, because a store, a broker or a name server hangs, the process ends as if it was
-    killed: what is not durable is still in Kafka.
+    killed: unwritten records are still in Kafka.
     """
     stop = asyncio.Event()
     if threading.current_thread() is threading.main_thread():

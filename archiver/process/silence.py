@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def steady_s() -> float:
-    """Return seconds of a clock that goes on while the process is stopped and, where the system has one, while the machine sleeps."""
+    """Return seconds of a clock that runs while the process is stopped and, if the system has one, while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -32,7 +32,7 @@ class SilenceCounter:
 
     @property
     def silences(self) -> int:
-        """How many silences there were, with the one that this question ends."""
+        """The number of silences, including one that this call ends."""
         with self._lock:
             self._end_span()
             return self._silences

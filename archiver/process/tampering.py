@@ -14,9 +14,9 @@ _ACCESS_LIST: Final = "system.posix_acl_access"
 
 
 def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
-    """Say who else may change what is at these places, or what leads there; empty: nobody but us, root and `trusted` users.
+    """Return which other user may change these paths or their parents; empty if only we, root and `trusted` users can.
 
-    If nobody else may, only we, root or trusted users can change that: so the answer still holds when the place is read. Of a
+    Only those users can change that answer, so it still holds when the path is read. Of a
     place that does not exist yet, the folders above it are checked.
     """
     owners = {os.geteuid(), _ROOT, *trusted}
@@ -50,9 +50,7 @@ def _exposure_of(step: Path, found: os.stat_result, owners: Collection[int], *, 
         return f"{step} belongs to {_user(found.st_uid)}"
     if stat.S_ISLNK(found.st_mode):
         return ""
-    if (
-        found.st_mode & stat.S_ISVTX and not is_end
-    ):  # the sticky bit, as of /tmp: nobody may replace the files of others
+    if found.st_mode & stat.S_ISVTX and not is_end:  # the sticky bit, as of /tmp: users cannot replace files of others
         return ""
     if found.st_mode & stat.S_IWOTH:
         return f"anybody may write to {step}"
@@ -66,7 +64,7 @@ def _exposure_to_groups(step: Path, found: os.stat_result) -> str:
 
 
 def _has_access_list(step: Path) -> bool:
-    """Tell whether a file has an ACL: then the bits of the group are only an upper bound for those whom the ACL names."""
+    """Return whether a file has an ACL: its group bits are then only an upper bound for the users of the ACL."""
     try:
         return _ACCESS_LIST in os.listxattr(step)
     except (AttributeError, OSError):  # this system or file system has no ACLs
@@ -74,7 +72,7 @@ def _has_access_list(step: Path) -> bool:
 
 
 def _is_private(gid: int, uid: int) -> bool:
-    """Tell whether the owner is alone in the group: root's, or the group of the user's own name that Linux makes for each user."""
+    """Return whether the owner is the only member: root's group, or the private group that Linux creates for each user."""
     try:
         group = grp.getgrgid(gid)
     except KeyError:

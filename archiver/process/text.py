@@ -8,7 +8,7 @@ from typing import Final
 # What moves a cursor, colors, rings, breaks a line or turns its direction, for any terminal, pager or log viewer; and halves
 # of pairs, which UTF-8 cannot write. C1 (U+0080-U+009F) are commands to terminals as those that begin with ESC are.
 _COMMANDS: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-# Unicode's format characters (Cf): some turn the direction of what stands around them, most are not seen at all.
+# Unicode's format characters (Cf): some change the direction of the text around them, most are invisible.
 _FORMATS: Final = (
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
@@ -27,12 +27,12 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Write a line of JSON, which means the same afterwards: JSON itself lets DEL, C1 and U+2028 stand as they are."""
+    r"""Escape a line of JSON without changing its meaning: JSON itself leaves DEL, C1 and U+2028 unescaped."""
     return text if _is_tame(text) else _ACTING.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _is_tame(text: str) -> bool:
-    """Tell quickly that nothing has to be escaped, which holds for most lines: ten times as fast as the pattern."""
+    """Return quickly whether a text needs no escaping, as most do: ten times as fast as the pattern."""
     return text.isascii() and text.isprintable()
 
 
@@ -63,7 +63,7 @@ def spell_cell(text: str) -> str:
 
 
 def spell_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines with columns that are as wide as their widest cells, up to a limit; wider cells stand out."""
+    """Yield lines whose columns are as wide as their widest cell, up to a limit; wider cells overflow."""
     told = [head, *([spell_cell(cell) for cell in row] for row in rows)]
     widths = [min(WIDEST, max(map(len, cells))) for cells in zip(*told, strict=True)]
     for row in told:

@@ -43,7 +43,7 @@ class Workers(Executor):
                 thread.start()
 
     def _relieve(self, most: int) -> None:
-        """Add threads while all of them hang: jobs that do not need the store that hangs go on."""
+        """Add threads while all of them are blocked, so that jobs for another store still run."""
         begun, busy_s = self._begun, time.process_time()
         while not self._closing.wait(_STALL_S) and len(self._threads) < most:
             # Threads that are busy work: more of them would only take memory.
@@ -64,7 +64,7 @@ class Workers(Executor):
         return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads when what is queued is done, or at once what has not begun."""
+        """Stop the threads after the queued jobs, or drop jobs that have not started."""
         self._closing.set()
         while cancel_futures and not self._jobs.empty():
             job = self._jobs.get()
@@ -90,7 +90,7 @@ class Workers(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except BaseException as error:  # noqa: BLE001 - the future carries it to whoever waits
+                except BaseException as error:  # noqa: BLE001 - the future passes it to the waiting caller
                     future.set_exception(error)
             del job, future, call  # a thread that waits must not keep the last job's records in memory
 
@@ -103,7 +103,7 @@ def side_by_side(count: int, function: Callable[[Item], Value], items: Iterable[
 
 @contextmanager
 def workers(count: int, name: str, *, most: int = 0) -> Iterator[Workers]:
-    """Yield an executor for a `with` block. At its end nobody waits for jobs that are under way."""
+    """Yield an executor for a `with` block. Its end does not wait for running jobs."""
     made = Workers(count, name, most=most)
     try:
         yield made

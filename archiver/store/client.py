@@ -42,7 +42,7 @@ def configured_endpoint(config: StorageConfig) -> str:
     """Return the endpoint of the configuration, the environment or a profile; empty: AWS."""
     if config.endpoint is not None:
         return config.endpoint
-    # Any region will do: an endpoint that nobody has configured is made of it by rules, without a request.
+    # Any region will do: the default endpoint is derived from it without a request.
     try:
         resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
     except (BotoCoreError, ValueError) as error:
@@ -68,7 +68,7 @@ class S3Clients:
 
     @property
     def has_session_token(self) -> bool:
-        """Tell whether each request carries a session token. The token is sent as it is; a secret key never is."""
+        """Whether requests carry a session token, which is sent in clear text; a secret key never is."""
         found = self._session.get_credentials()
         return found is not None and bool(found.token)
 
@@ -129,9 +129,9 @@ class S3Clients:
 
 
 def _origin_of(session: Session) -> tuple[object, object] | None:
-    """Return what tells new credentials from old ones; None when there are none.
+    """Return a value that changes when the credentials are replaced; None without credentials.
 
-    Credentials that renew themselves change now and then: for them this is only what they are made from.
+    Credentials that renew themselves change now and then: for them the value covers only their source.
     """
     found = session.get_credentials()
     if found is None:
@@ -155,7 +155,7 @@ class _PutSignature(S3SigV4Auth):
         request.headers[_CHECKSUM] = base64.b64encode(bytes.fromhex(digest)).decode()
         return digest
 
-    def _should_sha256_sign_payload(self, request: AWSRequest) -> bool:  # noqa: ARG002 - also where a profile says otherwise
+    def _should_sha256_sign_payload(self, request: AWSRequest) -> bool:  # noqa: ARG002 - even if a profile disables it
         return True
 
 
@@ -254,7 +254,7 @@ def read_rows(response_dict: dict[str, Any], customized_response_dict: dict[str,
             for row in page.iterfind(f"{namespace}Contents")
         ]
     except (ET.ParseError, ValueError):
-        return  # botocore parses the page, and raises what is wrong with it
+        return  # botocore parses the page and raises the error
     page[:] = [child for child in page if child.tag != f"{namespace}Contents"]
     response_dict["body"] = ET.tostring(page)
     customized_response_dict["Contents"] = rows

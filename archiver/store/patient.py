@@ -78,7 +78,7 @@ class PatientStore:
         self._store.delete(keys)
 
     def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
-        """Delete objects, once: what was refused for now may have to stay a moment later, and whoever deletes knows what to ask."""
+        """Delete objects without a retry: the caller must check again first whether they may go."""
         return self._store.delete_each(keys, send_by_s=send_by_s)
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:

@@ -30,7 +30,7 @@ class ListedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What is known of an object without its body."""
+    """The metadata of an object."""
 
     size: int
     etag: str
@@ -40,7 +40,7 @@ class ObjectInfo:
 
 
 class ObjectKind(Enum):
-    """What an object is. Its key does not tell: segments may lie under any key."""
+    """The kind of an object. The key does not determine it: a segment may have any key."""
 
     SEGMENT = "segment"
     """Records, or a copy of them. It gets storage class and tags. The store does not repeat its put: the writer does."""
@@ -72,31 +72,31 @@ class ObjectStore(Protocol):
     """
 
     def now(self) -> datetime:
-        """Ask what the store's clock says."""
+        """Return the time of the store's clock."""
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        """Create an object whole, or not at all. Returns its ETag; None: something is there, and was left as it is.
+        """Create an object whole, or not at all. Returns its ETag; None if an object exists, which is not changed.
 
-        `head` and `list` tell the same ETag as long as the object is this one. A stream must be seekable; it is read from
-        its start and not closed. After StoreTemporaryError the outcome is unknown: the same call again tells, and returns
+        `head` and `list` return the same ETag while the object is this one. A stream must be seekable; it is read from
+        its start and not closed. After StoreTemporaryError the outcome is unknown: repeat the call to find out; it returns
         None if the first one had worked. None may therefore mean our own object. The same happens at the first call when
         the client itself repeated a put whose answer was lost.
         """
 
     def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
-        """Return body and metadata; None when there is no such object.
+        """Return body and metadata; None if the object does not exist.
 
         Raises CorruptSegmentError for an object of more than `most_bytes`, and reads none of it.
         """
 
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
-        """Do as `get`; the body lies in the buffer until the buffer is used again."""
+        """Do as `get`; the body stays in the buffer until its next use."""
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
-        """Return the bytes from `start` on and before `stop`, which lie in the object; None when there is no such object."""
+        """Return the bytes from `start` up to `stop`, exclusive; None if the object does not exist."""
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return what is known of an object; None when there is no such object (or bucket: S3 does not tell)."""
+        """Return the metadata of an object; None if the object (or the bucket) does not exist."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         """List keys that begin with the prefix and sort after `start_after`, in order."""

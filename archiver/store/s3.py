@@ -299,7 +299,7 @@ class S3Store:
         return StoreError(f"{where}: {operation}: {without_users(str(error))}")
 
     def _broken(self, doing: str, error: Exception) -> ArchiverError:
-        """Turn a request that did not get through into an error that says what to check."""
+        """Convert a connection error into an error that names what to check."""
         cause = type(error).__name__
         match error:
             case SSLError():
@@ -358,7 +358,7 @@ class S3Store:
         return f"{where}: {said}"
 
     def _rights_for(self, operation: str, kind: ObjectKind) -> str:
-        """Name all rights that may be missing: S3 does not always tell which, and tags and encryption of a put take rights of their own."""
+        """Return all rights that may be missing: S3 does not always name them, and tags and encryption need their own."""
         below = f" for {self._prefix}/*" if self._prefix else ""
         listing = f"s3:ListBucket on bucket {self._bucket}{below}"
         if operation == "ListObjectsV2":
@@ -394,7 +394,7 @@ def _etag(answer: Mapping[str, Any]) -> str:
 
 
 def _is_locked(answer: Mapping[str, Any]) -> bool:
-    """Tell whether the store keeps an object from being deleted for good; it tells only users who may know."""
+    """Return whether Object Lock protects an object, as far as this user may know."""
     until: datetime | None = answer.get("ObjectLockRetainUntilDate")
     return answer.get("ObjectLockLegalHoldStatus") == "ON" or (until is not None and until > datetime.now(UTC))
 
