@@ -158,7 +158,7 @@ class KafkaAdmin:
         await self._until(are_served, lambda: f"topic {min(unserved)} was created, but not every partition is served")
 
     async def _served(self, totals: Mapping[str, int]) -> set[str]:
-        """Tell whether leaders answer. Metadata names leaders seconds before they serve (500 partitions), so ask for the offsets."""
+        """Return whether leaders answer. Metadata names leaders seconds before they serve (500 partitions), so ask for offsets."""
         described = await self._describe_all(totals)
         led = {
             name: found
@@ -203,7 +203,7 @@ class KafkaAdmin:
         right: str,
         counts: Callable[[int], bool] = lambda _: True,
     ) -> dict[str, Refusal]:
-        """Wait for the answers about topics. `what` and `right` are templates for the topic's name; `counts` tells which codes are refusals."""
+        """Wait for the answers about topics. `what` and `right` are templates for the topic's name; `counts` decides which codes are refusals."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
@@ -213,7 +213,7 @@ class KafkaAdmin:
 
 
 async def _gather(futures: "Mapping[Key, Future[Value]]") -> dict[Key, Value | KafkaException]:
-    """Wait for all answers; a refusal stands in its place as an exception."""
+    """Wait for all answers; a refusal is returned in its place as an exception."""
     answers = await asyncio.gather(*map(asyncio.wrap_future, futures.values()), return_exceptions=True)
     found: dict[Key, Value | KafkaException] = {}
     for key, answer in zip(futures, answers, strict=True):

@@ -10,7 +10,7 @@ from archiver.kafka.codes import Code
 
 
 async def agreed_topics(client: KafkaClient, names: Collection[str], cluster_id: str) -> dict[str, str | None]:
-    """Return topic ids by name; None: each broker was asked for that name, and said that there is no such topic.
+    """Return topic ids by name; None: each broker answered that the topic does not exist.
 
     Names are left out on which brokers do not agree, or which one of them may not tell. All are, when a broker does not
     answer, is of another cluster, or knows of no broker yet: such a one has just started, and knows no topic either.

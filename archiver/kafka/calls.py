@@ -9,9 +9,9 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 UNKNOWN_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-EARLIEST_TIMESTAMP = -2  # these three stand in place of a timestamp in ListOffsets
+EARLIEST_TIMESTAMP = -2  # these three replace a timestamp in ListOffsets
 LATEST_TIMESTAMP = -1
-EARLIEST_LOCAL_TIMESTAMP = -4  # where the log on the leader's own disk begins; what lies below is in a remote tier
+EARLIEST_LOCAL_TIMESTAMP = -4  # the start of the log on the leader's disk; older records are in a remote tier
 _KNOWS_LOCAL_START = (
     8  # the first version of ListOffsets that takes EARLIEST_LOCAL_TIMESTAMP: no older Apache Kafka has tiers
 )
@@ -37,7 +37,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool
     partitions: list[PartitionMetadata]
-    operations: int  # what this user may do, a bit each, where that was asked for and the broker tells
+    operations: int  # allowed operations of this user as bits, if asked for and answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ _OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset,
 class ListOffsetsCall(Call[list[ListedOffset]]):
     """Where partitions begin (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP) or end (LATEST_TIMESTAMP, by isolation level). Only leaders answer.
 
-    With `leader_epoch`, only a broker that leads in that epoch answers. From v5 on a new leader says that it cannot tell yet.
+    With `leader_epoch`, only a broker that leads in that epoch answers. From v5 on a new leader answers that it does not know yet.
     """
 
     api_key = 2

@@ -426,7 +426,7 @@ class KafkaClient:
         return await self.persist(once)
 
     async def _transactional_ids(self, producer_ids: Sequence[int]) -> dict[int, str]:
-        """Return names by producer id. A broker that does not tell (old, down, not allowed) leaves names out: they are only shown."""
+        """Return names by producer id. Names are missing for brokers that do not answer (old, down, not allowed): they are only shown."""
         names: dict[int, str] = {}
         for node_id in self._nodes() if producer_ids else ():
             with contextlib.suppress(KafkaError, KafkaTemporaryError):
@@ -448,7 +448,7 @@ class KafkaClient:
         return explain(self._settings, self._connections.reasons)
 
     def _not_let_in(self, node_id: int, call: Call[ParsedAnswer]) -> KafkaTemporaryError:
-        """Explain why a broker cannot be reached: aiokafka says only that it is not ready."""
+        """Explain why a broker cannot be reached: aiokafka reports only that it is not ready."""
         broker = self._client.cluster.broker_metadata(node_id)
         address = f"{broker.host}:{broker.port}" if broker is not None else f"broker {node_id}"
         error = self._connections.reasons.get(address)
@@ -466,7 +466,7 @@ class KafkaClient:
     async def persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
         """Repeat a request that failed for now: elections, and topics so new that not every broker knows them.
 
-        What is absent in the last attempt does not exist.
+        A topic that is absent in the last attempt does not exist.
         """
         backoff = Backoff(self._settings.retry_backoff_ms / 1000)
         for _ in range(_ATTEMPTS - 1):

@@ -1,4 +1,4 @@
-"""What brokers tell of their cluster: topics, where partitions begin and end, open transactions."""
+"""Values that describe a cluster: topics, partition offsets, open transactions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction that holds back the last stable offset; `transactional_id` is empty where the brokers do not tell."""
+    """A transaction that holds back the last stable offset; `transactional_id` is empty if brokers do not return it."""
 
     producer_id: int
     producer_epoch: int
@@ -64,4 +64,4 @@ class NodeRefusedError(KafkaTemporaryError):
 
 
 class AbsentError(KafkaTemporaryError):
-    """There is no such topic or partition, or it is too new for every broker to know it."""
+    """The topic or partition does not exist, or is too new for some broker to know it."""

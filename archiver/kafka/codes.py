@@ -144,7 +144,7 @@ def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaE
 
 
 def broker_error(code: int, doing: str, detail: str = "", *, right: str = "") -> KafkaError | KafkaTemporaryError:
-    """The error for a code; `doing` says what was asked of whom, `detail` is the broker's own message.
+    """The error for a code; `doing` names the request and the broker, `detail` is the broker's own message.
 
     `right` is the missing right: an operation, and on what.
     """

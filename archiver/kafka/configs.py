@@ -1,4 +1,4 @@
-"""Configs of topics, and of brokers, as the brokers tell them."""
+"""Reads and changes the configs of topics and brokers."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
@@ -71,7 +71,7 @@ async def _configs_of_broker(client: KafkaClient, node: int, keys: Collection[st
 async def wait_until_changed(
     client: KafkaClient, changed: Mapping[str, Mapping[str, str | None]], nodes: Mapping[str, Collection[int]]
 ) -> None:
-    """Wait until all brokers that have a topic tell its changed configs; None: nothing is set on the topic.
+    """Wait until all brokers of a topic return its changed configs; None: nothing is set on the topic.
 
     The controller takes a change first; brokers learn of it a little later.
     """
@@ -130,7 +130,7 @@ class _Described(NamedTuple):
 
 
 class DescribeConfigsCall(Call[list[_Described]]):
-    """Asks for some or all configs of topics, or of a broker. v1 is the first that tells the source of a value, and Kafka 4's oldest."""
+    """Asks for some or all configs of topics, or of a broker. v1 is the first with the source of a value, and the oldest in Kafka 4."""
 
     api_key = 32
     lowest = highest = 1

@@ -2,7 +2,7 @@
 
 aiokafka reads through an asyncio stream, which copies every byte twice and holds an answer twice while it does (measured
 in docs/decisions/0011). Here the socket writes into the memory that the answer stays in. A request it copies three times to
-have it in one piece; here a batch of records goes out from where it lies.
+have it in one piece; here a batch of records is sent without a copy.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
         address = f"{self._host}:{self._port}"
         try:
             made = await super().connect()
-        except BaseException as error:  # also where nobody waits for the answer any more
+        except BaseException as error:  # also if no caller waits for the answer any more
             # aiokafka has begun to close the connection; with TLS it would linger until the other side closes, too.
             if self._protocol is not None:
                 self._protocol.abort()

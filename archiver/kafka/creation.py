@@ -33,7 +33,7 @@ async def never_created(settings: KafkaSettings, names: Collection[str]) -> list
 
 
 async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> list[tuple[str, int, IfCreated]]:
-    """Return of each topic the code that its creation would end with, and what it would have."""
+    """Return for each topic the error code of its creation, and the configs it would have."""
     if not topics:
         return []
     call = _TryCreationCall(topics, settings.request_timeout_ms)
@@ -51,7 +51,7 @@ async def _tried(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> lis
 
 
 class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
-    """Asks to create topics, as a trial. v5 is the first that tells configs; later ones refuse for a quota where v5 only waits."""
+    """Asks to create topics, as a trial. v5 is the first that returns configs; later ones refuse for a quota where v5 only waits."""
 
     api_key = 19
     lowest = highest = 5

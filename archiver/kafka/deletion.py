@@ -13,7 +13,7 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # somebody else may have deleted the topic first
+_DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # another client may have deleted the topic first
 _POLLS = 300  # questions, for half a minute
 _PAUSE_S = 0.1
 

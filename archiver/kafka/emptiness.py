@@ -20,9 +20,9 @@ _OTHER_TIERS = ("confluent.tier.enable", "redpanda.remote.read")  # configs of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptiness:
-    """What is proved of a log behind an offset from which a fetch brought nothing."""
+    """The proof that a log has no batch after an offset whose fetch returned nothing."""
 
-    reaches: int  # no batch lies from the offset up to this one; equal to the offset: nothing is proved
+    reaches: int  # no batch exists from the offset up to this one; equal to the offset: nothing is proved
     local_start: int  # below this offset the log is in the remote tier
     unknown: str = ""  # why nothing could be proved; empty: no such reason
 
@@ -39,9 +39,9 @@ class Emptiness:
 
 
 async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
-    """Ask the leader for what proves that nothing lies behind an offset, up to its last stable offset.
+    """Ask the leader for a proof that no batch exists from an offset up to its last stable offset.
 
-    A fetch from a log on the leader's own disk brings the next batch, however large, or there is none. One from the remote
+    A fetch from a log on the leader's own disk returns the next batch, however large, if one exists. One from the remote
     tier brings nothing when it takes long. So the offset has to be on that disk still when the fetch was answered, and the
     broker the leader all the while. Raises KafkaError or KafkaTemporaryError.
     """
@@ -81,7 +81,7 @@ async def _list_offset(
 
 
 async def _other_tier(client: KafkaClient, topic: str, *, knows_local_start: bool) -> str:
-    """Describe a remote tier that the local start does not show (other makes, or before Kafka had tiers); empty: there is none."""
+    """Describe a remote tier that the local start does not show (other vendors, or before KIP-405); empty: none."""
     found, refused = await topic_configs_each(client, [topic])
     if topic not in found:
         why = refused.get(topic, "no broker tells its configs")

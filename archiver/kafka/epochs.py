@@ -28,7 +28,7 @@ async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: i
 
 
 async def ends_of_epochs(client: KafkaClient, epochs: Mapping[TopicPartition, int]) -> _Answers:
-    """Ask for the end of one epoch of each partition, in one request for each leader. Returns also why some were not told."""
+    """Ask for the end of one epoch of each partition, in one request for each leader. Also returns why some are missing."""
     found: dict[TopicPartition, EpochEnd] = {}
     refused: dict[TopicPartition, Refusal] = {}
 
@@ -47,7 +47,7 @@ async def ends_of_epochs(client: KafkaClient, epochs: Mapping[TopicPartition, in
             if isinstance(error, KafkaTemporaryError):
                 raise error
 
-    # What is still refused after the last attempt is in `refused`.
+    # `refused` has the refusals of the last attempt.
     with contextlib.suppress(KafkaError, KafkaTemporaryError):
         await client.persist(once)
     return found, refused

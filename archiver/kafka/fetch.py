@@ -21,7 +21,7 @@ class FetchProblem(Enum):
     """Why a partition's records did not come; the others of the same request did."""
 
     OFFSET_OUT_OF_RANGE = auto()  # below the log start or above the end: ask for the offsets
-    DIVERGING_EPOCH = auto()  # the log was cut back under us; `diverging` says from where on
+    DIVERGING_EPOCH = auto()  # the log was truncated; `diverging` has the offset
     UNKNOWN_TOPIC_ID = auto()  # the topic was deleted, and perhaps created again
     UNKNOWN_TOPIC_OR_PARTITION = auto()
     NOT_LEADER = auto()  # forget the leaders, ask again
@@ -33,7 +33,7 @@ class FetchProblem(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTarget:
-    """Where to go on reading. `last_fetched_epoch` is the leader epoch of the last batch read, -1 when there was none."""
+    """The next position. `last_fetched_epoch` is the leader epoch of the last batch read, -1 before the first."""
 
     topic: str
     topic_id: str
@@ -87,7 +87,7 @@ async def fetch(
     """Fetch, read_committed. Returns one answer per target, in their order. Brokers serve in that order until max_bytes are full.
 
     The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle. With a rack
-    leaders may answer with no more than the replica to ask instead. An answer without records tells nothing of the log:
+    leaders may answer with no more than the replica to ask instead. An answer without records proves nothing about the log:
     see archiver.kafka.emptiness.
     """
     limit_ms = client.settings.request_timeout_ms // 2  # a longer wait would look like a dead broker
@@ -116,7 +116,7 @@ async def fetch(
 async def _refuse_others(
     client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], answers: list[Fetched]
 ) -> list[Fetched]:
-    """Refuse records of another topic that has the wanted name now: a broker that serves by name does not tell them apart.
+    """Refuse records of another topic that has the wanted name now: a broker that serves by name does not distinguish them.
 
     The same broker is asked for the topic's id after its answer, which proves whose records it sent: a broker learns of a
     deletion before it has anything of the next topic of that name, and no id ever comes back.
@@ -190,7 +190,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
     def write(self, out: RequestWriter, version: int) -> None:
         header = (-1, self._max_wait_ms, self._min_bytes, self._max_bytes, READ_COMMITTED, 0, -1)
         out.raw(_HEADER.pack(*header))
-        # Only neighbours share a topic entry: the order decides who is served first, so a topic may stand in it twice.
+        # Only neighbours share a topic entry: the order decides which is served first, so a topic may appear twice.
         topics = [
             list(group) for _, group in groupby(self._targets, key=lambda target: (target.topic_id, target.topic))
         ]

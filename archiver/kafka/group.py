@@ -1,4 +1,4 @@
-"""A consumer group as the archiver uses it: who is in it, what is committed to it, who works on its partitions."""
+"""Types of a consumer group: its settings, its commits (hints), and the owner of its partitions."""
 
 import re
 from collections import Counter
@@ -81,7 +81,7 @@ class Owner(Protocol):
 class MembershipCounters:
     """What happened so far."""
 
-    rebalances: int = 0  # how often partitions came or went
+    rebalances: int = 0  # number of assignments and revocations
     commits: int = 0  # successful requests
     commit_failures: Counter[str] = field(default_factory=Counter)  # failed requests, by librdkafka's name of the cause
     client_errors: Counter[str] = field(default_factory=Counter)  # all errors, by the same names

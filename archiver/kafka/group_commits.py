@@ -1,4 +1,4 @@
-"""Sets and deletes positions of consumer groups, as an administrator does: only where nobody is a member."""
+"""Sets and deletes positions of consumer groups without members, as an administrator does."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -29,15 +29,15 @@ _HAS_MEMBERS: Final = frozenset({
 
 
 class GroupActiveError(KafkaError):
-    """A group has members: what it has committed is theirs, and nothing was changed."""
+    """The group has members, so nothing was changed."""
 
 
 async def commit_positions(client: KafkaClient, group: str, positions: Positions) -> None:
     """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing.
 
     Only where they would not fit into a batch of `__consumer_offsets`, they take several requests, each of which is refused
-    so. After KafkaTemporaryError nobody knows whether they are set. No request is repeated here: a consumer may have run on
-    meanwhile, so the caller must first read where the group stands.
+    so. After KafkaTemporaryError it is unknown whether they are set. No request is retried here: a consumer may have committed
+    meanwhile, so the caller must read the positions first.
     """
     node_id = await coordinator_of(client, group)
     for some in _batches(group, positions):

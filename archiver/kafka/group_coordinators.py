@@ -1,4 +1,4 @@
-"""Which broker coordinates a consumer group, and where the group stands by that broker's word alone."""
+"""Finds the coordinator of a consumer group and asks it for the group's positions."""
 
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import broker_error
@@ -21,7 +21,7 @@ async def coordinator_of(client: KafkaClient, group: str) -> int:
 
 
 async def settled_positions(client: KafkaClient, group: str) -> Positions:
-    """Return what one group has committed, as its coordinator tells; nothing when the group has committed nothing.
+    """Return the positions of one group from its coordinator; empty if it has committed none.
 
     Raises KafkaTemporaryError while an open transaction may still change that.
     """

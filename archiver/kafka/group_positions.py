@@ -21,7 +21,7 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _AT_ONCE = 16  # requests to one broker; it answers a connection's requests one after the other
-# Empty: committed by somebody who never joined. Other kinds (connect, share) have no such positions.
+# Empty: committed by a client that never joined. Other kinds (connect, share) have no such positions.
 _WITH_POSITIONS = frozenset({"", "consumer", "streams"})
 _WITHOUT_MEMBERS = frozenset({"", "Empty", "Dead"})
 
@@ -75,7 +75,7 @@ async def positions_each(client: KafkaClient) -> tuple[dict[str, Positions], dic
 
 
 async def positions_of(client: KafkaClient, group: str) -> Positions:
-    """Return what one group has committed; nothing when there is no such group."""
+    """Return the positions of one group; empty if the group does not exist."""
 
     async def once() -> Positions:
         failure: KafkaTemporaryError | None = None  # of a broker that may coordinate the group
@@ -100,13 +100,13 @@ async def positions_of(client: KafkaClient, group: str) -> Positions:
 
 
 async def sees_all_groups(client: KafkaClient) -> bool:
-    """Tell whether this user sees all groups: without the right, brokers list some of them, and no error."""
+    """Return whether this user sees all groups: without the right, brokers list only some and return no error."""
     if await may_on_cluster(client, Operation.DESCRIBE):
         return True
     try:
         await positions_of(
             client, f"archiver-{uuid.uuid4()}"
-        )  # nobody has this group, so a right on some groups alone does not cover it
+        )  # no such group exists, so a right on some groups does not cover it
     except KafkaError as error:
         if error.code != Code.GROUP_AUTHORIZATION_FAILED:
             raise
@@ -172,7 +172,7 @@ class ListGroupsCall(Call[tuple[int, dict[str, ListedGroup]]]):
     """(error code, groups by name) of the groups that one broker coordinates, and that this user may describe."""
 
     api_key = 16
-    lowest = highest = 4  # the first that tells states
+    lowest = highest = 4  # the first with states
     flexible_from = 3
 
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
@@ -206,7 +206,7 @@ class OffsetFetchCall(Call[tuple[int, Positions]]):
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
         out.text(self._group)
         out.count(-1)  # all topics
-        out.int8(int(self._is_settled))  # 0: while a transaction is open, tell what was committed before it; 1: refuse
+        out.int8(int(self._is_settled))  # 0: return the position before an open transaction; 1: refuse
         out.tags()
 
     def read(self, answer: AnswerReader, version: int) -> tuple[int, Positions]:  # noqa: ARG002 one version

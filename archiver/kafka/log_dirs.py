@@ -1,4 +1,4 @@
-"""How many bytes of partitions lie on the brokers' disks."""
+"""Sizes of partitions on the brokers' disks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

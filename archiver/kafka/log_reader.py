@@ -1,4 +1,4 @@
-"""Reads a partition's committed records from Kafka, in order, up to an end: to compare them with what is known."""
+"""Reads a partition's committed records from Kafka, in order, up to an end, for comparisons."""
 
 import asyncio
 from collections import Counter
@@ -51,7 +51,7 @@ class LogRange:
 
 
 class BatchHead(NamedTuple):
-    """What the header of a batch tells of it."""
+    """The header of a batch."""
 
     base_offset: int
     producer_id: int  # -1: a producer without an id
@@ -62,14 +62,14 @@ async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame]
     """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
 
     Returns the leader epoch of its last batch; -1: it has none.
-    What comes next is fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
+    The next batches are fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
     after a minute without progress.
     """
     return await read_log_and_writers(client, wanted, lambda frame, _: take(frame))
 
 
 class _EnoughError(Exception):
-    """Ends a reading early: the reader has what it wants."""
+    """Ends a reading early."""
 
 
 async def first_record_offset(client: KafkaClient, wanted: LogRange) -> int | None:
@@ -97,7 +97,7 @@ async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Call
 
 
 async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]:
-    """Return how many records of a range each producer wrote, by its id. Batches that lie whole in the range are counted by their headers."""
+    """Count the records of a range by producer id. Batches wholly in the range are counted by their headers."""
     counts: Counter[int] = Counter()
 
     def count(_: Fetched, batches: Longs, __: int, ___: int) -> None:
@@ -178,7 +178,7 @@ def _size_of(batches: Longs) -> int:
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
     """Return the head of the batch at the start of a range, or of the next one behind; None: nothing can be read."""
-    # By the CONTROL connection, which exists: whoever asks for one batch has mostly asked for offsets before.
+    # By the CONTROL connection, which exists already: callers mostly ask for offsets first.
     answer = await _RangeFetches(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
     if not batches.shape[1]:
@@ -229,7 +229,7 @@ class _RangeFetches:
         self._wait_s = self._waits.next_s()
 
     async def fetch_at(self, position: int) -> Fetched:
-        """Return what comes next. An answer without records proves that none lie below its last stable offset."""
+        """Return the next batches. An answer without records proves that none exist below its last stable offset."""
         wanted, why = self._wanted, "run the same command again"
         which = f"{wanted.topic}-{wanted.partition}"
         target = FetchTarget(topic=wanted.topic, topic_id=wanted.topic_id, partition=wanted.partition, offset=position)

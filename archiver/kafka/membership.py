@@ -33,7 +33,7 @@ _STEP_S = 0.1  # a queued command waits at most so long
 _ADMIN_TIMEOUT_S = 5.0
 _ANY_OFFSET = 0  # nothing is fetched; with an explicit offset librdkafka does not ask for the committed one
 
-# The group refuses us. Some reasons may change while we go on trying: an ACL, the limit of the group's size.
+# The group refuses us. Some reasons may change during retries: an ACL, the limit of the group's size.
 _REFUSALS = frozenset({
     ClientError.GROUP_AUTHORIZATION_FAILED,
     ClientError.CLUSTER_AUTHORIZATION_FAILED,
@@ -68,7 +68,7 @@ class Membership:
     """A member of the group, in a thread of its own. Every method may be called from any thread.
 
     Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Lost
-    partitions stay with the owner until the group has let us in again: while nobody can ask the group, it gives them to nobody.
+    partitions stay with the owner until we have rejoined: an unreachable group does not reassign them.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Membership:
         self._retry_s = retry_s
         self._admission_s = admission_s
         self._clock = clock
-        # A consumer of its own for questions: the member's may wait in a callback, or be closed, while somebody asks.
+        # A consumer of its own for questions: the member's may wait in a callback or be closed meanwhile.
         reader = {"group.id": group.group, "enable.auto.commit": False, "log_level": 2}
         self._reader = Consumer({**settings.for_confluent(), **reader})
         self._thread = threading.Thread(target=self._run, name=f"membership {group.group}", daemon=True)
-        self._lock = threading.Lock()  # guards what is queued
+        self._lock = threading.Lock()  # guards the queues
         self._queued: dict[TopicPartition, Hint] = {}
         self._wanted: tuple[str, ...] = ()
         self._last_hints: tuple[Hint, ...] = ()
@@ -124,7 +124,7 @@ class Membership:
             self._queued |= {(hint.topic, hint.partition): hint for hint in hints}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Hint]:
-        """Return what the group has committed, whoever did; partitions without a commit are left out. Blocks for one request."""
+        """Return the commits of the group by any member; partitions without a commit are left out. Blocks for one request."""
         wanted = [ClientPartition(topic, number) for topic, number in sorted(set(partitions))]
         if not wanted:
             return {}
@@ -141,7 +141,7 @@ class Membership:
     def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
         """Commit, leave the group, end the thread. The owner is not called any more, unless a call is under way.
 
-        False: closing takes longer, and goes on in its daemon thread.
+        False: closing takes longer and continues in its daemon thread.
         """
         self._last_hints = tuple(hints)
         self._leaving.set()
@@ -151,7 +151,7 @@ class Membership:
 
     @property
     def counters(self) -> MembershipCounters:
-        """A copy of what was counted so far."""
+        """A copy of the counters."""
         now = self._counters
         return replace(now, commit_failures=Counter(now.commit_failures), client_errors=Counter(now.client_errors))
 
@@ -162,12 +162,12 @@ class Membership:
 
     @property
     def unsure(self) -> frozenset[TopicPartition]:
-        """Partitions that were lost, and whose new owner is not known: our owner has not been told, and still works on them."""
+        """Lost partitions without a known new owner: our owner still works on them."""
         return self._unsure
 
     @property
     def shut_out_s(self) -> float:
-        """For how long the group has not let us in, for a reason that `error` tells; else 0."""
+        """Seconds for which the group has refused us, because of `error`; else 0."""
         since_s = self._out_since_s
         return 0.0 if since_s is None or self._error is None else self._clock() - since_s
 
@@ -186,7 +186,7 @@ class Membership:
             try:
                 with self._consumer() as consumer:
                     self._serve(consumer)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would ever hear of it
+            except Exception as error:  # noqa: BLE001 - no other code would report it
                 self._counters.restarts += 1
                 self._refuse(self._broken(error))
                 self._leaving.wait(self._retry_s)
@@ -208,7 +208,7 @@ class Membership:
             consumer.close()
 
     def _serve(self, consumer: Consumer) -> None:
-        """Be a member until there are no topics, or we leave. Both end by closing the consumer: unsubscribed, librdkafka 2.16
+        """Be a member until no topics are left or we leave. Both end by closing the consumer: unsubscribed, librdkafka 2.16
         sends a heartbeat that brokers of the consumer protocol refuse, and breaks.
         """
         while self._wanted and not self._leaving.is_set():
@@ -260,7 +260,7 @@ class Membership:
             self._silence(consumer, ClientPartition(str(message.topic()), int(message.partition() or 0)))
 
     def _silence(self, consumer: Consumer, partition: ClientPartition) -> None:
-        """Pause a partition of which a record came: fetched here, too, it would cost the brokers every byte twice."""
+        """Pause a partition that delivered a record: fetching it here as well would read every byte twice."""
         if not self._delivered:
             what = "group %s: a record of %s-%d came, though it is paused; please report it"
             log.error(what, self._group.group, partition.topic, partition.partition)
@@ -434,7 +434,7 @@ class Membership:
 
 
 class _LibrdkafkaLog:
-    """Takes librdkafka's log. It repeats itself about connections, so all but the worst goes to our debug log."""
+    """Takes librdkafka's log. It repeats messages about connections, so only the worst go to our log above debug."""
 
     def log(self, level: int, text: str, *fields: object) -> None:
         log.log(logging.ERROR if level >= logging.CRITICAL else logging.DEBUG, text, *fields)

@@ -20,11 +20,11 @@ class ProducerIdentity:
 class ProduceOutcome(Enum):
     """What became of a batch."""
 
-    DONE = auto()  # the batch is in the log, perhaps from an earlier try; base_offset says where
+    DONE = auto()  # the batch is in the log at base_offset, perhaps from an earlier try
     OUT_OF_SEQUENCE = auto()  # another run with this identity is ahead, or a batch is missing: read the log's end again
     DUPLICATE = auto()  # the batch is in the log; the broker no longer knows where
     TEMPORARY = auto()  # unknown outcome: send the same batch again
-    FATAL = auto()  # the broker will never take the batch as it is
+    FATAL = auto()  # the broker will never accept this batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Explains why no broker lets us in: an error that says what, where, and what to check."""
+"""Explains failed logins to brokers: an error with cause, place and what to check."""
 
 import ssl
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What this user may do with topics, existing or not, and with the cluster, as the brokers tell."""
+"""Asks the brokers which operations this user may do on topics and on the cluster."""
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
@@ -11,7 +11,7 @@ _UNTOLD = -(2**31)
 
 
 class Operation(IntEnum):
-    """Operations that cannot be tried without doing them. Brokers tell by a bit of each whether they are allowed."""
+    """Operations that cannot be tried without doing them. Brokers return one bit for each allowed one."""
 
     READ = 3
     WRITE = 4
@@ -27,7 +27,7 @@ class Operation(IntEnum):
 async def missing_rights(
     client: KafkaClient, wanted: Mapping[str, Collection[Operation]]
 ) -> dict[str, list[Operation]]:
-    """Return which of the wanted operations on topics this user may not do. Where brokers do not tell, none counts as missing."""
+    """Return which of the wanted operations on topics this user may not do. If brokers do not answer, none counts as missing."""
     if not wanted:
         return {}
     metadata = await client.send_any(calls.MetadataCall(sorted(wanted), with_operations=True))
@@ -41,7 +41,7 @@ def missing_among(wanted: Collection[Operation], told: int) -> list[Operation]:
 
 
 async def may_on_cluster(client: KafkaClient, operation: Operation) -> bool:
-    """Tell whether this user may do something with the cluster; also True where brokers do not tell."""
+    """Return whether this user may do an operation on the cluster; also True if brokers do not answer."""
     return not missing_among([operation], await client.send_any(_ClusterOperationsCall()))
 
 
@@ -52,7 +52,7 @@ class _ClusterOperationsCall(Call[int]):
     lowest = highest = 0
 
     def write(self, out: RequestWriter, version: int) -> None:  # noqa: ARG002 one version
-        out.int8(1)  # tell operations
+        out.int8(1)  # include operations
         out.tags()
 
     def read(self, answer: AnswerReader, version: int) -> int:  # noqa: ARG002 one version

@@ -1,4 +1,4 @@
-"""Who we are to a broker, and how we know that it is the one it says: librdkafka's keys, for both clients."""
+"""Authentication and TLS settings, by librdkafka's keys, for both Kafka clients."""
 
 import importlib.util
 import logging
@@ -67,7 +67,10 @@ _BY_MECHANISM: Final[Mapping[str, KeyGroup]] = {
     "GSSAPI": KeyGroup.KERBEROS,
     "OAUTHBEARER": KeyGroup.TOKEN,
 }
-_SENT: Final[Mapping[str, str]] = {"PLAIN": "password", "OAUTHBEARER": "token"}  # what a mechanism sends as it is
+_SENT: Final[Mapping[str, str]] = {
+    "PLAIN": "password",
+    "OAUTHBEARER": "token",
+}  # secrets that a mechanism sends in clear text
 _KEYS: Final = names_of(*(group for group in KeyGroup if group is not KeyGroup.CLIENT))  # beside PROTOCOL
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {_IDENTIFICATION: ("https", "none"), _VERIFICATION: ("true", "false")}
 
@@ -100,14 +103,14 @@ class Security:
         return made
 
     def describe(self) -> str:
-        """Say for messages by which protocol brokers are reached, and as which user."""
+        """Return protocol and user of the connection, for messages."""
         name = self.properties.get("sasl.username")
         return " ".join(
             [self.protocol, *([self.mechanism] if self.mechanism else []), *([f"as user {name}"] if name else [])]
         )
 
     def exposures(self, where: Where, *, is_near: bool) -> Iterator[str]:
-        """Say what others between us and the brokers can read or forge. `is_near`: the brokers are on this machine.
+        """Return warnings about data that others on the network can read or forge. `is_near`: the brokers are on this machine.
 
         SCRAM and Kerberos never send the password.
         """
@@ -125,7 +128,7 @@ class Security:
             )
 
     def for_confluent(self) -> dict[str, object]:
-        """Return properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError when there is no token."""
+        """Return properties of a confluent-kafka client. Raises KafkaError or KafkaTemporaryError without a token."""
         ours = (*_TOKEN_KEYS, MECHANISM)
         found: dict[str, object] = {key: text for key, text in self.properties.items() if key not in ours}
         found[PROTOCOL] = self.protocol.value
@@ -245,7 +248,7 @@ def _check_endpoint(url: str, proxy: str | None, where: Where) -> None:
 
 
 def _is_proxy(text: str) -> bool:
-    """Tell whether a text is the address of a proxy; it may have a user and a password."""
+    """Return whether a text is the address of a proxy; it may have a user and a password."""
     found = re.fullmatch(r"http://(?:[^\s/?#]+@)?([^\s/?#@]+)/?", text)
     return found is not None and bool(port_of(found[1]))
 

@@ -42,7 +42,7 @@ class KafkaSettings:
     def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":
         """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it.
 
-        Warns, once, of what others between us and the brokers can read or forge.
+        Warns once if others on the network can read or forge the traffic.
         """
         for key in properties:
             _refuse_unknown(key, where)

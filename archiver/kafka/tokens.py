@@ -76,7 +76,7 @@ class FunctionSource:
             raise UsageError(f"its import did not end within {TOKEN_PATIENCE_S:.0f} s; does it hang?") from None
 
     def find(self) -> Function:
-        """Import the function. Raises UsageError without the name: somebody may have put a token or a password there."""
+        """Import the function. Raises UsageError that omits the name: it may be a misplaced token or password."""
         module, colon, function = self.name.partition(":")
         if not (module and colon and function.isidentifier()):
             raise UsageError("is not like module:function")
@@ -121,7 +121,7 @@ class OidcSource:
                 found = json.loads(answer.read(_MOST_BYTES))
             text = found["access_token"]
             if not isinstance(text, str):
-                raise TypeError  # noqa: TRY301 - it is told below, as all that is no token
+                raise TypeError  # noqa: TRY301 - reported below like any other value that is no token
             return Token(text, now_s + float(found.get("expires_in", 300)))
         except urllib.error.HTTPError as error:
             is_final = error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _BUSY
@@ -289,7 +289,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _claimed_end_s(text: str) -> float:
-    """Return when a JSON Web Token itself says that it expires, which is what brokers go by; None for other tokens."""
+    """Return the expiry of a JSON Web Token, which brokers enforce; None for other tokens."""
     parts = text.split(".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(f"{parts[1]}==="))

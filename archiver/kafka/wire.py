@@ -95,7 +95,7 @@ class RequestWriter:
             self._parts.append(b"\0")
 
     def pieces(self) -> list[bytes | memoryview]:
-        """Return the request in pieces: small parts joined, large ones as they are, so that a batch of records is not copied."""
+        """Return the request in pieces: small parts joined, large ones separate, so that a batch of records is not copied."""
         pieces: list[bytes | memoryview] = []
         for is_large, run in groupby(self._parts, key=lambda part: len(part) >= _LARGE_BYTES):
             parts = list(run)
@@ -190,7 +190,7 @@ class AnswerReader:
 
 
 class Call(ABC, Generic[ParsedAnswer]):
-    """A request and how to read what comes back. `lowest`..`highest` are the versions that it can write."""
+    """A request and the parser of its response. `lowest`..`highest` are the versions that it can write."""
 
     api_key: ClassVar[int]
     lowest: ClassVar[int]
