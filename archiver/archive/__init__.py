@@ -41,6 +41,7 @@
 - planned_copies: whose objects the plan of a restore reads, as the plan's fact spells it
 - policies: what topics kept, as retention sweeps saw it, and since when each policy was seen
 - probe: tests at each start of a writer whether an archive may lie in this store
+- record_counts: how many records of planned objects are wanted, by the facts of the objects: exactly, or between two bounds
 - reader: reads a partition's records out of the archive, in order, by the read rule
 - restore_pins: what unfinished restores read, copies and objects: these stay as long as the restores are young enough
 - role_logs: all role logs of a topic: listed once, their entries read when they are asked for

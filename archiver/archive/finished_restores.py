@@ -1,15 +1,25 @@
-"""Whether a restore has finished a target, by its notes: sweeps and clearings keep what an unfinished one reads, and its notes."""
+"""Whether a restore has finished a target, by its notes: sweeps and clearings keep what an unfinished one reads, and its notes.
 
-from collections.abc import Mapping
+A note that was added later must not make a restore finished: all plans of a target count, and a claim must fit each of them.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from archiver.archive.control import Fact, newest_numbers, read_fact, read_facts
 from archiver.archive.handle import Archive
+from archiver.archive.noted_parts import piece_of, pieces_of, read_piece
+from archiver.archive.parts import FactsOfParts
+from archiver.archive.record_counts import Count, count_records
+from archiver.codec.selection import FIRST_LONG, Selection
+from archiver.process.json_values import as_list, as_number, as_object
 
 PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 FINISHED: Final = "finished"
 REPARTITION: Final = "repartition"  # the one claim of a target that has another number of partitions
 _VERIFIED: Final = "verified"
+# What a fact that is none makes of it.
+MALFORMED: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 class TargetIds(NamedTuple):
@@ -26,46 +36,61 @@ def target_ids(note: Fact) -> TargetIds | None:
     return TargetIds(*named) if len(named) == len(found) else None
 
 
-def is_finished(archive: Archive, parent: str, plan: Fact, finished: int, *, has_claims: bool = True) -> bool:
-    """Tell whether the target of a plan is finished: the end names it, and each partition of the plan was verified there.
+def is_finished(
+    archive: Archive, parent: str, plans: Sequence[Fact], finished: int, *, has_claims: bool = True
+) -> bool:
+    """Tell whether a target is finished: all its plans and its end name it, and what was verified of each partition fits each plan.
 
     `parent`: what the streams of the target begin with. `finished`: the number of the newest fact of its end. `has_claims`: False
     where a sweep has proved it before, and is deleting the notes. Raises NotWholeError.
     """
-    ids = target_ids(plan)
-    if ids is None or target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished)) != ids:
+    ids = target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished))
+    if ids is None or not plans or any(target_ids(plan) != ids for plan in plans):
         return False
-    return not has_claims or _is_verified(archive, parent, plan, ids)
-
-
-def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds) -> bool:
-    partitions = plan.get("partitions")
-    if not isinstance(partitions, list) or not all(isinstance(one, Mapping) for one in partitions):
-        return False
-    numbers = {str(one.get("partition")) for one in partitions}
-    count = plan.get(REPARTITION)
-    streams = {f"{parent}/{name}" for name in (numbers if count is None else {REPARTITION})}
+    if not has_claims:
+        return True
     newest = newest_numbers(archive, parent)
-    if not numbers or not streams <= newest.keys():
+    try:
+        return all(_is_verified(archive, parent, plan, ids, newest) for plan in plans)
+    except MALFORMED:
         return False
-    claims = read_facts(archive, {stream: newest[stream] for stream in streams}).values()
-    return all(
-        target_ids(claim) == ids and (_has_contents(claim) if count is None else _has_dealt(claim, numbers, count))
-        for claim in claims
-    )
 
 
-def _has_contents(claim: Fact) -> bool:
-    found = claim.get(_VERIFIED)
-    return isinstance(found, Mapping) and type(found.get("records")) is int
-
-
-def _has_dealt(claim: Fact, sources: set[str], targets: object) -> bool:
-    """Tell whether all source and target partitions of a repartitioned target were verified."""
-    found = claim.get(_VERIFIED)
-    if not isinstance(found, Mapping):
+def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, int]) -> bool:
+    """Tell whether each partition of a plan was verified, with as many records as were planned."""
+    partitions = {str(as_number(one["partition"])): as_object(one) for one in as_list(plan["partitions"])}
+    count = plan.get(REPARTITION)
+    streams = {name: f"{parent}/{name if count is None else REPARTITION}" for name in partitions}
+    if not partitions or not newest.keys() >= {*streams.values()}:
         return False
-    dealt, filled = found.get("sources"), found.get("targets")
-    return (
-        isinstance(dealt, Mapping) and sources <= dealt.keys() and isinstance(filled, list) and len(filled) == targets
-    )
+    claims = read_facts(archive, {stream: newest[stream] for stream in streams.values()})
+    for name, partition in partitions.items():
+        claim = claims[streams[name]]
+        verified, starts = as_object(claim[_VERIFIED]), [claim.get("start_offset")]
+        if count is not None:
+            if len(as_list(verified["targets"])) != count:
+                return False
+            verified, starts = as_object(verified["sources"])[name], as_list(claim["start_offsets"])
+        if target_ids(claim) != ids or not (plan["appends"] is True or all(start == 0 for start in starts)):
+            return False
+        if not _fits(archive, f"{parent}/{PLAN}", partition, claim, as_number(verified["records"])):
+            return False
+    return True
+
+
+def _fits(archive: Archive, stream: str, partition: Fact, claim: Fact, records: int) -> bool:
+    """Tell whether so many records can be those that were planned for a partition. A later plan says what a refused one has."""
+    if partition.get("problem"):
+        return True
+    wanted = _planned_records(archive, stream, partition)
+    return (0 if claim.get("skipped") else wanted.at_least) <= records <= wanted.at_most
+
+
+def _planned_records(archive: Archive, stream: str, partition: Fact) -> Count:
+    if "pieces" in partition:
+        pieces = [read_piece(archive, stream, name) for name in pieces_of({"partitions": [partition]})]
+    else:
+        pieces = [piece_of(partition)]
+    facts = FactsOfParts.join([facts for _, facts in pieces])
+    ends = {name: as_number(end, FIRST_LONG) for name, end in as_object(partition["selection"]).items()}
+    return count_records(facts, Selection(**ends)) if facts else Count(0, 0)

@@ -1,13 +1,13 @@
 """What unfinished restores read, copies and objects: these stay as long as the restores are young enough."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from archiver.archive.control import RESTORES, Fact, read_fact
-from archiver.archive.finished_restores import FINISHED, PLAN, is_finished
+from archiver.archive.finished_restores import FINISHED, MALFORMED, PLAN, is_finished
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_restore_id, is_topic_name
 from archiver.archive.noted_parts import planned_objects
@@ -16,8 +16,6 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.errors import NotWholeError
 from archiver.process.json_values import as_text
 
-# What a fact that is none makes of it.
-_NO_PLAN: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 _PARTS: Final = 4  # restores/<id>/<target>/<name>
 _Listed = tuple[int, datetime]  # number of a fact, and when it was put
 
@@ -25,7 +23,7 @@ _Listed = tuple[int, datetime]  # number of a fact, and when it was put
 class _Target(NamedTuple):
     """What a listing tells of one target: its plans, the newest fact of its end, and then how many facts of claims it has.
 
-    A later plan names what the earlier ones do, and more. One that names less lets nothing go.
+    A later plan names what the earlier ones do, and more. Objects stay that any of them names.
     """
 
     parent: str
@@ -112,11 +110,11 @@ class RestorePins:
                 if target not in self._ends or key not in self._objects:
                     plans = self._read_plans(target)
                     source = as_text(plans[-1].get("source"))
-                    if self._is_finished(target, plans[-1]):
+                    if self._is_finished(target, plans):
                         continue
                     named = (key for plan in plans for key in planned_objects(self.archive, target.stream, plan))
                     self._objects[key] = self._by_partition(named)
-            except (NotWholeError, *_NO_PLAN) as error:
+            except (NotWholeError, *MALFORMED) as error:
                 restores.add(target.restore_id)
                 told = f"{target.restore_id} (control/{target.stream} does not tell what of it: {error!r:.300})"
                 if source:
@@ -143,11 +141,11 @@ class RestorePins:
     def _read_plans(self, target: _Target) -> list[Fact]:
         return [read_fact(self.archive, target.stream, number) for number, _ in target.plans]
 
-    def _is_finished(self, target: _Target, plan: Fact) -> bool:
+    def _is_finished(self, target: _Target, plans: Sequence[Fact]) -> bool:
         """Tell whether a target is finished. A claim that is noted anew may have lost what was verified: then it is read again."""
         if target not in self._ends:
             self._ends[target] = target.finished is not None and is_finished(
-                self.archive, target.parent, plan, target.finished[0]
+                self.archive, target.parent, plans, target.finished[0]
             )
         return self._ends[target]
 
@@ -179,7 +177,7 @@ class RestorePins:
         if not named or target.finished is None:
             return named
         if target not in self._ends:
-            self._is_finished(target, read_fact(self.archive, target.stream, target.plans[-1][0]))
+            self._is_finished(target, self._read_plans(target))
         return frozenset() if self._ends[target] else named
 
 

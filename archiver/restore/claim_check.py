@@ -6,11 +6,11 @@ Whoever may write below `control/restores/` may write a claim.
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from archiver.archive.finished_restores import REPARTITION
 from archiver.archive.parts import ObjectPart
+from archiver.archive.record_counts import Count
 from archiver.errors import NotWholeError
-from archiver.restore.claim_stream import TOPIC_CLAIM
 from archiver.restore.claims import PartitionClaim, TopicClaim
-from archiver.restore.target_limits import Count
 
 
 class Planned(Protocol):
@@ -61,7 +61,7 @@ def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: i
             found.append("tells that other records were dealt out than are there")
         else:
             found += [told for task in tasks for told in _counts(sources[task.partition].records, claim.skipped, task)]
-    _refuse(found, TOPIC_CLAIM, tasks[0])
+    _refuse(found, REPARTITION, tasks[0])
 
 
 def _starts(offsets: Collection[int], task: Planned) -> list[str]:

@@ -1,9 +1,10 @@
 """Where a claim stands in the archive: a claim is put once for a target, and later facts note what was skipped and verified there (docs/format.md §8)."""
 
 from dataclasses import replace
-from typing import Final, Generic
+from typing import Generic
 
 from archiver.archive.control import RESTORES, Fact, append_fact, latest_fact
+from archiver.archive.finished_restores import REPARTITION
 from archiver.archive.handle import Archive
 from archiver.process.failpoints import reach
 from archiver.restore.claims import (
@@ -18,8 +19,6 @@ from archiver.restore.claims import (
     Verified,
 )
 from archiver.restore.noted_target import is_of
-
-TOPIC_CLAIM: Final = "repartition"  # the stream, beside the plan of the topic
 
 
 class ClaimStream(Generic[Claim, Verified]):
@@ -95,4 +94,4 @@ def topic_claims(
     archive: Archive, restore_id: str, cluster_id: str, topic: str
 ) -> ClaimStream[TopicClaim, TopicContents]:
     """Return where the claim on all partitions of a target stands."""
-    return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{TOPIC_CLAIM}", cluster_id, TOPIC_CLAIMS)
+    return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{REPARTITION}", cluster_id, TOPIC_CLAIMS)

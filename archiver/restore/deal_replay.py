@@ -10,6 +10,7 @@ import numpy as np
 
 from archiver.archive.handle import patient_archive_of
 from archiver.archive.parts import ObjectPart
+from archiver.archive.record_counts import Count
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.murmur2 import Partitioner
 from archiver.codec.selection import Selection
@@ -20,7 +21,6 @@ from archiver.process.columns import Numbers, narrow
 from archiver.process.text import spell_count
 from archiver.restore.claims import Contents
 from archiver.restore.repartition_source import read_dealt
-from archiver.restore.target_limits import Count
 from archiver.restore.task import TaskReport, failed
 
 

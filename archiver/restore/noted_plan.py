@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from archiver.archive.control import FACT_FORMAT, Fact, encode_fact
+from archiver.archive.finished_restores import PLAN
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION
 from archiver.archive.noted_parts import (
@@ -35,7 +36,6 @@ _PIECE: Final = MOST_OF_PIECE
 _READS_AT_ONCE: Final = 8
 _MOST_CONFIG: Final = 1 << 20
 _MOST_PROBLEM: Final = 16 << 20  # characters: each damaged object of a partition is named
-PLAN: Final = "plan"  # the stream, of a target
 
 
 def plan_to_fact(archive: Archive, stream: str, plan: TopicPlan) -> Fact:

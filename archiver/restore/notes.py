@@ -8,15 +8,14 @@ from pydantic import Field, Strict
 
 from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_facts
 from archiver.archive.fact_model import FactModel
-from archiver.archive.finished_restores import FINISHED
+from archiver.archive.finished_restores import FINISHED, PLAN, REPARTITION
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
 from archiver.process.workers import side_by_side
-from archiver.restore.claim_stream import TOPIC_CLAIM
 from archiver.restore.claims import PARTITION_CLAIMS, TOPIC_CLAIMS, PartitionClaim, TopicClaim
-from archiver.restore.noted_plan import PLAN, plan_from_fact, plan_to_fact
+from archiver.restore.noted_plan import plan_from_fact, plan_to_fact
 from archiver.restore.noted_target import is_here, is_of
 from archiver.restore.plan import TopicPlan
 
@@ -54,7 +53,7 @@ class RestoreNotes:
         """Return the claims on all partitions of these very topics at once, by topic."""
         return {
             topic: claim
-            for stream, topic, _, fact in self._latest(targets, TOPIC_CLAIM.__eq__)
+            for stream, topic, _, fact in self._latest(targets, REPARTITION.__eq__)
             for claim in [TOPIC_CLAIMS.read(fact, stream)]
             if self._is_of(fact, targets[topic])
         }

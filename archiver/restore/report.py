@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from archiver.archive.record_counts import Count
 from archiver.errors import ArchiverError
 from archiver.restore.group_restore import GroupRestore
 from archiver.restore.plan import TopicPlan
-from archiver.restore.target_limits import Count
 from archiver.restore.task import TaskReport
 
 

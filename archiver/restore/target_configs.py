@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from archiver.archive.record_counts import Count
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -13,7 +14,7 @@ from archiver.restore.fill_terms import is_as_filled
 from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
 from archiver.restore.request import Retention
-from archiver.restore.target_limits import Count, expiring_records, oversized_partitions
+from archiver.restore.target_limits import expiring_records, oversized_partitions
 
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own

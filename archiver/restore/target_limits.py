@@ -3,15 +3,13 @@
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
 
 from archiver.archive.message_format import FORMAT_KEY, has_old_format
 from archiver.archive.parts import FactsOfParts
-from archiver.codec.selection import FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
+from archiver.archive.record_counts import Count, count_records
+from archiver.codec.selection import LAST_LONG
 from archiver.kafka.log_dirs import LogSizes
-from archiver.process.columns import Numbers, total
+from archiver.process.columns import total
 from archiver.process.shell import spell_command, spell_configs
 from archiver.process.text import spell_count
 from archiver.restore.estimate import BatchLimits
@@ -34,20 +32,6 @@ _ALLOW = "have that allowed for as long as the restore takes"
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack again what we send
 
 
-class Count(NamedTuple):
-    """How many records there are, as far as facts of objects tell."""
-
-    at_least: int
-    at_most: int
-
-    def __str__(self) -> str:
-        exact = self.at_least == self.at_most
-        return f"{self.at_most:,}" if exact else f"{self.at_least:,} to {self.at_most:,}"
-
-    def __bool__(self) -> bool:
-        return self.at_most > 0
-
-
 def records_before(topic: TopicPlan, moment_ms: int) -> Count:
     """Count the records that are older than a moment; one without a timestamp is not."""
     return _records_within(topic, 0, moment_ms - 1)
@@ -57,7 +41,7 @@ def wanted_records(partition: PartitionPlan) -> Count:
     """Count the records of a partition that are restored."""
     if not partition.facts:
         return Count(0, 0)
-    return _records_of(FactsOfParts.of(partition.facts), partition.selection, FIRST_LONG, LAST_LONG)
+    return count_records(FactsOfParts.of(partition.facts), partition.selection)
 
 
 def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Count:
@@ -293,39 +277,8 @@ def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> It
 
 def _records_within(topic: TopicPlan, first_ms: int, last_ms: int) -> Count:
     counts = [
-        _records_of(FactsOfParts.of(partition.facts), partition.selection, first_ms, last_ms)
+        count_records(FactsOfParts.of(partition.facts), partition.selection, first_ms, last_ms)
         for partition in topic.partitions
         if partition.facts
     ]
     return Count(sum(one.at_least for one in counts), sum(one.at_most for one in counts))
-
-
-def _records_of(facts: FactsOfParts, selection: Selection, first_ms: int, last_ms: int) -> Count:
-    """Count records within a time, by the first and last timestamp of each object: two records have these, and all others lie between."""
-    earliest, latest, records = (
-        facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
-    )
-    lowest, highest = max(selection.from_ms, first_ms), min(selection.until_ms, last_ms)
-    if lowest > highest:
-        return Count(0, 0)
-    may_hold = (earliest <= highest) & (latest >= lowest) & (earliest <= latest)
-    is_exact = facts.numbers("is_exact") & _are_selected(selection, earliest) & _are_selected(selection, latest)
-    ends = 1 + (earliest != latest)
-    inside = _are_within(earliest, first_ms, last_ms).astype(np.int64)
-    inside += _are_within(latest, first_ms, last_ms) & (earliest != latest)
-    at_least = np.where(is_exact, np.where(inside == ends, records, inside), 0)
-    at_most = np.where(is_exact, records - (ends - inside), records)
-    return Count(total(at_least[may_hold]), total(at_most[may_hold]))
-
-
-def _are_within(times: Numbers, first_ms: int, last_ms: int) -> Numbers:
-    found: Numbers = (times >= first_ms) & (times <= last_ms)
-    return found
-
-
-def _are_selected(selection: Selection, times: Numbers) -> Numbers:
-    """Return for each of these timestamps whether the selection takes it, as Selection.has does for one record."""
-    if not selection.has_times:
-        return np.ones(len(times), bool)
-    found: Numbers = (times != NO_TIMESTAMP) & _are_within(times, selection.from_ms, selection.until_ms)
-    return found

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from archiver.archive.control import READS_AT_ONCE, RESTORES, Fact, newest_numbers, read_fact
+from archiver.archive.finished_restores import PLAN
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id, is_topic_name
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.workers import side_by_side
 from archiver.restore.claims import PARTITION_CLAIMS, PartitionClaim
-from archiver.restore.noted_plan import PLAN, PlanHeading, heading_from_fact
+from archiver.restore.noted_plan import PlanHeading, heading_from_fact
 from archiver.restore.noted_target import is_here, is_of
 
 _MOST_NAMED: Final = 20  # restores, in an error

@@ -7,12 +7,12 @@ from typing import Protocol
 from archiver.archive.handle import Archive
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import SkipDamaged, read_parts, spare_buffers
+from archiver.archive.record_counts import Count
 from archiver.codec.frame import Frame
 from archiver.codec.selection import Selection
 from archiver.config.model import StorageConfig
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
-from archiver.restore.target_limits import Count
 
 CREATE_TIME = 0  # a type of timestamp, as Kafka numbers them
 

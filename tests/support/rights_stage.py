@@ -98,8 +98,13 @@ _OLD_MS: Final = 10 * 24 * 3600 * 1000
 _TARGET: Final = {"format": 1, "target_cluster_id": "c", "target_topic_id": "t"}
 # The notes of a target that nobody needs any longer, by the names of their streams.
 FINISHED_RESTORE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "plan": {**_TARGET, "source": "t", "partitions": [{"partition": 0, "parts": []}]},
-    "0": {**_TARGET, "verified": {"records": 0}},
+    "plan": {
+        **_TARGET,
+        "source": "t",
+        "appends": False,
+        "partitions": [{"partition": 0, "selection": {}, "parts": [], "facts": []}],
+    },
+    "0": {**_TARGET, "start_offset": 0, "verified": {"records": 0}},
     "finished": _TARGET,
 }
 _SOON: Final = {"grace": 0, "min-object-age": 0, "fixed": {"ms": "1h", "segment-ms": 0}}

@@ -113,16 +113,23 @@ class StandingCopies:
         stream = f"restores/{restore_id}/target/plan"
         copies = {copy for key in keys if (copy := self.layout.parse_copy(key)) is not None}
         partitions = [
-            {"partition": copy.partition, "copies": [[copy.instance, copy.generation, copy.life, 0, None]]}
+            {
+                "partition": copy.partition,
+                "copies": [[copy.instance, copy.generation, copy.life, 0, None]],
+                "selection": {},
+                "parts": [],
+                "facts": [],
+            }
             for copy in sorted(copies, key=str)
         ]
         of_target = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
         key = self.layout.fact_key(stream, 0)
-        self.put(key, encode_fact({**of_target, "source": PLACE.topic, "partitions": partitions}), moment_ms=moment_ms)
+        plan = {**of_target, "source": PLACE.topic, "appends": False, "partitions": partitions}
+        self.put(key, encode_fact(plan), moment_ms=moment_ms)
         if is_finished:
             finished = {**of_target, "target_topic_id": finished_id}
             self.put(self.layout.fact_key(f"restores/{restore_id}/target/finished", 0), encode_fact(finished))
-            claim = {**of_target, "verified": {"records": 1}}
+            claim = {**of_target, "start_offset": 0, "verified": {"records": 0}}
             for one in partitions:
                 claimed = self.layout.fact_key(f"restores/{restore_id}/target/{one['partition']}", 0)
                 self.put(claimed, encode_fact(claim))

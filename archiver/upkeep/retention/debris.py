@@ -142,9 +142,9 @@ def gathered(layout: Layout, kind: DebrisKind, stream: str, items: Iterable[List
 
 @dataclass(slots=True)
 class NotedStreams:
-    """The numbers of the newest plan and of the newest end that a restore has noted of a target."""
+    """The numbers of the plans and of the newest end that a restore has noted of a target."""
 
-    plan: int | None = None
+    plans: list[int] = field(default_factory=list)
     finished: int | None = None
 
 
@@ -176,7 +176,7 @@ class GatheredRestore(Gathered):
             return
         noted = self.targets.setdefault(name, NotedStreams())
         if fact is not None and fact[0] == f"{self.parent}/{name}/{PLAN}":
-            noted.plan = fact[1]
+            noted.plans.append(fact[1])
         elif fact is not None and fact[0] == f"{self.parent}/{name}/{FINISHED}":
             noted.finished = fact[1]
         else:
@@ -189,7 +189,7 @@ def judge_restore(found: GatheredRestore, terms: DebrisTerms, *, is_being_taken:
         return DebrisStay.STRANGE
     may_lack_plan = is_being_taken and found.is_remnant
     for noted in found.targets.values():
-        if noted.finished is None or (noted.plan is None and not may_lack_plan):
+        if noted.finished is None or (not noted.plans and not may_lack_plan):
             return DebrisStay.UNFINISHED
     if not found.targets:
         return DebrisStay.UNFINISHED

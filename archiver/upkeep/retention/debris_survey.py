@@ -117,7 +117,7 @@ def _why_restore_stays(archive: Archive, found: GatheredRestore, terms: DebrisTe
     why = judge_restore(found, terms, is_being_taken=found.parent in taken.taking)
     if why is not None:
         return why
-    named = [(name, noted) for name, noted in found.targets.items() if noted.plan is not None]
+    named = [(name, noted) for name, noted in found.targets.items() if noted.plans]
     is_taken = found.parent in taken.taking
     try:
         ends = list(
@@ -136,11 +136,13 @@ def _finished_target(
     archive: Archive, found: GatheredRestore, name: str, noted: NotedStreams, is_taken: bool
 ) -> TargetIds | None:
     """Return which topic a restore has finished; None: it has not."""
-    if noted.plan is None or noted.finished is None:
+    if not noted.plans or noted.finished is None:
         return None
     parent = f"{found.parent}/{name}"
-    plan = read_fact(archive, f"{parent}/{PLAN}", noted.plan)
-    return target_ids(plan) if is_finished(archive, parent, plan, noted.finished, has_claims=not is_taken) else None
+    plans = [read_fact(archive, f"{parent}/{PLAN}", number) for number in noted.plans]
+    return (
+        target_ids(plans[0]) if is_finished(archive, parent, plans, noted.finished, has_claims=not is_taken) else None
+    )
 
 
 # --- snapshots

@@ -8,9 +8,9 @@ import pytest
 
 import archiver.restore.partition_restore
 import archiver.restore.repartition_source
+from archiver.archive.finished_restores import REPARTITION
 from archiver.archive.handle import Archive, archive_of
 from archiver.config.model import StorageConfig
-from archiver.restore.claim_stream import TOPIC_CLAIM
 from archiver.restore.request import Existing
 from archiver.store.patient import PatientStore
 from tests.support.brokers import Broker, GivenS3
@@ -114,7 +114,7 @@ def test_the_claim_on_a_topic_that_is_dealt_out_is_noted_when_it_is_refused_for_
     broker_41: Broker, topic: str, behind_proxy: ArchiveSite, proxy: FaultyS3, number: str
 ) -> None:
     archived(broker_41, topic, behind_proxy, records_of(10))
-    with proxy.failing(Fault.SLOW_DOWN, "PUT", LONG_FAILURES, naming=f"/{TOPIC_CLAIM}/{number}"):
+    with proxy.failing(Fault.SLOW_DOWN, "PUT", LONG_FAILURES, naming=f"/{REPARTITION}/{number}"):
         report = restored(behind_proxy, broker_41, topic, repartition=2)
         assert proxy.requests["PUT"] > LONG_FAILURES
     assert (report.errors, report.is_finished) == ((), True)
@@ -136,7 +136,7 @@ def test_a_claim_that_cannot_be_noted_is_told_of_its_topic_and_the_others_are_fi
             for report in found.topics
         ]
 
-    with proxy.failing(Fault.DENIED, "PUT", naming=f"{names[0]}.back/{TOPIC_CLAIM}/000001"):
+    with proxy.failing(Fault.DENIED, "PUT", naming=f"{names[0]}.back/{REPARTITION}/000001"):
         (is_finished, errors), other = restore()
     assert (is_finished, [code for code, _ in errors]) == (False, [1, 1])
     assert all("was denied" in said for _, said in errors)

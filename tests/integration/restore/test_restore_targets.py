@@ -18,6 +18,7 @@ import archiver.restore.sending
 import archiver.restore.target_creation
 import archiver.restore.targets
 import archiver.spark.restore_job
+from archiver.archive.record_counts import Count
 from archiver.codec.selection import TopicSelection
 from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
@@ -33,7 +34,6 @@ from archiver.restore.partition_restore import run_task
 from archiver.restore.plan import FILL_CONFIGS
 from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing, Retention
-from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask, TaskReport
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster

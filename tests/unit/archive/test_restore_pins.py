@@ -27,7 +27,7 @@ from tests.support.memory_store import MemoryStore
 LAYOUT = Layout("p")
 COPY = CopyKey(instance="a", topic="orders", life=1, partition=3, generation=7)
 OTHER = replace(COPY, partition=4)
-FACTS = PartFacts(True, *range(len(PartFacts._fields) - 1))
+FACTS = PartFacts(is_exact=True, records=2, min_timestamp=5, max_timestamp=7, bytes=9, source_bytes=9, largest_record=5)
 
 
 def key_in(copy: CopyKey, base: int) -> str:
@@ -81,8 +81,8 @@ def noted(plan: TopicPlan, *, is_finished: bool = False) -> Archive:
     return archive
 
 
-def verify(archive: Archive, plan: TopicPlan) -> None:
-    """Note of each partition what a restore notes that has read it back."""
+def verify(archive: Archive, plan: TopicPlan, *, start_offset: int = 0, further: int = 0) -> None:
+    """Note of each partition what a restore notes that has read it back. `further`: so many records more than were planned."""
     for one in plan.partitions:
         claims = partition_claims(archive, "mine", "c", "back", one.partition)
         identity = ProducerIdentity(producer_id=7, epoch=0)
@@ -90,12 +90,12 @@ def verify(archive: Archive, plan: TopicPlan) -> None:
             PartitionClaim(
                 target_cluster_id="c",
                 target_topic_id="T",
-                start_offset=0,
+                start_offset=start_offset,
                 selection_digest=one.selection_digest,
                 identity=identity,
             )
         )
-        claims.note_verified("T", Contents(records=1, digest=0, bytes=1))
+        claims.note_verified("T", Contents(records=len(one.parts) * FACTS.records + further, digest=0, bytes=1))
 
 
 def finish(archive: Archive, plan: TopicPlan) -> None:
@@ -270,13 +270,85 @@ def test_an_end_of_brokers_without_topic_ids_lifts_no_pin() -> None:
     assert RestorePins(archive).read_objects(0).restores == {"mine"}
 
 
+PLANS = [plan_of_objects(), plan_of_objects(6_000), plan_of([stretch_of(COPY)])]
+
+
+def is_pinned(archive: Archive) -> bool:
+    pins = RestorePins(archive)
+    objects, copies = pins.read_objects(0), pins.read(0)
+    assert (objects.restores, objects.unreadable, copies.unreadable) in [({"mine"}, (), ()), (frozenset(), (), ())]
+    return bool(objects.restores)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    ("start_offset", "further", "pinned"), [(0, 0, False), (0, -1, True), (0, 1, True), (1, 0, True)]
+)
+def test_a_claim_that_does_not_fit_the_plan_lifts_no_pin(
+    plan: TopicPlan, start_offset: int, further: int, pinned: bool
+) -> None:
+    """Whoever may put a claim could else have a sweep delete what the restore still reads."""
+    archive = noted(plan)
+    verify(archive, plan, start_offset=start_offset, further=further)
+    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
+    assert is_pinned(archive) == pinned
+
+
 @pytest.mark.parametrize("plan", [plan_of_objects(), plan_of([stretch_of(COPY)])])
 def test_a_later_plan_that_names_less_lifts_no_pin(plan: TopicPlan) -> None:
     archive = noted(plan)
     fact = latest_fact(archive, "restores/mine/back/plan")
     assert fact is not None
-    less = [{"partition": 3, "parts": []}]
+    less = [{**fact["partitions"][0], "parts": [], "facts": []}]
     append_fact(archive, "restores/mine/back/plan", lambda _: {**fact, "partitions": less})
     pins = RestorePins(archive)
     assert pins.read_objects(0) == RestorePins(noted(plan)).read_objects(0)
     assert pins.read(0) == RestorePins(noted(plan)).read(0)
+
+
+@pytest.mark.parametrize("change", ["partitions", "objects", "target"])
+def test_a_later_plan_with_an_end_and_claims_lifts_no_pin_of_an_earlier_one(change: str) -> None:
+    """A forged plan names fewer partitions or objects, or another target, and claims and end fit that one."""
+    plan = plan_of([stretch_of(COPY)], [stretch_of(OTHER)])
+    archive, topic_id = noted(plan), "U" if change == "target" else "T"
+    fact = latest_fact(archive, "restores/mine/back/plan")
+    assert fact is not None
+    first, second = fact["partitions"]
+    partitions = {
+        "partitions": [first],
+        "objects": [{**first, "parts": [], "facts": []}, {**second, "parts": [], "facts": []}],
+        "target": [first, second],
+    }[change]
+    forged = {**fact, "partitions": partitions, "target_topic_id": topic_id}
+    append_fact(archive, "restores/mine/back/plan", lambda _: forged)
+    records = 0 if change == "objects" else FACTS.records
+    for one in partitions:
+        ids = {"format": 1, "target_cluster_id": "c", "target_topic_id": topic_id}
+        claim = {**ids, "start_offset": 0, "verified": {"records": records}}
+        append_fact(archive, f"restores/mine/back/{one['partition']}", lambda _, claim=claim: claim)  # type: ignore[misc]
+    RestoreNotes(archive, "mine", "c").note_finished({"back": topic_id})
+    pins = RestorePins(archive)
+    assert pins.read_objects(0).restores == {"mine"}
+    assert pins.read(0).restores == {COPY: ("mine",), OTHER: ("mine",)}
+
+
+def test_a_partition_that_was_refused_counts_by_the_plan_that_mends_it() -> None:
+    plan = plan_of([stretch_of(COPY)], [stretch_of(OTHER)])
+    first, second = plan.partitions
+    archive = noted(replace(plan, partitions=(first, replace(second, parts=(), facts=(), problem="lost"))))
+    assert is_pinned(archive)
+    RestoreNotes(archive, "mine", "c").note_plans([plan], {"back": "T"}, RestoreRequest().terms)
+    finish(archive, plan)
+    assert not is_pinned(archive)
+
+
+@pytest.mark.parametrize(("records", "pinned"), [(2, False), (1, True)])
+def test_a_repartitioned_target_is_finished_when_all_sources_were_verified(records: int, pinned: bool) -> None:
+    plan = replace(plan_of([stretch_of(COPY)], [stretch_of(OTHER)]), repartition=3)
+    archive = noted(plan)
+    ids = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
+    sources = {"3": {"records": 2}, "4": {"records": records}}
+    claim = {**ids, "start_offsets": [0] * 3, "verified": {"sources": sources, "targets": [{}] * 3}}
+    append_fact(archive, "restores/mine/back/repartition", lambda _: claim)
+    RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
+    assert is_pinned(archive) == pinned

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from archiver.archive.parts import ObjectPart
+from archiver.archive.record_counts import Count
 from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore.claim_check import check_claim, check_topic_claim
 from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
-from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask
 from tests.unit.restore.test_repartition_source import task_of
 

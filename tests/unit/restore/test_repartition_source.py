@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+from archiver.archive.record_counts import Count
 from archiver.codec.frame import Frame
 from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
@@ -11,7 +12,6 @@ from archiver.kafka.produce import ProducerIdentity
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.repartition_source import SourceTask, _encode
 from archiver.restore.request import BATCH_BYTES, SENT_BATCH_BYTES
-from archiver.restore.target_limits import Count
 from archiver.restore.task import RestoreTask
 from tests.support.frames import frame_of
 from tests.support.records import Rec

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from archiver.archive.record_counts import Count
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.target_limits import (
-    Count,
     batch_limits,
     expiring_records,
     fill_problems,

@@ -36,7 +36,7 @@ TERMS = DebrisTerms(
     now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=DAY_MS, restores_ms=30 * DAY_MS, snapshots_ms=30 * DAY_MS
 )
 TARGET = {"format": 1, "target_cluster_id": "c", "target_topic_id": "T"}
-VERIFIED = {**TARGET, "verified": {"records": 1, "digest": "0" * 16, "bytes": 1, "leader_epoch": 0}}
+VERIFIED = {**TARGET, "start_offset": 0, "verified": {"records": 1, "digest": "0" * 16, "bytes": 1, "leader_epoch": 0}}
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +52,22 @@ def put_fact(store: MemoryStore, stream: str, fact: Fact, number: int = 0) -> No
     put(store, LAYOUT.fact_key(stream, number), encode_fact(fact))
 
 
+def partition_of(number: int, chosen: str | None = None) -> Fact:
+    """As a plan has it: of one record."""
+    part = ["an object", 0, None, None, chosen]
+    return {"partition": number, "selection": {}, "parts": [part], "facts": [[True, 1, 5, 5, 9, 9, 9]]}
+
+
+def plan_of(topic: str, *partitions: Fact) -> Fact:
+    return {**TARGET, "source": topic, "appends": False, "partitions": list(partitions)}
+
+
 def put_restore(store: MemoryStore, restore_id: str, topics: Sequence[str] = ("a", "b")) -> None:
     for topic in topics:
         chosen = LAYOUT.chosen_key(restore_id, topic, 0, "a" * 24)
         put(store, chosen, b"chosen")
         parent = f"restores/{restore_id}/{topic}"
-        parts = [["an object", 0, None, None, chosen]]
-        plan = {**TARGET, "source": topic, "partitions": [{"partition": 0, "parts": parts}]}
-        put_fact(store, f"{parent}/plan", plan)
+        put_fact(store, f"{parent}/plan", plan_of(topic, partition_of(0, chosen)))
         put_fact(store, f"{parent}/0", TARGET)
         put_fact(store, f"{parent}/0", VERIFIED, 1)
         put(
@@ -363,7 +371,7 @@ def drop_topic_id(store: MemoryStore) -> None:
 def name_nothing(store: MemoryStore) -> None:
     """Plan, end and claim agree, and none of them names a topic, as of brokers without ids: it may be another one."""
     for name in ("plan", "finished", "0"):
-        forge(store, name, {**without("target_topic_id", ""), "source": "b", "partitions": [{"partition": 0}]})
+        forge(store, name, {**plan_of("b", partition_of(0)), **without("target_topic_id", "")})
 
 
 def forget_verified(store: MemoryStore) -> None:
@@ -375,15 +383,24 @@ def claim_another(store: MemoryStore) -> None:
 
 
 def plan_one_more(store: MemoryStore) -> None:
-    forge(store, "plan", {**TARGET, "source": "b", "partitions": [{"partition": 0}, {"partition": 1}]})
+    forge(store, "plan", plan_of("b", partition_of(0), partition_of(1)))
+
+
+def plan_less(store: MemoryStore) -> None:
+    """A newer plan has no record of the partition, and what was verified fits that one."""
+    forge(store, "plan", plan_of("b", {**partition_of(0), "parts": [], "facts": []}))
+    forge(store, "0", {**VERIFIED, "verified": {"records": 0}})
+
+
+def claim_fewer(store: MemoryStore) -> None:
+    forge(store, "0", {**VERIFIED, "verified": {"records": 0}})
 
 
 def repartition(store: MemoryStore, sources: tuple[str, ...] = ("0", "1"), targets: int = 3) -> None:
-    partitions = [{"partition": 0}, {"partition": 1}]
-    forge(store, "plan", {**TARGET, "source": "b", "repartition": 3, "partitions": partitions})
+    forge(store, "plan", {**plan_of("b", partition_of(0), partition_of(1)), "repartition": 3})
     contents = {"records": 1, "digest": "0" * 16, "bytes": 1}
     verified = {"sources": dict.fromkeys(sources, contents), "targets": [contents] * targets}
-    forge(store, "repartition", {**TARGET, "verified": verified})
+    forge(store, "repartition", {**TARGET, "start_offsets": [0] * targets, "verified": verified})
 
 
 def repartition_in_part(store: MemoryStore) -> None:
@@ -481,6 +498,8 @@ REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
     (forget_verified, DebrisStay.UNFINISHED),
     (claim_another, DebrisStay.UNFINISHED),
     (plan_one_more, DebrisStay.UNFINISHED),
+    (plan_less, DebrisStay.UNFINISHED),
+    (claim_fewer, DebrisStay.UNFINISHED),
     (repartition, None),
     (repartition_in_part, DebrisStay.UNFINISHED),
     (repartition_to_fewer, DebrisStay.UNFINISHED),
@@ -719,8 +738,7 @@ class LongStore(MemoryStore):
 @pytest.mark.parametrize("keys", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_restore_of_many_objects_takes_no_more_memory(keys: int) -> None:
     store = LongStore(keys)
-    plan = {**TARGET, "partitions": [{"partition": 0}]}
-    for name, fact in (("finished", TARGET), ("plan", plan), ("0", VERIFIED)):
+    for name, fact in (("finished", TARGET), ("plan", plan_of("a", partition_of(0))), ("0", VERIFIED)):
         put_fact(store, f"restores/long/a/{name}", fact)
     tracemalloc.start()
     try:
