@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
 PREFIX = "kafka"
 OLD_MS = 10 * 24 * 3600 * 1000
+YESTERDAY = str((datetime.now(UTC) - timedelta(days=1)).date())
 
 
 @contextmanager
@@ -79,9 +81,9 @@ def streams_by(role: str) -> frozenset[str]:
 
 
 def put_debris(archive: Archive) -> None:
-    """A finished restore, and two days of snapshots."""
+    """A finished restore, and two days of snapshots. Only of the second one all was put on its day."""
     facts = {f"restores/old/t/{name}": fact for name, fact in FINISHED_RESTORE.items()}
-    for day in ("2020-01-01", "2020-01-02"):
+    for day in ("2020-01-01", YESTERDAY):
         snapshot = {"format": 1, "time_ms": 1_577_836_800_000, "groups": {}, "missing": []}
         facts[f"group-positions/{day}"] = snapshot
     for stream, fact in facts.items():
@@ -129,7 +131,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
     assert len(segments()) == 1
     left = [item.key.removeprefix(f"{PREFIX}/control/") for item in archive.store.list(f"{PREFIX}/control/")]
     assert [key for key in left if key.startswith(("restores/", "group-positions/"))] == [
-        "group-positions/2020-01-02/000000.json"
+        f"group-positions/{YESTERDAY}/000000.json"
     ]
     with as_role(site.bucket, "restore"):
         done = run_restore_job(

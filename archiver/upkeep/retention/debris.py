@@ -39,7 +39,7 @@ class DebrisStay(StrEnum):
 
     YOUNG = "it is too young"
     UNFINISHED = "it is not finished"
-    NEWEST = "the newest that can be read, or newer"
+    NEWEST = "the newest of before the time that is kept, or no newer one can be read and was put on its day"
     HELD = "positions are on hold"
     KEPT = "retention.keep names __consumer_offsets"
     PINNED = "an unfinished restore may read it"
@@ -214,6 +214,12 @@ def is_old_day(day: str, terms: DebrisTerms) -> bool:
         and terms.snapshots_ms is not None
         and terms.now_ms - begin_ms - _DAY_MS > terms.snapshots_ms
     )
+
+
+def was_put_in_time(day: str, newest_ms: int) -> bool:
+    """Tell whether the snapshots of a day were put on it, or while a store that was away was waited for."""
+    begin_ms = day_begins_ms(day)
+    return begin_ms is not None and newest_ms < begin_ms + 2 * _DAY_MS
 
 
 def judge_day(found: Gathered, terms: DebrisTerms) -> DebrisStay | None:

@@ -27,6 +27,7 @@ from archiver.upkeep.retention.debris import (
     DebrisPlan,
     DebrisStay,
     DebrisTerms,
+    Gathered,
     GatheredRestore,
     NotedStreams,
     Stays,
@@ -37,6 +38,7 @@ from archiver.upkeep.retention.debris import (
     judge_day,
     judge_generation,
     judge_restore,
+    was_put_in_time,
 )
 
 INDEX: Final = "index"
@@ -153,20 +155,29 @@ def _old_days(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[De
         return
     names = archive.store.list_directories(archive.layout.control_prefix(SNAPSHOTS))
     days = days_in_order(names, terms.store_now_ms)
-    newest = next(
-        (place for place, day in enumerate(days) if can_read_day(archive, day, terms.store_now_ms)), len(days)
-    )
-    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.NEWEST, len(days[: newest + 1]))
-    for day in reversed(days[newest + 1 :]):  # the oldest first
-        if not is_old_day(day, terms):
-            stays.add(DebrisKind.SNAPSHOTS, DebrisStay.YOUNG)
-            continue
-        found = gathered(archive.layout, DebrisKind.SNAPSHOTS, day_stream(day), list_group(archive, day_stream(day)))
+    old = [day for day in days if is_old_day(day, terms)]
+    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.YOUNG, len(days) - len(old))
+    # Positions at the beginning of the time that is kept are read from the newest day before it.
+    newest = next((place for place, day in enumerate(old) if _stands_for_earlier(archive, day, terms)), len(old))
+    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.NEWEST, len(old[: newest + 1]))
+    for day in reversed(old[newest + 1 :]):  # the oldest first
+        found = _gathered_day(archive, day)
         why = judge_day(found, terms)
         if why is None:
             yield found.group
         else:
             stays.add(DebrisKind.SNAPSHOTS, why)
+
+
+def _gathered_day(archive: Archive, day: str) -> Gathered:
+    return gathered(archive.layout, DebrisKind.SNAPSHOTS, day_stream(day), list_group(archive, day_stream(day)))
+
+
+def _stands_for_earlier(archive: Archive, day: str, terms: DebrisTerms) -> bool:
+    """Tell whether earlier days may go because of an old one: it can be read, and nothing was put there later."""
+    return was_put_in_time(day, _gathered_day(archive, day).group.newest_ms) and can_read_day(
+        archive, day, terms.store_now_ms
+    )
 
 
 # --- the index

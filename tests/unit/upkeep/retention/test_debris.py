@@ -78,10 +78,12 @@ def put_restore(store: MemoryStore, restore_id: str, topics: Sequence[str] = ("a
         put_fact(store, f"{parent}/finished", TARGET)
 
 
-def put_snapshot(store: MemoryStore, day: str, number: int = 0) -> None:
-    time_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000) + number
+def put_snapshot(store: MemoryStore, day: str, number: int = 0, put_later: timedelta = timedelta(0)) -> None:
+    at = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    time_ms = int(at.timestamp() * 1000) + number
     fact = {"format": 1, "time_ms": time_ms, "duration_ms": 1, "groups": {}, "missing": []}
-    put_fact(store, f"group-positions/{day}", fact, number)
+    key = LAYOUT.fact_key(f"group-positions/{day}", number)
+    store.objects[key] = StoredObject(encode_fact(fact), {}, at + put_later)
 
 
 def put_generation(store: MemoryStore, number: int, files: int = 2) -> None:
@@ -135,7 +137,6 @@ GOING = [
     "restores/r-2",
     "group-positions/2025-12-01",
     "group-positions/2025-12-02",
-    "group-positions/2026-02-01",
     "index/000000",
     "index/000001",
 ]
@@ -152,19 +153,20 @@ def test_what_goes(world: tuple[Archive, MortalStore]) -> None:
     assert streams(plan) == GOING
     assert plan.staying == {
         DebrisKind.RESTORE: {DebrisStay.UNFINISHED: 1},
-        DebrisKind.SNAPSHOTS: {DebrisStay.NEWEST: 1},
+        DebrisKind.SNAPSHOTS: {DebrisStay.NEWEST: 1, DebrisStay.YOUNG: 1},
     }
     done = sweep(archive)
     assert (done.refused, done.left) == ([], [])
-    assert done.groups == {DebrisKind.RESTORE: 2, DebrisKind.SNAPSHOTS: 3, DebrisKind.INDEX: 2}
-    assert done.objects == {DebrisKind.RESTORE: 24, DebrisKind.SNAPSHOTS: 12, DebrisKind.INDEX: 4}
+    assert done.groups == {DebrisKind.RESTORE: 2, DebrisKind.SNAPSHOTS: 2, DebrisKind.INDEX: 2}
+    assert done.objects == {DebrisKind.RESTORE: 24, DebrisKind.SNAPSHOTS: 8, DebrisKind.INDEX: 4}
     assert {key.split("/")[0] + "/" + key.split("/")[1] for key in left(store)} == {
         "restores/open",
+        "group-positions/2026-02-01",
         "group-positions/2026-04-01",
         "index/000007",
     }
     assert verified(archive) == []
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
 
 
 def test_a_loss_beside_it_shows(world: tuple[Archive, MortalStore]) -> None:
@@ -196,7 +198,7 @@ def test_who_counts_after_a_sweep_counts_what_it_took(world: tuple[Archive, Mort
 
 
 EFFECTS = (
-    2 * 7 + 3 * 4 + 2
+    2 * 7 + 2 * 4 + 2
 )  # of the sweep of this world: each group is written down, deleted by three objects, and written down
 
 
@@ -227,7 +229,7 @@ def test_a_rerun_after_a_kill_ends_in_the_same_state(
     store.objects[lost] = kept
     sweep(archive)
     assert verified(archive) == []
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
     assert streams(survey_debris(archive, TERMS)) == []
     assert not any(key.startswith(tuple(GOING)) for key in left(store))
 
@@ -288,7 +290,7 @@ def test_of_two_sweeps_one_counts_what_went(world: tuple[Archive, MortalStore]) 
     store.meanwhile = [*[lambda: None] * 2, lambda: sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)]
     done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
     assert not done.refused
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 12})
+    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
     assert verified(archive) == []
 
 
@@ -564,10 +566,36 @@ def test_snapshots_stay_for_ever_unless_it_is_said_how_long(world: tuple[Archive
 
 
 def test_whole_days_that_are_old_go(world: tuple[Archive, MortalStore]) -> None:
+    """The newest of them stays: where a group stood at the beginning of the time that is kept is read from it."""
     archive, _ = world
     old = 30 * DAY_MS + int(datetime(2026, 2, 2, tzinfo=UTC).timestamp() * 1000)  # the end of the third day
-    assert "group-positions/2026-02-01" not in streams(survey_debris(archive, replace(TERMS, now_ms=old)))
-    assert "group-positions/2026-02-01" in streams(survey_debris(archive, replace(TERMS, now_ms=old + 1)))
+    assert "group-positions/2025-12-02" not in streams(survey_debris(archive, replace(TERMS, now_ms=old)))
+    assert "group-positions/2025-12-02" in streams(survey_debris(archive, replace(TERMS, now_ms=old + 1)))
+    assert "group-positions/2026-02-01" not in streams(survey_debris(archive, replace(TERMS, now_ms=old + 1)))
+
+
+@pytest.mark.parametrize(("put_later", "goes"), [(timedelta(days=1, hours=23), True), (timedelta(days=2), False)])
+def test_a_day_that_was_put_later_lets_no_earlier_day_go(
+    world: tuple[Archive, MortalStore], put_later: timedelta, goes: bool
+) -> None:
+    """Whoever may put snapshots can put days that the backup never saw."""
+    archive, store = world
+    for day in ("2026-02-02", "2026-03-01"):
+        put_snapshot(store, day, put_later=put_later)
+    plan = survey_debris(archive, TERMS)
+    assert ("group-positions/2026-02-01" in streams(plan)) == goes
+    put_snapshot(store, "2026-03-01", 1, put_later=timedelta(days=2))
+    put_snapshot(store, "2026-02-02", 1, put_later=timedelta(days=2))
+    assert "group-positions/2026-02-01" not in streams(survey_debris(archive, TERMS))
+
+
+def test_a_young_day_lets_no_old_one_go(world: tuple[Archive, MortalStore]) -> None:
+    """Else one snapshot of today would take the last ones of before."""
+    archive, store = world
+    for key in [key for key in store.objects if "group-positions/2025" in key]:
+        del store.objects[key]
+    put_snapshot(store, "2026-04-10")
+    assert not any(one.startswith("group-positions") for one in streams(survey_debris(archive, TERMS)))
 
 
 def test_the_newest_day_that_can_be_read_stays_and_so_does_all_behind_it(world: tuple[Archive, MortalStore]) -> None:
@@ -618,7 +646,7 @@ def test_holds_and_unfinished_restores_keep_snapshots(world: tuple[Archive, Mort
     kept = CONFIG.model_copy(update={"retention": CONFIG.retention.model_copy(update={"keep": ("__consumer.*",)})})
     assert debris_terms(archive, kept, {}, NOW_MS, RestorePins(archive)).snapshots_stay is DebrisStay.KEPT
     plan = survey_debris(archive, replace(TERMS, snapshots_stay=DebrisStay.HELD))
-    assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 1, DebrisStay.HELD: 3}
+    assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 1, DebrisStay.HELD: 2, DebrisStay.YOUNG: 1}
 
 
 def test_what_has_changed_right_before_keeps_a_group(world: tuple[Archive, MortalStore]) -> None:
