@@ -177,6 +177,7 @@ def preview_row(preview: "RestorePreview") -> dict[str, Any]:
             for topic in preview.topics
         ],
         "refused": preview.refused,
+        "problems": preview.problems,
         "damage": preview.damage,
         "notes": preview.notes,
         "may_be_refused": preview.doubts,

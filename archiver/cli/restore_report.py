@@ -26,6 +26,7 @@ def restore_row(result: "RestoreResult") -> dict[str, Any]:
         "bytes": result.bytes,
         "failure": None if result.failure is None else str(result.failure),
         "not_begun": result.not_begun,
+        "problems": result.problems,
         "topics": [topic_row(one) for one in result.topics],
         "groups": None if result.groups is None else groups_row(result.groups),
     }

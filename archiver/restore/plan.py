@@ -1,7 +1,7 @@
 """What a restore will do, as a value: for each topic and partition, which records of which objects go where. Planning has no effects."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch, problems_within, wanted_readings
@@ -16,6 +16,8 @@ from archiver.process.text import spell_count
 from archiver.restore.request import RestoreRequest
 
 _MOST_TOLD = 20
+_MOST_NAMED = 5
+_CHOICES = "partitions, offsets, times, --where, --latest-per-key"
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
@@ -178,6 +180,20 @@ def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: Re
             f"{topic.topic}: nothing of life {topic.life} is restored, because no record of it is archived; the archive has"
             f" records of life {lives} (--life)"
         )
+
+
+def with_objects(archive: Iterable[ArchivedTopic]) -> set[str]:
+    """Name the topics of which the archive has any object, in any life."""
+    return {topic.topic for topic in archive if topic.partitions or topic.damaged or topic.other_lives}
+
+
+def told_of_no_record(records: Mapping[str, int], archived: Collection[str], request: RestoreRequest) -> Iterator[str]:
+    """Yield what a restore must not end with 0 for: no record comes back. `records`: by topic; `archived`: topics that have objects."""
+    if any(records.values()) or not (named := sorted(records.keys() & set(archived))):
+        return
+    names = ", ".join(named[:_MOST_NAMED]) + (" and others" if len(named) > _MOST_NAMED else "")
+    why = f"what was asked for ({_CHOICES}) takes none" if request.is_partial else "the objects that are read have none"
+    yield f"no record is restored of {names}: {why}"
 
 
 def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:

@@ -20,8 +20,10 @@ from archiver.restore.plan import (
     check_partitions,
     plan_restore,
     told_beside,
+    told_of_no_record,
     unreadable_notes,
     with_mended,
+    with_objects,
 )
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
@@ -83,6 +85,7 @@ class _DryRun:
     notice: Callable[[str], None]
     unreadable: list[str] = field(default_factory=list)  # notes of copies, and of what no backup could read
     told: list[str] = field(default_factory=list)
+    archived: set[str] = field(default_factory=set)  # topics that have objects
 
     async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
         from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
@@ -100,6 +103,7 @@ class _DryRun:
             topics = with_mended(begun.plans, [*self._plan(unplanned, request.life, {}).topics, *begun.fresh])
             check_partitions(topics, request)
             review = await targets.review(client, topics)
+            records = {one.source: one.records for one in topics}
             preview = RestorePreview(
                 restore_id=name,
                 topics=sorted(topics, key=lambda topic: topic.source),
@@ -112,7 +116,7 @@ class _DryRun:
                 notes=[*self._notes(), *begun.notes, *review.losses, *review.notes],
                 doubts=review.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
-                told=tuple(dict.fromkeys(self.told)),
+                told=tuple(dict.fromkeys([*self.told, *told_of_no_record(records, self.archived, request)])),
             )
             return preview, review.purge
 
@@ -129,6 +133,7 @@ class _DryRun:
         )
         self.unreadable.extend(note for topic in archived for note in topic.notes)
         self.unreadable.extend(unreadable_notes(archived, self.request))
+        self.archived.update(with_objects(archived))
         planned = plan_restore(archived, some, self.request)
         self.told.extend(told_beside(archived, planned, self.request))
         return planned

@@ -24,7 +24,9 @@ from archiver.restore.plan import (
     check_partitions,
     plan_restore,
     told_beside,
+    told_of_no_record,
     unreadable_notes,
+    with_objects,
 )
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, check_restore_id
@@ -53,6 +55,7 @@ def run_restore_job(
         check_restore_id(restore_id)
     archive = open_archive(storage)
     told: dict[str, None] = {}
+    with_any: set[str] = set()  # topics that have objects
 
     def plan(wave: Mapping[str, str], life: int | None, pinned: Pins) -> RestorePlan:
         """Plan in a life; None: in that which was asked for."""
@@ -69,6 +72,7 @@ def run_restore_job(
             share=share_learned,
         )
         _warn_of(archived, request)
+        with_any.update(with_objects(archived))
         planned = plan_restore(archived, wave, request)
         told.update(dict.fromkeys(told_beside(archived, planned, request)))
         if wave.keys() == targets.keys():  # else a topic that an earlier run has planned may have them
@@ -109,6 +113,9 @@ def run_restore_job(
         if group_job is not None:
             restored_groups, failure = group_job.run_after(outcome, job.restore_id, start_spark, notice)
     seconds = time.monotonic() - started_s
+    if outcome.is_whole:
+        records = {one.source: one.records for one in outcome.topics}
+        told.update(dict.fromkeys(told_of_no_record(records, with_any, request)))
     result = RestoreResult.of_outcome(job.restore_id, seconds, outcome, restored_groups, failure)
     return replace(result, problems=tuple(told))
 
