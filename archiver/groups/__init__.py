@@ -13,6 +13,7 @@
 - endings: whether a position was removed with its topic: then it is offered where the topic is restored; and what removed it, to show
 - episodes: episodes: a position from its first commit until it is removed, told by the last commit of that time
 - fold_object: a fold: what the beginning of a partition of `__consumer_offsets` still says, as one Avro object of plain records
+- fold_proof: whether folds of `__consumer_offsets` hold what the objects below their end hold: sweeps and `verify` compare the two
 - folding: makes folds of `__consumer_offsets`: of an earlier fold, and of the objects above it
 - folds: which folds of `__consumer_offsets` there are, and which of them a reader of a time begins with
 - joined_positions: positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds

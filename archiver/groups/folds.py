@@ -140,6 +140,11 @@ class Folds:
                     return fold
         return None
 
+    def of_life(self, life: int, partition: int) -> Iterator[Fold]:
+        """Yield all folds of a partition in one life, the oldest first."""
+        stream = fold_stream(life, partition)
+        return self._among(stream, range(self.numbers.get(stream, -1) + 1), ())
+
     def beyond(self, reaches: Sequence[Reach], partition: int) -> Fold | None:
         """Return the newest fold if it ends above all that is archived in its life, which no writer of ours lets happen."""
         (life, end), *_ = reaches

@@ -15,6 +15,7 @@ from archiver.archive.learned_facts import share_learned
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.groups.fold_proof import check_folds
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
@@ -73,7 +74,7 @@ def run_verify(
         )
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
-        control = check_control(archive) if level is Level.RECORDS else []
+        control = [*check_control(archive), *check_folds(archive)] if level is Level.RECORDS else []
         roleless = _find_roleless(config, archive, wanted, choice)
         if level is not Level.LISTING:
             objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)

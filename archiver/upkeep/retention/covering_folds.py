@@ -22,11 +22,9 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import blocks_of
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
-from archiver.groups.archived_log import whole_frames
-from archiver.groups.commit_log import CommitLog
-from archiver.groups.folding import is_same, plan_fold_until, run_fold
+from archiver.groups.fold_proof import prove_fold
+from archiver.groups.folding import plan_fold_until, run_fold
 from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
-from archiver.groups.log_beginning import rows_within
 from archiver.process.text import spell_count
 from archiver.upkeep.retention.partition_plan import GoingItem, Staying
 from archiver.upkeep.retention.survey import PartitionSweep
@@ -85,27 +83,8 @@ class CoveringFolds:
             for _ in fold_frames(self.archive, fold):
                 pass
         else:
-            self._prove(number, fold)
+            prove_fold(self.archive, self.topic, number, fold)
             self._proved.add(fold.sha256)
-
-    def _prove(self, number: int, fold: Fold) -> None:
-        """Compare a fold with the objects below its end. Raises NotWholeError where it lacks a record of them, or has another one."""
-        folded, log, position = CommitLog(), CommitLog(), 0
-        for frame in fold_frames(self.archive, fold):
-            folded.add(frame)
-        told = folded.finish().frame
-        readings = self.topic.partitions.get(number, EMPTY_PARTITION).below(fold.facts.next).readable
-        for reading in readings:
-            log.add(rows_within(told, position, reading.from_offset))  # of objects that earlier sweeps deleted
-            for frame, _ in whole_frames(self.archive.store, self.topic.topic, number, [reading]):
-                log.add(frame)
-            position = reading.next
-        log.add(rows_within(told, position, fold.facts.next))
-        if not is_same(log.finish().frame, told):
-            raise NotWholeError(
-                f"{fold.key}: does not hold what the objects below offset {fold.facts.next} hold; nothing of"
-                f" {self.topic.topic}-{number} goes. Find out who put it, and delete it and its note"
-            )
 
     def _reaches(self, number: int) -> Sequence[Reach]:
         return reaches_of(self.topic, number)

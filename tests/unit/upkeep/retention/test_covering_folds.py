@@ -19,6 +19,7 @@ from archiver.config.model import IndexUse, StorageConfig
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, StoreError
 from archiver.groups.archived_position import ArchivedPosition
+from archiver.groups.fold_proof import check_folds
 from archiver.groups.folding import plan_fold_until, run_fold
 from archiver.groups.folds import Folds
 from archiver.groups.shown import PositionFilter, show_groups
@@ -135,6 +136,7 @@ def test_as_of_all_times_that_are_kept_positions_stay_what_they_were(pytestconfi
         for until_ms in (known_ms, max(known_ms, log.first_ms + until), LAST_LONG):
             assert told(archive, until_ms) == told(before, until_ms, with_folds=False)
         assert archive.topic().partitions[0].gaps == ()
+        assert check_folds(archive.archive) == []
 
     holds()
 
@@ -203,6 +205,29 @@ def test_a_forged_fold_stands_for_nothing(lost: int, until: int) -> None:
         r"\.avro: does not hold what the objects below offset \d+ hold", "\n".join([*done.refused, done.stopped])
     )
     assert left(archive) == list(range(0, 20, 2))
+    problems = check_folds(archive.archive)  # the sweep may have made one that goes on from the forged one
+    assert re.search(rf"\.avro: does not hold what the objects below offset {until} hold", problems[0])
+
+
+def test_verify_compares_each_fold_with_the_objects_that_stand() -> None:
+    """Also where a sweep took some of them, and where a forged fold lies behind true ones, or before."""
+    archive = ten()
+    assert check_folds(archive.archive) == []
+    Sweeper(archive, KNOWN_MS).run()
+    archive.fold()
+    assert len([key for key in folds_of(archive) if key.endswith(".avro")]) == 2
+    assert check_folds(archive.archive) == []
+    forged = ten(lost=6)
+    folds = Folds.of(forged.archive, pytest.fail)
+    for until in (12, 14):  # the second one lacks a record of an object that still stands
+        run_fold(forged.archive, folds, plan_fold_until(forged.topic(), folds, 0, until))
+        folds = Folds.of(forged.archive, pytest.fail)
+    fact = archive.archive.layout.fact_key("group-folds/0/0", 1)
+    archive.store.objects |= {key: forged.store.objects[key] for key in folds_of(forged) if key.endswith(".avro")}
+    archive.store.objects[archive.archive.layout.fact_key("group-folds/0/0", 2)] = archive.store.objects[fact]
+    archive.store.objects[fact] = forged.store.objects[fact]
+    (problem,) = check_folds(archive.archive)
+    assert re.search(r"\.avro: does not hold what the objects below offset 14 hold", problem)
 
 
 @pytest.mark.parametrize("dies_at", [(effect, is_done) for effect in range(6) for is_done in (False, True)])
