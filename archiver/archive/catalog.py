@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
@@ -17,12 +16,11 @@ from archiver.archive.segments import blocks_of
 from archiver.archive.topics import (
     Stretch,
     TopicFact,
+    UnnotedLives,
     list_known_topics,
     read_newest_topic_facts,
     read_topic_history,
     shape_in,
-    unnoted_lives,
-    unnoted_problem,
 )
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
@@ -152,14 +150,15 @@ def find_topic(
         history = None
     logs = RoleLogs(archive, name, {}) if choice.is_history else list_role_logs(archive, name)
     copied = CopiedTopic(logs, inventory, history or ())
-    for problem in copied.ignored:
+    is_copied = copied.has_copies or choice.instance is not None
+    if is_copied:
+        topic = copied.read(life, choice)
+    else:
+        topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
+    for problem in dict.fromkeys((*copied.ignored, *topic.ignored)):
         report_problem(problem)
-    if copied.has_copies or choice.instance is not None:
-        return copied.read(life, choice)
-    topic = _archived(inventory, name, history or (), life, inventory.lives().get(name, set()))
-    for problem in topic.ignored:
-        if problem not in copied.ignored:
-            report_problem(problem)
+    if is_copied:
+        return topic
     if history == [] and not topic.partitions and not topic.damaged:
         raise UsageError(f"topic {name} is not in the archive; `archiver ls` shows what is")
     is_known = choice.is_history and history and name in list_copied_topics(archive)
@@ -174,8 +173,9 @@ def _archived(
     with_records: AbstractSet[int],
 ) -> ArchivedTopic:
     known = with_records | {life.life for fact in history for life in fact.lives}
-    unnoted = frozenset[int]() if wanted_life is not None else unnoted_lives(history, with_records)
-    life = max(with_records - unnoted or known - unnoted, default=0) if wanted_life is None else wanted_life
+    unnoted = UnnotedLives.of(topic, history, with_records if wanted_life is None else ())
+    read = with_records - unnoted.lives or known - unnoted.lives
+    life = max(read, default=0) if wanted_life is None else wanted_life
     if wanted_life is not None and wanted_life not in known:
         raise UsageError(
             f"{topic} has no life {wanted_life} in the archive; it has {', '.join(map(str, sorted(known))) or 'none'}"
@@ -191,7 +191,7 @@ def _archived(
         damaged=damaged,
         other_lives=tuple(sorted(with_records - joined - {life})),
         notes=tuple(_swept_notes(topic, partitions)),
-        ignored=tuple(map(partial(unnoted_problem, topic), sorted(unnoted))),
+        ignored=unnoted.problems,
     )
 
 

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
@@ -19,11 +18,10 @@ from archiver.archive.segments import Segments, blocks_of, segment_blocks
 from archiver.archive.topics import (
     Stretch,
     TopicFact,
+    UnnotedLives,
     is_compacted,
     read_topic_history,
     shape_in,
-    unnoted_lives,
-    unnoted_problem,
 )
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
@@ -82,9 +80,9 @@ class CopiedTopic:
         self._history = history
         self._newest = history[-1] if history else None
         with_records = inventory.lives().get(self.topic, set())
-        unnoted = unnoted_lives(history, with_records)
-        self.ignored += tuple(map(partial(unnoted_problem, self.topic), sorted(unnoted)))
-        self._with_records, self._unnoted = with_records - unnoted, unnoted
+        self._unnoted, unnoted_problems = UnnotedLives.of(self.topic, history, with_records)
+        self.ignored += unnoted_problems
+        self._with_records = with_records - self._unnoted
         self._reader = CopyReader(logs.archive, self.topic, self._under_topics)
 
     @property

@@ -420,17 +420,25 @@ def _lives_now(
     return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
 
 
-def unnoted_lives(history: Iterable[TopicFact], with_records: Collection[int]) -> frozenset[int]:
-    """Return the lives with records that no note of the topic names; where nothing is noted of the topic, none."""
-    noted = {life.life for fact in history for life in fact.lives}
-    return frozenset(with_records) - noted if noted else frozenset()
+class UnnotedLives(NamedTuple):
+    """Lives with records that no note of the topic names; where nothing is noted of the topic, none. `problems`: a line each."""
 
+    lives: frozenset[int]
+    problems: tuple[str, ...]
 
-def unnoted_problem(topic: str, life: int) -> str:
-    return (
-        f"{topic}: life {life} has objects, and control/{topic_stream(topic)}/ does not name it, so it is not read. Find out who"
-        f" put them, or bring the note back; --life {life} reads them"
-    )
+    @classmethod
+    def of(cls, topic: str, history: Iterable[TopicFact], with_records: Collection[int]) -> "UnnotedLives":
+        noted = {life.life for fact in history for life in fact.lives}
+        lives = frozenset(with_records) - noted if noted else frozenset()
+        where = f"control/{topic_stream(topic)}/"
+        return cls(
+            lives,
+            tuple(
+                f"{topic}: life {life} has objects, and {where} does not name it, so it is not read. Find out who put them, or"
+                f" bring the note back; --life {life} reads them"
+                for life in sorted(lives)
+            ),
+        )
 
 
 def accept_gone(archive: Archive, topic: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.archive.topics import (
     Branch,
@@ -96,7 +96,7 @@ class Opener:
         start: StartPoint = START_EARLIEST,
         unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
         leaves_copied: bool = False,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
         self._clock_ms = clock_ms

@@ -1,7 +1,6 @@
 """Where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -10,6 +9,7 @@ from pydantic import PlainValidator
 
 from archiver.archive.control import Fact, append_fact, append_first_fact, latest_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
+from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
 from archiver.config.section import StartPoint
@@ -88,7 +88,7 @@ class StartOffsets:
         pool: Workers,
         start: StartPoint,
         *,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
         self._sink = sink

@@ -1,12 +1,12 @@
 """Records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one."""
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.archive.segment_writer import FinishedSegment
+from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import (
     EFFECTIVE,
     TOMBSTONES_KEPT,
@@ -82,7 +82,7 @@ class TopicRecorder:
         pool: Workers,
         cluster_id: str,
         identity: Identity,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
         self._sink = sink

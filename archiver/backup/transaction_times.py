@@ -3,12 +3,12 @@
 Used by archiver.backup.partition_writer, which notes it in the facts of each segment (docs/format.md §4, `transactions`).
 """
 
-import time
 from bisect import insort
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from archiver.archive.segment_facts import MOST_TRANSACTIONS, TransactionRange
+from archiver.archive.store_clock import machine_now_ms
 from archiver.codec.frame import Longs
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 
@@ -26,7 +26,7 @@ class _Batch(NamedTuple):
 class TransactionTimes:
     """Collects batches of transactions and their markers, in the order of the log. Other topics are ignored."""
 
-    def __init__(self, topic: str, clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(self, topic: str, clock_ms: Callable[[], int] = machine_now_ms) -> None:
         self._is_wanted = topic == OFFSETS_TOPIC
         self._clock_ms = clock_ms
         self._open: dict[int, list[_Batch]] = {}  # by producer id

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from archiver.archive.store_clock import machine_now_ms
 from archiver.backup.backlog import Backlog, find_backlogs
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.heartbeat import Heartbeat
@@ -35,7 +36,7 @@ class Vitals:
         self,
         *,
         clock: Callable[[], float] = time.monotonic,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self.clock_ms = clock_ms
         self._clock = clock

@@ -17,12 +17,12 @@ from archiver.archive.segments import Reading
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups.commit_log import CommitRows
+from archiver.groups.commit_log import CommitRows, Flags
 from archiver.groups.doubts import Doubt, Doubts, doubts_above
 from archiver.groups.folds import Folds, reaches_of
 from archiver.groups.lives import CLOCKS_DIFFER_MS
 from archiver.groups.log_beginning import LogBeginning, begin_log
-from archiver.groups.position_rows import Flags, PositionRows
+from archiver.groups.position_rows import PositionRows
 from archiver.store.port import ObjectStore
 
 ReportProblem = Callable[[str], None]

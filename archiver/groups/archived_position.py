@@ -61,6 +61,22 @@ class ArchivedPosition(NamedTuple):
     other_offset: int = -1  # where the group may have stood as well; -1: nowhere else
     other_ms: int = -1  # when it was committed there, or of when the snapshot is that tells so
 
+    @classmethod
+    def without_commit(cls, group: str, topic: str, partition: int, life: int, state: State) -> "ArchivedPosition":
+        return cls(
+            group=group,
+            topic=topic,
+            life=life,
+            partition=partition,
+            state=state,
+            offset=-1,
+            leader_epoch=-1,
+            metadata="",
+            commit_ms=-1,
+            at_offset=-1,
+            removed_ms=-1,
+        )
+
     @property
     def is_between(self) -> bool:
         """Whether it is known which two offsets it may have stood at: nothing else is ambiguous."""

@@ -18,8 +18,9 @@ from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import Cause
+from archiver.groups.commit_log import Flags
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Roots
-from archiver.groups.position_rows import NO_ROW, Flags, PositionRows
+from archiver.groups.position_rows import NO_ROW, PositionRows
 from archiver.groups.row_lives import Standing
 
 _TOGETHER_MS: Final = 60_000

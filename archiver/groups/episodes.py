@@ -10,7 +10,8 @@ import numpy as np
 
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
-from archiver.groups.position_rows import NO_ROW, Flags, PositionRows, Texts, is_utf8
+from archiver.groups.commit_log import Flags
+from archiver.groups.position_rows import NO_ROW, PositionRows, Texts, is_utf8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Final
 from archiver.archive.control import FACT_FORMAT, Fact, append_fact, latest_fact
 from archiver.archive.fact_model import FactModel, Number
 from archiver.archive.handle import Archive
+from archiver.archive.store_clock import machine_now_ms
 from archiver.config.model import PositionKeeping
 from archiver.errors import (
     ArchiverError,
@@ -58,7 +58,7 @@ class PositionKeeper:
         pool: Workers,
         cluster_id: str,
         count_failure: Callable[[str, str], None] = lambda _what, _cause: None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client

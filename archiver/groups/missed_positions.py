@@ -15,8 +15,9 @@ from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, State
+from archiver.groups.commit_log import Flags
 from archiver.groups.lives import AMBIGUOUS, Root, Roots, life_at
-from archiver.groups.position_rows import NO_ROW, Flags
+from archiver.groups.position_rows import NO_ROW
 from archiver.groups.told_log import ToldLog, known_from_ms
 
 
@@ -92,17 +93,6 @@ def _known(told: ToldLog, rows: Longs, reach: Longs) -> Iterator[tuple[int, int]
 def _unknown(told: ToldLog, row: int, life: int, from_ms: int) -> ArchivedPosition:
     rows = told.rows
     (group,) = rows.texts(np.array([row]), kernels.GROUP_START, kernels.GROUP_LENGTH).texts
-    return ArchivedPosition(
-        group=group,
-        topic=rows.topic.at(row),
-        life=life,
-        partition=int(rows.rows.fields[kernels.PARTITION][rows.place[row]]),
-        state=State.UNKNOWN,
-        offset=-1,
-        leader_epoch=-1,
-        metadata="",
-        commit_ms=-1,
-        at_offset=NO_ROW,
-        removed_ms=NO_ROW,
-        known_from_ms=from_ms,
-    )
+    partition = int(rows.rows.fields[kernels.PARTITION][rows.place[row]])
+    found = ArchivedPosition.without_commit(group, rows.topic.at(row), partition, life, State.UNKNOWN)
+    return found._replace(known_from_ms=from_ms)

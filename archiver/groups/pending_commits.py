@@ -7,7 +7,6 @@ import numpy as np
 from archiver.codec.kernels import commits as kernels
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.lives import AMBIGUOUS
-from archiver.groups.position_rows import NO_ROW
 from archiver.groups.told_log import ToldLog
 
 _Place = tuple[str, str, int, int]  # group, topic, partition, life
@@ -26,7 +25,7 @@ def with_pending(told: ToldLog, positions: Iterable[ArchivedPosition]) -> Iterat
             yield one
     for place, rows in pending.items():
         if place not in seen:
-            yield _between(told, _nowhere(*place), rows)
+            yield _between(told, ArchivedPosition.without_commit(*place, State.SET), rows)
 
 
 def _place(one: ArchivedPosition) -> _Place:
@@ -58,20 +57,4 @@ def _between(told: ToldLog, one: ArchivedPosition, rows: Sequence[int]) -> Archi
         state=State.AMBIGUOUS,
         other_offset=int(offsets[other]) if is_readable.all() else -1,
         other_ms=int(told.rows.told(kernels.COMMIT_MS)[behind[other]]),
-    )
-
-
-def _nowhere(group: str, topic: str, partition: int, life: int) -> ArchivedPosition:
-    return ArchivedPosition(
-        group=group,
-        topic=topic,
-        life=life,
-        partition=partition,
-        state=State.SET,
-        offset=-1,
-        leader_epoch=-1,
-        metadata="",
-        commit_ms=-1,
-        at_offset=NO_ROW,
-        removed_ms=NO_ROW,
     )

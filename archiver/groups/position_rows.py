@@ -7,15 +7,13 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from archiver.codec.frame import Bytes, Column, Longs
 from archiver.codec.kernels import commits as kernels
-from archiver.groups.commit_log import CommitRows, number_texts
+from archiver.groups.commit_log import CommitRows, Flags, number_texts
 
 NO_ROW: Final = -1
 _TOPIC_ID_BYTES: Final = 16
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,13 @@ from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
 from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
+from archiver.groups.commit_log import Flags
 from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
 from archiver.groups.episodes import Episodes
 from archiver.groups.lives import AMBIGUOUS, Roots
 from archiver.groups.missed_positions import missed_positions
 from archiver.groups.pending_commits import with_pending
-from archiver.groups.position_rows import NO_ROW, Flags
+from archiver.groups.position_rows import NO_ROW
 from archiver.groups.told_log import ToldLog, known_from_ms
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.commit_log import Flags
 from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, Root, Roots, Stretch, lives_of
-from archiver.groups.position_rows import NO_ROW, Flags, PositionRows
+from archiver.groups.position_rows import NO_ROW, PositionRows
 
 _BY_TIME: Final = -3  # no topic id decides
 

@@ -1,10 +1,10 @@
 """All targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together."""
 
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from archiver.archive.store_clock import machine_now_ms
 from archiver.errors import KafkaError, NotWholeError, TopicGoneError
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -67,7 +67,7 @@ class Targets:
         archived: ArchivedLogs,
         *,
         existing: Collection[str] | None = None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         """Take the topics that were there when the restore began: no other is purged. None: it has not begun."""
         admin = KafkaAdmin(kafka)

@@ -12,6 +12,7 @@ from archiver.archive.catalog import read_archive
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
+from archiver.archive.store_clock import machine_now_ms
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, UsageError
@@ -108,7 +109,7 @@ def _find_roleless(
         return []
     from archiver.backup.compacted.roleless import find_roleless  # noqa: PLC0415 - where there are instances
 
-    return list(find_roleless(archive, config, time.time_ns() // 1_000_000, wanted))
+    return list(find_roleless(archive, config, machine_now_ms(), wanted))
 
 
 class _Objects(NamedTuple):
@@ -216,7 +217,7 @@ def _make_due(archive: Archive, findings: "Sequence[Findings]") -> Iterator[str]
 def _check_since(since_ms: int, level: Level) -> None:
     if level is Level.LISTING:
         raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
-    if since_ms > time.time_ns() // 1_000_000:
+    if since_ms > machine_now_ms():
         raise UsageError("--since: is in the future; nothing would be read")
 
 

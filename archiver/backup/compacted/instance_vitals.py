@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
 
-from archiver.archive.store_clock import since_boot_s
+from archiver.archive.store_clock import machine_now_ms, since_boot_s
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, FillState, Standing, TurnState
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.reading import OpenReading
@@ -34,8 +34,7 @@ class InstanceVitals:
     def attend(self, service: InstanceService) -> None:
         self._service = service
 
-    def clock_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    clock_ms = staticmethod(machine_now_ms)
 
     # --- asked from the endpoint's threads
 
