@@ -102,7 +102,7 @@ PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
     "Partitions of these that have failed, until something of them is durable or Kafka has nothing more: all of a topic that may not be described; and, while the group"
-    " cannot be asked, all that this instance does not have.",
+    " cannot be asked, all that this instance does not have. A fetch or a put that is repeated at once, as during an election, counts after 15 s.",
 )
 PARTITIONS_LEFT: Final = Declared(
     "archiver_partitions_left",

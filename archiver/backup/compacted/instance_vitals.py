@@ -58,8 +58,7 @@ class InstanceVitals:
         which, readings = (turn.source.topic, turn.source.partition), dict(turn.readings)
         retention_ms, failing_since_s = turn.retention_ms, turn.failing_since_s
         fed = [state_of_feed(reading.feed, now_s, retention_ms) for reading in readings.values()]
-        is_failing = failing_since_s is not None and now_s - failing_since_s >= LASTING_FAILURE_S
-        is_failing |= any(state.is_failing for state in fed)
+        is_failing = failing_since_s is not None or any(state.is_failing for state in fed)
         transactions = next((state.open_transactions for state in fed if state.open_transactions), ())
         holds = turn.turn.holds
         if holds is None:

@@ -48,7 +48,7 @@ from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.troubles import cause_of_failure
-from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError
+from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
@@ -145,7 +145,7 @@ class PartitionTurn:
                     self._parts.sink.troubles.note(found, line, ("look", *self._key))
                 self.error = found
                 self._parts.counts.look_failed(self.source.topic)
-                self.failing_since_s = self.failing_since_s or self._parts.sink.clock()
+                self._count_as_failing(found, self._parts.sink.clock())
                 self._report_end(self, found)
             finally:
                 self._resume()
@@ -473,8 +473,13 @@ class PartitionTurn:
                 self._parts.sink.troubles.note(feed.error, line, self._key)
                 self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.error))
                 now_s = self._parts.sink.clock()
-                self.failing_since_s = self.failing_since_s or feed.unsaved_since_s(now_s) or now_s
+                self._count_as_failing(feed.error, feed.unsaved_since_s(now_s) or now_s)
                 self._report_end(self, feed.error)
+
+    def _count_as_failing(self, error: ArchiverError, since_s: float) -> None:
+        """Count the partition as failing until something is durable, or a look finds nothing left to do; not for a deleted topic."""
+        if not isinstance(error, TopicGoneError):
+            self.failing_since_s = self.failing_since_s or since_s
 
     @property
     def held(self) -> HeldPosition | None:
