@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,8 @@ from archiver.errors import (
 from archiver.process.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind, refuse_larger
+
+log = logging.getLogger(__name__)
 
 FACT_FORMAT = 1
 CLUSTER = "cluster"
@@ -140,6 +143,30 @@ def _excess(content: bytes, stream: str) -> str:
 def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
     """Write the first fact of a stream unless there is one. Returns the fact that holds."""
     return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
+
+
+def surplus_facts(archive: Archive, stream: str) -> list[str]:
+    """Return the keys of the facts that a stream with only one fact has besides number 0."""
+    return [archive.layout.fact_key(stream, number) for number in list_numbers(archive, stream) if number]
+
+
+def only_fact(archive: Archive, stream: str) -> Fact | None:
+    """Return the fact of a stream that has only one: number 0, which nobody replaces by adding another. None: it has none."""
+    numbers = list_numbers(archive, stream)
+    if numbers and numbers[-1]:
+        key = archive.layout.fact_key(stream, numbers[-1])
+        log.warning("%s: is not read: this stream has one fact, number 0; look who put it", key)
+    return read_fact(archive, stream, 0) if numbers and not numbers[0] else None
+
+
+def append_only_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
+    """Write the fact of a stream that has only one, unless it is there. Returns the fact that holds."""
+    if (found := only_fact(archive, stream)) is not None:
+        return found
+    key = archive.layout.fact_key(stream, 0)
+    content = encode_bounded(wanted, stream, key)
+    is_put = archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is not None
+    return wanted if is_put else read_fact(archive, stream, 0)
 
 
 def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Holds: records that no sweep may delete until somebody releases them (docs/format.md §8)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -11,9 +11,10 @@ from archiver.archive.control import Fact, append_fact, append_first_fact, newes
 from archiver.archive.fact_model import BoundedText, FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
-from archiver.errors import CorruptSegmentError, UsageError
+from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError, UsageError
 from archiver.process.json_values import LARGEST
-from archiver.store.port import DELETE_LIMIT_S
+from archiver.process.silence import steady_s
+from archiver.store.port import DELETE_LIMIT_S, ObjectStore
 
 HOLDS: Final = "holds"
 _NAMES: Final = r"[A-Za-z0-9._*-]+(,[A-Za-z0-9._*-]+)*"
@@ -135,3 +136,19 @@ def _of_fact(archive: Archive, stream: str, fact: Fact) -> Hold:
     if _stream(found.name) != stream:
         raise refusal("it has another name than its key")
     return found
+
+
+def delete_after_look(
+    store: ObjectStore, keys: Sequence[str], look: Callable[[], str]
+) -> tuple[str, Mapping[str, ArchiverError]]:
+    """Delete objects within LOOK_S of the beginning of a look, which returns what keeps them; empty: nothing does.
+
+    Returns what keeps them, or what the store refused, by key. Raises StoreError where it refuses the whole request.
+    """
+    looked_s = steady_s()
+    if why := look():
+        return why, {}
+    try:
+        return "", store.delete_each(keys, send_by_s=looked_s + LOOK_S) if keys else {}
+    except StoreTemporaryError as error:  # the outcome is unknown: the caller looks again before it repeats this
+        return "", dict.fromkeys(keys, error)

@@ -14,8 +14,9 @@ from archiver.archive.control import (
     TOPICS,
     Fact,
     append_fact,
-    append_first_fact,
+    append_only_fact,
     latest_fact,
+    only_fact,
     read_fact,
     read_history,
 )
@@ -235,14 +236,14 @@ def says_compact(policy: str) -> bool:
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
     """Write down which cluster this archive is of, unless that is written down already. Raises StrangerError when the archive is another cluster's."""
-    held = append_first_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
+    held = append_only_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
 def read_cluster(archive: Archive) -> str | None:
     """Return the id of the cluster that this archive is of; None when that is not written down."""
-    held = latest_fact(archive, CLUSTER)
+    held = only_fact(archive, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 
 

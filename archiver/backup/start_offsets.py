@@ -7,7 +7,15 @@ from typing import Annotated, Final
 
 from pydantic import PlainValidator
 
-from archiver.archive.control import Fact, append_fact, append_first_fact, latest_fact
+from archiver.archive.control import (
+    PRESENT,
+    Fact,
+    append_fact,
+    append_first_fact,
+    append_only_fact,
+    latest_fact,
+    only_fact,
+)
 from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
 from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import PartitionSource, list_known_topics
@@ -25,7 +33,6 @@ from archiver.process.workers import Workers
 log = logging.getLogger(__name__)
 
 START_EARLIEST: Final = "earliest"
-_PRESENT: Final = "present"  # a stream with one fact: the topics that existed at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +108,11 @@ class StartOffsets:
         """Write down which topics are there, unless a backup has done so before. Must be called before any topic is recorded."""
         if self._start == START_EARLIEST:
             return
-        known = await self._pool.call(self._latest, _PRESENT)
+        archive = self._sink.archive
+        known = await self._pool.call(only_fact, archive, PRESENT)
         if known is None:
-            known = await self._pool.call(
-                self._append_first, _PRESENT, _PRESENT_FACT.write(await self._describe_present())
-            )
+            noted = _PRESENT_FACT.write(await self._describe_present())
+            known = await self._pool.call(append_only_fact, archive, PRESENT, noted)
             reach("start.noted")
         self._present = _read_present(known)
 
@@ -139,17 +146,29 @@ class StartOffsets:
             return LOG_BEGINNING
         if str(source.partition) not in present.ends:
             return LOG_BEGINNING  # the topic has grown
-        stream = _stream(source)
-        noted = await self._pool.call(self._latest, stream)
-        if noted is not None:
-            return _first_of(noted, stream)
-        if (end := present.ends[str(source.partition)]) is not None:
-            return StartOffset(*end)
+        stream, end = _stream(source), present.ends[str(source.partition)]
+        noted = await self._pool.call(latest_fact, self._sink.archive, stream)
+        told = await self._at_time(source) if end is None else StartOffset(*end)
+        if noted is None and end is None:
+            noted = await self._pool.call(append_first_fact, self._sink.archive, stream, _fact(source, told))
+            reach("start.noted")
+        held = told if noted is None else _first_of(noted, stream)
+        if held.offset <= told.offset:
+            return held
+        # What `present` tells, or a time, never moves back: a note that lies above it would hide records.
+        log.warning(
+            "%s: control/%s says that it begins at offset %d, and what was noted at first says %d: it begins there. Look who"
+            " wrote it",
+            source,
+            stream,
+            held.offset,
+            told.offset,
+        )
+        return told
+
+    async def _at_time(self, source: PartitionSource) -> StartOffset:
         at_ms = self._start if isinstance(self._start, int) else self._present.at_ms
-        first = StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
-        held = await self._pool.call(self._append_first, stream, _fact(source, first))
-        reach("start.noted")
-        return _first_of(held, stream)
+        return StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
 
     async def cut_back(self, source: PartitionSource) -> bool:
         """Begin earlier when the log was cut back to below its start: what is there now is new. Returns whether it was."""
@@ -183,12 +202,6 @@ class StartOffsets:
         sink.ledger.branched(source.topic)
         return True
 
-    def _latest(self, stream: str) -> Fact | None:
-        return latest_fact(self._sink.archive, stream)
-
-    def _append_first(self, stream: str, wanted: Fact) -> Fact:
-        return append_first_fact(self._sink.archive, stream, wanted)
-
 
 def _stream(source: PartitionSource) -> str:
     return f"starts/{source.topic}/{source.partition}"
@@ -198,7 +211,7 @@ def _read_present(fact: Fact) -> _Present:
     return _PRESENT_FACT.read(
         fact,
         lambda why: CorruptSegmentError(
-            f"control/{_PRESENT}: does not tell what was there first: {why}; bring its older version back"
+            f"control/{PRESENT}: does not tell what was there first: {why}; bring its older version back"
         ),
     )
 

@@ -10,7 +10,16 @@ from typing import NamedTuple
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import join_lives
 from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
-from archiver.archive.control import CLUSTER, decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
+from archiver.archive.control import (
+    CLUSTER,
+    PRESENT,
+    decode_fact,
+    encode_fact,
+    has_digest,
+    most_fact_bytes,
+    surplus_facts,
+    turn_for,
+)
 from archiver.archive.control_census import gone_facts, lost_control_objects
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
@@ -279,6 +288,8 @@ def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mappin
     except NotWholeError as error:
         yield str(error)
         owner = None
+    for key in (key for stream in (CLUSTER, PRESENT) for key in surplus_facts(archive, stream)):
+        yield f"{key}: there is one such fact, number 0, and this one is not read; look who put it, and delete it"
     for topic, fact in sorted(facts.items()):
         if owner not in {None, fact.cluster_id}:
             yield f"{_newest(archive.layout, topic)}: is of cluster {fact.cluster_id}, and {where} of {owner}; bring back what was changed"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.handle import Archive
-from archiver.archive.holds import LOOK_S
+from archiver.archive.holds import delete_after_look
 from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import Generation, RolePlace, read_newest_entry
 from archiver.backup.compacted.clearing import Situation, holder_problems, is_left, judge_clearing, log_problems
@@ -22,7 +22,6 @@ from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
 from archiver.backup.compacted.sights import copy_key
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.process.silence import steady_s
 
 log = logging.getLogger(__name__)
 
@@ -105,18 +104,23 @@ def _delete(
 ) -> None:
     """Delete the listed objects of a generation, some at a time, as long as what was decided on holds."""
     archive = survey.archive
+
+    def look() -> str:
+        if not goes_on() or not _is_newest(archive, one) or _is_restored(survey, one, generation):
+            return "what was decided on holds no longer"
+        reach("clearing.looked")
+        return ""
+
     objects, deleted = _within(archive, one, generation), list[ListedSegment]()
     for start in range(0, len(objects), _BATCH):
-        looked_s = steady_s()
-        if not goes_on() or not _is_newest(archive, one) or _is_restored(survey, one, generation):
-            break
-        reach("clearing.looked")
         batch = objects[start : start + _BATCH]
         try:
-            refused = archive.store.delete_each([item.item.key for item in batch], send_by_s=looked_s + LOOK_S)
-        except (StoreError, StoreTemporaryError) as error:
+            why, refused = delete_after_look(archive.store, [item.item.key for item in batch], look)
+        except StoreError as error:
             report.refused.append(str(error))
         else:
+            if why:
+                break
             report.refused += list(map(str, refused.values()))[:1]
             deleted += [item for item in batch if item.item.key not in refused]
         reach("clearing.deleted")

@@ -20,13 +20,12 @@ from typing import Final
 
 from archiver.archive.finished_restores import FINISHED, PLAN
 from archiver.archive.handle import Archive
-from archiver.archive.holds import LOOK_S
+from archiver.archive.holds import delete_after_look
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import old_reports
 from archiver.archive.taken import note_taken, note_taking, old_facts_of_taken, read_taken
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.process.silence import steady_s
 from archiver.store.port import ListedObject, ObjectStore
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms, gathered
 from archiver.upkeep.retention.debris_survey import gather_restore, list_group, survey_debris
@@ -198,10 +197,9 @@ def _delete_batch(
         Event().wait(pause_s)
         still, held = _ask_now(store, waiting)
         locked += held
-        looked_s = steady_s()
-        if why := changed(group):
+        why, refused = delete_after_look(store, [item.key for item in still], lambda: changed(group))
+        if why:
             raise _LeftError(why)
-        refused = _deleted(store, still, looked_s + LOOK_S)
         waiting = [item for item in still if isinstance(refused.get(item.key), StoreTemporaryError)]
         if not waiting:
             break
@@ -210,15 +208,6 @@ def _delete_batch(
     gone = [item for item in batch if item.key not in kept]
     swept.objects[group.kind] += len(gone)
     swept.bytes[group.kind] += sum(item.size for item in gone)
-
-
-def _deleted(store: ObjectStore, batch: Sequence[ListedObject], send_by_s: float) -> Mapping[str, ArchiverError]:
-    """Delete objects. Returns what was refused."""
-    keys = [item.key for item in batch]
-    try:
-        return store.delete_each(keys, send_by_s=send_by_s) if keys else {}
-    except StoreTemporaryError as error:
-        return dict.fromkeys(keys, error)
 
 
 def _ask_now(store: ObjectStore, batch: Sequence[ListedObject]) -> tuple[list[ListedObject], list[ListedObject]]:

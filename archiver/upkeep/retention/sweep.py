@@ -19,12 +19,11 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from archiver.archive.handle import Archive
-from archiver.archive.holds import LOOK_S
+from archiver.archive.holds import delete_after_look
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, clear_old_swept, note_going, was_swept
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
-from archiver.process.silence import steady_s
 from archiver.upkeep.retention.covers import still_shadowed
 from archiver.upkeep.retention.left_lying import list_place, take_back_lying, take_back_own
 from archiver.upkeep.retention.partition_plan import Going, GoingItem
@@ -318,17 +317,19 @@ def _delete_batch(
     archive: Archive, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
 ) -> Mapping[str, ArchiverError]:
     """Look, and delete a batch soon after. Of what the store refuses, the rest goes on. Returns what it refused for now."""
-    looked_s = steady_s()
-    swept.stopped = _reason(look)
-    if swept.stopped:
-        return {}
-    reach("sweep.looked")
+
+    def look_now() -> str:
+        why = _reason(look)
+        if not why:
+            reach("sweep.looked")
+        return why
+
     try:
-        refused = archive.store.delete_each([one.item.key for one in batch], send_by_s=looked_s + LOOK_S)
-    except StoreTemporaryError as error:
-        return {one.item.key: error for one in batch}
+        swept.stopped, refused = delete_after_look(archive.store, [one.item.key for one in batch], look_now)
     except StoreError as error:
         swept.refused.append(str(error))
+        return {}
+    if swept.stopped:
         return {}
     reach("sweep.deleted")
     for_now = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}

@@ -55,9 +55,7 @@ class Scene:
 
     async def _offsets(self, keys: list[tuple[str, int]]) -> Mapping[tuple[str, int], PartitionOffsets]:
         self.asked += 1
-        told = PartitionOffsets(
-            log_start=self.log_start, high_watermark=LOG_END, last_stable=LOG_END, leader_epoch=0
-        )
+        told = PartitionOffsets(log_start=self.log_start, high_watermark=LOG_END, last_stable=LOG_END, leader_epoch=0)
         return dict.fromkeys(keys, told)
 
     @property

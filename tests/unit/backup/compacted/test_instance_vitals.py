@@ -36,17 +36,15 @@ def fail_looks(turn: PartitionTurn, monkeypatch: pytest.MonkeyPatch, error: Arch
     failed = asyncio.Event()
 
     async def look() -> None:
-        failed.set()
         raise error
 
     async def run() -> None:
         sink: Any = turn._parts.sink
         sink.troubles, sink.clock = Troubles(), since_boot_s
         monkeypatch.setattr(turn, "_look_until_quiet", look)
+        monkeypatch.setattr(turn, "_report_end", lambda *_: failed.set())
         running = asyncio.create_task(turn.run())
         await failed.wait()
-        while turn.error is None:
-            await asyncio.sleep(0)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

@@ -510,7 +510,7 @@ def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest
     """The process stops, a hold is added, and the process wakes up before it has sent the delete."""
     monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
     now_s, held = [0.0], list[str]()
-    for module in ("archiver.upkeep.retention.sweep", "tests.support.memory_store"):
+    for module in ("archiver.archive.holds", "tests.support.memory_store"):
         monkeypatch.setattr(f"{module}.steady_s", lambda: now_s[0])
 
     def reach(name: str) -> None:
