@@ -1,15 +1,16 @@
 """Plans the comparison of the archive with Kafka (`verify --against-kafka`), and runs it, a partition in each task."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.control import PRESENT, only_fact
 from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import CopyKey, is_topic_name
-from archiver.archive.segment_facts import Bounds
+from archiver.archive.segment_facts import Bounds, HoleCause
 from archiver.archive.segments import Reading, unreadable_within
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import read_cluster, read_topic
@@ -21,6 +22,7 @@ from archiver.kafka.group import Hint, hint_of
 from archiver.kafka.group_positions import OFFSETS_TOPIC, positions_of
 from archiver.kafka.log_reader import LogRange, LogStartError, read_log
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.json_values import as_object
 from archiver.process.text import spell_count
 from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of
@@ -107,13 +109,27 @@ async def plan_compare(
         ],
         notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone if name not in lost)],
     )
+    late = _begun_late(archive, draft)
     for name, described in there.items():
         if _is_same(archived[name], described):
-            _plan_topic(draft, config.storage, kafka, archived[name], described, offsets, commits)
+            begun_late = late is None or name in late
+            _plan_topic(
+                draft, config.storage, kafka, archived[name], described, offsets, commits, begun_late=begun_late
+            )
         else:
             _note_recreated(draft, archive, described)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
     return ComparePlan(tasks=draft.tasks, problems=draft.problems, notes=draft.notes, errors=errors)
+
+
+def _begun_late(archive: Archive, draft: _Draft) -> Collection[str] | None:
+    """Return the topics that a backup was told to begin late; None: that cannot be read."""
+    try:
+        fact = only_fact(archive, PRESENT)
+        return () if fact is None else as_object(fact.get("topics"))
+    except (NotWholeError, ValueError) as error:
+        draft.problems.append(f"control/{PRESENT}: {error}")
+        return None
 
 
 def _is_accepted_gone(archive: Archive, topic: str) -> bool:
@@ -161,6 +177,8 @@ def _plan_topic(
     described: TopicDescription,
     offsets: Mapping[TopicPartition, PartitionOffsets],
     commits: _GroupCommits,
+    *,
+    begun_late: bool,
 ) -> None:
     """Plan those partitions of a topic whose offsets are known; note what they lack at the end."""
     name = topic.topic
@@ -172,7 +190,7 @@ def _plan_topic(
         hint = None if _is_copy(topic, number) else commits.hints.get((name, number))
         lost = "" if hint is None else _lost_end(topic, hint, commits.group)
         draft.problems += [lost] if lost else []
-        task = _plan_partition(storage, kafka, topic, described, number, at)
+        task = _plan_partition(storage, kafka, topic, described, number, at, begun_late=begun_late)
         draft.tasks += [task] if task is not None else []
         known_end = max(_reach_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
         if at.last_stable > known_end:
@@ -245,9 +263,14 @@ def _plan_partition(
     described: TopicDescription,
     number: int,
     offsets: PartitionOffsets,
+    *,
+    begun_late: bool,
 ) -> CompareTask | None:
     readings = topic.partitions.get(number, EMPTY_PARTITION).readable
-    start, end = max(offsets.log_start, _first_of(readings)), min(_reach_of(topic, number), offsets.last_stable)
+    start, end = (
+        max(offsets.log_start, _first_of(readings, begun_late=begun_late)),
+        min(_reach_of(topic, number), offsets.last_stable),
+    )
     if start >= end:
         return None
     log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
@@ -264,14 +287,15 @@ def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]
     return [(gap.first_offset, gap.last_offset + 1) for gap in swept]
 
 
-def _first_of(readings: Sequence[Reading]) -> int:
-    """Return where the comparison begins: behind a hole that is recorded in front of the first record."""
+def _first_of(readings: Sequence[Reading], *, begun_late: bool) -> int:
+    """Return where the comparison begins: where the backup was told to begin. No other hole explains that Kafka has records there."""
     if not readings:
         return 0
     facts = readings[0].segment.facts
     if isinstance(facts, Bounds):
         return facts.base  # nothing is known of what was below
-    return next((hole.last_offset + 1 for hole in facts.holes if hole.first_offset == facts.base), 0)
+    late = (hole for hole in facts.holes if hole.first_offset == facts.base and hole.cause is HoleCause.BEFORE_START)
+    return next((hole.last_offset + 1 for hole in late), 0) if begun_late else 0
 
 
 def _readable(log: LogRange, readings: Sequence[Reading], swept: Sequence[tuple[int, int]]) -> Iterator[LogRange]:
