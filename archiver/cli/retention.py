@@ -205,7 +205,10 @@ def _agreement_lines(result: "SweepResult", command: Sequence[str]) -> Iterator[
         else "nothing of it was deleted. If that is meant, add --yes"
     )
     for one in result.waiting:
-        yield f"{one.name}: {one.unforeseen_share:.0%} of it would go that the limits of before would have kept; {end}"
+        why = f"{one.unforeseen_share:.0%} of it would go that the limits of before would have kept"
+        if one.is_by_notes:
+            why += ". Nobody has agreed to limits for it yet, and only notes in the archive say that cleanup.policy is delete"
+        yield f"{one.name}: {why}; {end}"
     if result.not_planned:
         yield f"{spell_count(result.not_planned, 'object')} may go by now that the plan does not have; the next sweep takes them"
     if result.digest:

@@ -71,7 +71,8 @@ def draw_answer(rng: random.Random, following: int) -> Answer:
         return rng.choice((Staying.OF_V1, Staying.UNREADABLE))
     first, last = sorted([draw_time(rng), draw_time(rng)]) if rng.randrange(10) else (-1, -1)
     topic_id = "" if rng.randrange(12) == 0 else "T"
-    return AskedItem(following, first, last, rng.randint(0, 9), 1, rng.randrange(10) == 0, topic_id)
+    source_bytes = rng.choice((*[rng.randint(0, 9)] * 5, rng.randint(90, 210), MOST))
+    return AskedItem(following, first, last, source_bytes, 1, rng.randrange(10) == 0, topic_id)
 
 
 def draw_ranges(rng: random.Random, start: int) -> dict[tuple[int, int | None], int]:
@@ -103,7 +104,8 @@ def draw_life(rng: random.Random, number: int, start: int, until: int | None, to
     for (base, named), stop in sorted(ranges, key=lambda one: (one[0][0], -one[1], one[0][1] is None)):
         key = f"{number}/{base}{'' if named is None else f'-{named}'}"
         put_ms = rng.choice((rng.randint(0, 300), 100 * rng.randint(0, 10), STORE_NOW + 5))
-        items.append(ListedItem(life=number, key=key, base=base, named_next=named, put_ms=put_ms))
+        size = rng.choice((1, 1, 1, 0, 2))
+        items.append(ListedItem(life=number, key=key, base=base, named_next=named, size=size, put_ms=put_ms))
         told[key] = draw_answer(rng, stop)
     return LifeItems(life=number, items=items, until=until)
 
@@ -121,7 +123,7 @@ def draw_world(rng: random.Random) -> World:
         terms=PartitionTerms(
             limits=Limits(
                 ms=rng.choice((None, 0, MOST, rng.randint(0, 400), 100 * rng.randint(0, 12), 100 * rng.randint(0, 6))),
-                bytes=rng.choice((None, 0, MOST, rng.randint(0, 30), rng.randint(0, 30))),
+                bytes=rng.choice((None, 0, MOST, rng.randint(0, 30), rng.randint(0, 30), rng.randint(80, 420))),
                 floor_ms=rng.choice((0, 0, 0, 100 * rng.randint(0, 12), rng.randint(0, 600), MOST)),
             ),
             now_ms=rng.choice((STORE_NOW, STORE_NOW, STORE_NOW - 300, STORE_NOW + 700)),

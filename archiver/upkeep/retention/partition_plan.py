@@ -22,6 +22,9 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.upkeep.retention.limits import Limits
 
 ASKS_AT_ONCE: Final = 16  # objects: nearly all of the time is waiting for the store
+# Times its stored size, an object counts as what a topic keeps at most, whatever it tells. So a false fact cannot stand for more than
+# was put; of records that compress still better, at most this part of the topic's limit is stored.
+MOST_COMPRESSION: Final = 100
 
 
 class Going(StrEnum):
@@ -316,7 +319,8 @@ class _Walk:
         """Return how many objects, from the oldest on, have at least as much behind them as the topic keeps.
 
         An object counts nothing that overlaps one behind it or reaches above its branch; nor does one that must stay, but for the
-        newest: too little is counted, never too much. Objects are asked from the newest on, until enough is found.
+        newest: too little is counted, never too much. Nor does it count more than MOST_COMPRESSION times what is stored of it.
+        Objects are asked from the newest on, until enough is found.
         """
         if self._terms.limits.bytes is None:
             return 0
@@ -329,6 +333,6 @@ class _Walk:
             if isinstance(told, AskedItem):
                 is_alone = told.next <= min(following, self._untils[item.life])
                 is_counted = self._protected(item, told) in {None, Staying.NEWEST}
-                found += told.source_bytes if is_alone and is_counted else 0
+                found += min(told.source_bytes, MOST_COMPRESSION * item.size) if is_alone and is_counted else 0
             following = min(following, item.base)
         return 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from archiver.archive.applied_limits import Whose
 from archiver.upkeep.retention.partition_plan import Going, GoingItem, Staying
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
@@ -58,8 +59,13 @@ class TopicSweep:
         return min(1.0, sum(one.unforeseen_bytes for one in self.partitions) / listed) if listed else 0.0
 
     @property
+    def is_by_notes(self) -> bool:
+        """Whether only the archive's notes say that the topic deletes records, and nobody has agreed to any limits yet."""
+        return self.terms.whose is not Whose.TOPIC and self.terms.noted.keeps_all
+
+    @property
     def needs_agreement(self) -> bool:
-        return self.unforeseen_share > LARGE_SHARE
+        return self.unforeseen_share > (0 if self.is_by_notes else LARGE_SHARE)
 
     def deleted_because(self) -> Mapping[Going, int]:
         return Counter(one.why for some in (self.going, self.shadowed) for one in some)

@@ -106,7 +106,8 @@ def test_a_dry_run_tells_which_records_would_go_and_what_waits_for_yes() -> None
     assert "t-0: offsets 0-0 go" in lines
     assert lines[-3].split() == ["t", "retention.ms", "1,", "retention.floor", "2", "5", "15", "50", "B", "0"]
     assert lines[-2] == (
-        "t: 0% of it would go that the limits of before would have kept; a sweep leaves it as it is without --yes"
+        "t: 0% of it would go that the limits of before would have kept. Nobody has agreed to limits for it yet, and only notes in"
+        " the archive say that cleanup.policy is delete; a sweep leaves it as it is without --yes"
     )
     row = retention_row(SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=[sweep_of("t", 1, 5)], kept=())))
     (told,) = row["topics"]

@@ -16,6 +16,7 @@ from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import LAST_FACT_NUMBER, Layout, SegmentKey
 from archiver.archive.policies import NotedPolicy, read_policies
+from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import read_last_report
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
@@ -34,7 +35,7 @@ from tests.support.segments import facts_of
 
 LAYOUT = Layout()
 PLACE = SweptPlace("t", 0, 0)
-DELETE = {"cleanup.policy": "delete"}
+HUNDRED_DAYS_MS = 100 * 24 * 3600 * 1000
 
 
 class Site:
@@ -61,9 +62,10 @@ class Site:
         section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
         self.config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}, "retention": section})
 
-    def record(self, topic: str = "t", topic_id: str = "t") -> None:
+    def record(self, topic: str = "t", topic_id: str = "t", policy: str = "delete") -> None:
+        effective = {"cleanup.policy": policy}
         record_topic(
-            self.archive, topic=topic, topic_id=topic_id, cluster_id="c", partitions=1, configs={}, effective=DELETE
+            self.archive, topic=topic, topic_id=topic_id, cluster_id="c", partitions=1, configs={}, effective=effective
         )
 
     def put(
@@ -77,9 +79,10 @@ class Site:
         is_merged: bool = False,
         is_old: bool = True,
         size: int = 10,
+        at_ms: int = 0,
     ) -> str:
         key = self.key(base, topic=topic, partition=partition, merged_next=end if is_merged else None)
-        facts = replace(facts_of(base, end), max_timestamp=0 if is_old else 10**15, topic_id=topic_id)
+        facts = replace(facts_of(base, end), max_timestamp=at_ms if is_old else 10**15, topic_id=topic_id)
         self.store.put_if_absent(key, b"x" * size, facts.to_metadata(), kind=ObjectKind.SEGMENT)
         return key
 
@@ -121,21 +124,44 @@ def test_what_nobody_reads_makes_no_smaller_share_of_what_goes(monkeypatch: pyte
 
 def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a first small one would make all that comes behind it foreseen."""
-    site = Site(monkeypatch, fixed={"ms": "1d", "segment-ms": "0s"})
+    site = Site(monkeypatch, **fixed("10000d"))
     site.record()
-    for base in range(0, 100, 10):
-        site.put(base, base + 10, is_old=base < 10)
+    at_ms = epoch_ms(site.store.now()) - HUNDRED_DAYS_MS
+    for base in range(0, 110, 10):
+        site.put(base, base + 10, is_old=base < 20, at_ms=at_ms if base else 0)
+    assert len(site.run(agreed=True).swept[0].deleted) == 1
+    site.configure(**fixed("1d"))
     assert len(site.run().swept[0].deleted) == 1
-    for base in range(10, 60, 10):
+    for base in range(20, 70, 10):
         site.store.delete([site.key(base)])
-        site.put(base, base + 10)
+        site.put(base, base + 10, at_ms=at_ms)
     (topic,) = site.run().waiting
     assert topic.unforeseen_share > 0.5
     assert len(site.run(agreed=True).swept[0].deleted) == 5
-    for base in range(60, 90, 10):
+    for base in range(70, 100, 10):
         site.store.delete([site.key(base)])
-        site.put(base, base + 10)
+        site.put(base, base + 10, at_ms=at_ms)
     assert len(site.run().swept[0].deleted) == 3  # agreed on once
+
+
+def test_a_note_that_says_delete_of_a_compacted_topic_lets_nothing_go_that_nobody_agreed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However little it is. No cluster is asked, so only the newest note tells the topic's policy."""
+    site = Site(monkeypatch, **fixed("1d"))
+    site.record(policy="compact")
+    for base in range(0, 100, 10):
+        site.put(base, base + 10, is_old=base < 10)
+    assert [one.why for one in site.run(agreed=True).plan.kept] == ["it keeps its records for ever"]
+    site.record()
+    for _ in range(2):
+        result = site.run()
+        assert ([one.topic for one in result.waiting], result.exit_code) == (["t"], 0)
+        assert sum(len(one.deleted) for one in result.swept) == 0
+    assert len(site.run(agreed=True).swept[0].deleted) == 1
+    site.store.delete([site.key(10)])
+    site.put(10, 20)
+    assert len(site.run().swept[0].deleted) == 1  # nobody is asked twice
 
 
 def fixed(ms: str) -> dict[str, Any]:

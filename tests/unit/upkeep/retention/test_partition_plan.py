@@ -28,6 +28,7 @@ from tests.support.retention_oracle import Plan, Rules
 from tests.support.retention_worlds import IN_2106, STORE_NOW, World, as_plan, draw_held_times, draw_world
 
 MANY: Final = 2000
+SIZE: Final = 10  # of objects of examples, as stored
 PASSED_OVER: Final = {
     Staying.NEWEST,
     Staying.HELD,
@@ -219,7 +220,7 @@ def test_few_objects_are_asked_and_none_twice(seed: int) -> None:
 
 def item(base: int, put_ms: int = 0, *, life: int = 0, named_next: int | None = None) -> ListedItem:
     key = f"{life}/{base}{'' if named_next is None else f'-{named_next}'}"
-    return ListedItem(life=life, key=key, base=base, named_next=named_next, put_ms=put_ms)
+    return ListedItem(life=life, key=key, base=base, named_next=named_next, size=SIZE, put_ms=put_ms)
 
 
 def tells(following: int, at_ms: int = 0, source_bytes: int = 10) -> AskedItem:
@@ -276,6 +277,29 @@ def test_of_a_parent_only_what_lies_below_the_branch_counts() -> None:
     child = [(item(30, life=1), tells(35, source_bytes=40)), (item(35, life=1), tells(45, source_bytes=1))]
     for size, going in ((41, {"0/0", "0/10"}), (42, set[str]())):
         assert world_of(*parent, *child, until=20, limits=Limits(bytes=size)).going() == going
+
+
+def test_no_object_counts_for_much_more_than_what_is_stored_of_it() -> None:
+    """Whoever may put an object says what `source-bytes` it likes."""
+    objects = [(item(10 * nr), tells(10 * nr + 10, source_bytes=500)) for nr in range(5)]
+    claims = (item(50), tells(60, source_bytes=10**15))
+    for size, going in ((1000, {f"0/{10 * nr}" for nr in range(5)}), (1001, {f"0/{10 * nr}" for nr in range(4)})):
+        assert world_of(*objects, claims, limits=Limits(bytes=size)).going() == going
+    assert world_of(*objects, claims, limits=Limits(bytes=10**14)).going() == set()
+
+
+def test_of_records_that_compress_better_no_more_is_stored_than_the_limit(seed: int) -> None:
+    """What counts less than its `source-bytes` is not kept for ever."""
+    rng = random.Random(seed)
+    for _ in range(MANY // 10):
+        ends = sorted(rng.sample(range(1, 1000), 20))
+        sized = [replace(item(base), size=rng.randint(1, 50)) for base in [0, *ends[:-1]]]
+        objects = [
+            (one, tells(end, source_bytes=one.size * rng.randint(1, 5000))) for one, end in zip(sized, ends, strict=True)
+        ]
+        world = world_of(*objects, limits=Limits(bytes=rng.randint(1, 2000)))
+        kept = [one.size for one, _ in objects if one.key not in world.going()]
+        assert sum(kept[1:]) < (world.terms.limits.bytes or 0) or len(kept) == 1
 
 
 def test_an_object_of_2106_counts_by_when_it_was_put() -> None:
@@ -447,6 +471,14 @@ class CountsTwice(Rules):
         return super().counted_bytes(item, [])
 
 
+class BelievesAll(Rules):
+    """An object counts for as much as it tells."""
+
+    def believed_bytes(self, item: ListedItem, told: AskedItem) -> int:
+        del item
+        return told.source_bytes
+
+
 class CountsAboveTheBranch(Rules):
     """What a parent has above the branch counts."""
 
@@ -484,7 +516,7 @@ class UnknownEndIsAnEnd(Rules):
 MUTANTS: Final[tuple[type[Rules], ...]] = (
     HighestBaseGoes, NewestGoes, ProtectedKeepsAll, UnreadableKeepsAll, AnyOldOneGoes, BrokersGoesOn, BrokerIgnored, BrokerByBase,
     SmallestTimestamp, AsOldAsTheLimit, NoFloor, AsOldAsTheFloor, FutureBelieved, NoTimeIsOld,
-    YoungByNow, HeldByNewest, UnknownIsTheSame, TimelessUnheld, CountsItself, CountsTwice, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
+    YoungByNow, HeldByNewest, UnknownIsTheSame, TimelessUnheld, CountsItself, CountsTwice, BelievesAll, CountsAboveTheBranch, EachLifeForItself, BesideBySize, UnknownEndIsAnEnd,
 )  # fmt: skip
 
 
