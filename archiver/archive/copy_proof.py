@@ -18,16 +18,21 @@ WAYS_ON: Final = (
 )
 
 
-def settled_offset(objects: Iterable[tuple[int, int]], start: int) -> int:
-    """Return up to where a copy is settled: below that it has each record, or a later one that replaced it.
+def settled_ends(objects: Iterable[tuple[int, int]], start: int = 0) -> Iterator[tuple[int, bool]]:
+    """Yield behind each object where the copy ends, and whether it is settled there.
 
-    `objects`: of each object at or above `start` its `next` and `lacks_until`, in read order. Up to `start` the copy is settled.
+    Settled: below that offset it has each record, or a later one that replaced it. `objects`: of each object at or above `start`
+    its `next` and `lacks_until`, in read order. Up to `start` the copy is settled.
     """
-    position, until, settled = start, 0, start
+    position, until = start, 0
     for following, lacks_until in objects:
         position, until = max(position, following), max(until, lacks_until)
-        settled = position if until <= position else settled
-    return settled
+        yield position, until <= position
+
+
+def settled_offset(objects: Iterable[tuple[int, int]], start: int = 0) -> int:
+    """Return the highest offset up to which a copy is settled."""
+    return max((end for end, is_settled in settled_ends(objects, start) if is_settled), default=start)
 
 
 class Settled(NamedTuple):

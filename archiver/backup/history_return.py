@@ -1,9 +1,13 @@
 """When what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy."""
 
 import logging
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from archiver.archive.copy_proof import settled_offset
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import Inventory, PartitionInventory, arrange_all, tell_swept
@@ -36,7 +40,7 @@ class History(NamedTuple):
 
     position: int
     is_whole: bool
-    lacks_until: int = 0  # below that lie the records that replaced those that its objects lack
+    settled: int  # up to there it has each record, or a later one that replaced it
 
 
 class Outcome(Enum):
@@ -57,7 +61,7 @@ def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history
         return Outcome.NOT_OURS
     if history.position < readers_end:
         return Outcome.BEHIND if history.is_whole else Outcome.GAP
-    return Outcome.DONE if history.position >= history.lacks_until else Outcome.BEHIND
+    return Outcome.DONE if history.settled >= history.position else Outcome.BEHIND
 
 
 def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
@@ -117,11 +121,11 @@ def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> Histor
     inventory = Inventory(partitions=partitions, strangers=(), damaged=found.damaged)
     joined, damaged = inventory.join(place.topic, place.partition, lineage)
     is_whole = not (joined.gaps or damaged or joined.overlaps)
-    return History(position=joined.position, is_whole=is_whole, lacks_until=_lacks_until(joined))
+    return History(position=joined.position, is_whole=is_whole, settled=settled_offset(_ends_of(joined)))
 
 
-def _lacks_until(found: PartitionInventory) -> int:
-    """Return below which offset those records lie that replaced what objects lack, as far as they tell."""
-    blocks = [block.segments for block in blocks_of(found.readable)]
-    told = [some.numbers("stable_end")[some.numbers("unserved") != 0].tolist() for some in blocks]
-    return max((end for some in told for end in some), default=0)
+def _ends_of(found: PartitionInventory) -> Iterator[tuple[int, int]]:
+    """Yield where each object ends, and below which offset those records lie that replaced what it lacks, as far as it tells."""
+    for block in blocks_of(found.below(found.position).readable):
+        lacks = np.where(block.segments.numbers("unserved") != 0, block.segments.numbers("stable_end"), 0)
+        yield from zip(block.next.tolist(), lacks.tolist(), strict=True)

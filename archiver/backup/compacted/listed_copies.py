@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, NamedTuple
 
+from archiver.archive.copy_proof import settled_ends
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, CopyKey, is_instance
 from archiver.archive.listing import ListedSegment
@@ -144,17 +146,19 @@ def _span_of(facts: SegmentFacts) -> _Span:
 
 def coverage(spans: Iterable[_Span], start: int = 0) -> CopyState:
     """Walk through objects by the read rule, from offset 0 on, or from where objects that were walked through before end."""
-    position, begins, until, put_ms = start, 0, 0, 0
-    in_order, proven = sorted(spans, key=lambda span: (span.base, -span.next)), list[tuple[int, int]]()
+    position, begins = start, 0
+    in_order, read = sorted(spans, key=lambda span: (span.base, -span.next)), list[_Span]()
     for span in in_order:
         if span.base > position:
             break
         if span.next <= position:  # shadowed
             continue
         begins = span.begins if position == 0 else begins
-        position, until, put_ms = max(position, span.next), max(until, span.lacks_until), max(put_ms, span.put_ms)
-        if until <= position:
-            proven.append((position, put_ms))
+        position = span.next
+        read.append(span)
+    ends = settled_ends(((span.next, span.lacks_until) for span in read), start)
+    puts = accumulate((span.put_ms for span in read), max)
+    proven = tuple((offset, put_ms) for (offset, is_settled), put_ms in zip(ends, puts, strict=True) if is_settled)
     end = max([start, *(span.next for span in in_order)])
     has_expired = any(span.has_expired for span in in_order)
-    return CopyState(position, end, begins, has_expired=has_expired, proven=tuple(proven))
+    return CopyState(position, end, begins, has_expired=has_expired, proven=proven)

@@ -228,7 +228,7 @@ class InstanceService:
                 raise
             except (ArchiverError, TimeoutError) as error:
                 line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, "topics"), line, "topics")
+                self.troubles.note(as_ours(error, "topics"), line, "topics", stops_puts=False)
                 continue
             self.troubles.note_works("topics")
             self.membership.subscribe(sorted(self.topics.described))

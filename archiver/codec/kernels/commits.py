@@ -32,7 +32,6 @@ COLUMNS = 13
 
 BROKEN = -1
 # Slots of the table of keys: the last row of a key up to the time that is asked for, the last one after that, and any row.
-_SLOT_COLUMNS = 3
 FIRST = 2  # marks the first value since a tombstone
 PENDING = 3  # marks a value of before the time that may count only after it
 _COMPACT_VERSION = 4

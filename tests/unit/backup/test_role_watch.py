@@ -195,18 +195,17 @@ def test_the_offsets_topic_is_never_left() -> None:
 @pytest.mark.parametrize(
     ("entry", "is_compacted", "history", "outcome"),
     [
-        (SWITCHED, False, History(9, is_whole=True), Outcome.DONE),
-        (SWITCHED, False, History(10, is_whole=True), Outcome.DONE),
-        (SWITCHED, False, History(9, is_whole=True, lacks_until=10), Outcome.BEHIND),  # the copy has what it lacks
-        (SWITCHED, False, History(10, is_whole=True, lacks_until=10), Outcome.DONE),
-        (SWITCHED, False, History(8, is_whole=True), Outcome.BEHIND),
-        (SWITCHED, False, History(8, is_whole=False), Outcome.GAP),
-        (SWITCHED, False, History(9, is_whole=False), Outcome.DONE),  # what is missing lies behind
-        (SWITCHED, True, History(9, is_whole=True), Outcome.NOT_OURS),
-        (SWITCHED, None, History(9, is_whole=True), Outcome.NOT_OURS),
-        (None, False, History(9, is_whole=True), Outcome.NOT_OURS),
-        (BEGUN, False, History(9, is_whole=True), Outcome.NOT_OURS),
-        (RETURNED, False, History(9, is_whole=True), Outcome.NOT_OURS),
+        (SWITCHED, False, History(9, is_whole=True, settled=9), Outcome.DONE),
+        (SWITCHED, False, History(10, is_whole=True, settled=10), Outcome.DONE),
+        (SWITCHED, False, History(9, is_whole=True, settled=8), Outcome.BEHIND),  # the copy has what it lacks
+        (SWITCHED, False, History(8, is_whole=True, settled=8), Outcome.BEHIND),
+        (SWITCHED, False, History(8, is_whole=False, settled=8), Outcome.GAP),
+        (SWITCHED, False, History(9, is_whole=False, settled=9), Outcome.DONE),  # what is missing lies behind
+        (SWITCHED, True, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
+        (SWITCHED, None, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
+        (None, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
+        (BEGUN, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
+        (RETURNED, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
     ],
 )
 def test_what_is_under_topics_is_read_again_when_it_has_caught_up(

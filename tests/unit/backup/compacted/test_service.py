@@ -1,7 +1,7 @@
 """What a process of an instance notes, whatever the store refuses, and for as long as it runs."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +15,9 @@ from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.compacted.turn import ACTIVATE
-from archiver.backup.troubles import Troubles
+from archiver.backup.troubles import UNREADY_S, Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
-from archiver.errors import StoreError
+from archiver.errors import StoreError, StoreTemporaryError, StrangerError
 from archiver.kafka.fetch import Fetched
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.settings import KafkaSettings
@@ -31,9 +31,9 @@ class KeepsAll(MemoryStore):
             raise StoreError("DeleteObject is denied")
 
 
-def service_of(store: MemoryStore) -> InstanceService:
+def service_of(store: MemoryStore, clock: Callable[[], float] = lambda: 0.0) -> InstanceService:
     """No broker is asked before `run`. To be made on a loop."""
-    sink = SimpleNamespace(archive=Archive(store, Layout()), troubles=Troubles(lambda: 0.0))
+    sink = SimpleNamespace(archive=Archive(store, Layout()), troubles=Troubles(clock))
     return InstanceService(
         InstanceRequest(
             backup=cast(
@@ -62,6 +62,23 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     asyncio.run(note())
     assert len(store.objects) == 5
     assert len([one for one in caplog.records if "DeleteObject is denied" in one.getMessage()]) == 1
+
+
+def test_topics_that_cannot_be_looked_for_again_do_not_stop_puts() -> None:
+    now_s, answers = [0.0], iter([StoreTemporaryError("SlowDown"), StoreTemporaryError("SlowDown"), StrangerError("end")])
+
+    async def refresh() -> None:
+        now_s[0] += UNREADY_S
+        raise next(answers)
+
+    async def run() -> str | None:
+        service = service_of(MemoryStore(), lambda: now_s[0])
+        service.topics = cast("Any", SimpleNamespace(refresh=refresh))
+        with pytest.raises(StrangerError):
+            await service._keep_topics_fresh()
+        return service.troubles.why_nothing_is_put()
+
+    assert asyncio.run(run()) is None
 
 
 def test_of_events_only_those_of_the_other_instance_wake_a_partition() -> None:
