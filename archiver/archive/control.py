@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final, NamedTuple, TypeVar
 
 from archiver.archive.handle import Archive
@@ -17,7 +17,6 @@ from archiver.errors import (
     CorruptSegmentError,
     FormatTooNewError,
     TemporaryError,
-    TooLargeError,
 )
 from archiver.process.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.process.workers import side_by_side
@@ -51,7 +50,7 @@ _FEW_BYTES: Final = 1 << 20
 # Most memory that a fact may need once it is parsed, as estimated before that, where it may have more than `_FEW_BYTES`.
 _MOST_PARSED_BYTES: Final = 128 << 20
 _MOST_PARSED_ENDS_BYTES: Final = 384 << 20  # of `present`, with the ends of a million partitions
-_one_large_fact = threading.Lock()
+_one_large_fact = threading.RLock()
 _MOST_HISTORY_BYTES: Final = 256 << 20  # of all facts of a topic together: 100,000 facts with many configs
 READS_AT_ONCE = 16
 
@@ -197,6 +196,10 @@ def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     return dict(zip(numbers, found, strict=True))
 
 
+class _BusyError(Exception):
+    """A fact above 1 MiB was found while another thread reads one."""
+
+
 class _Listed(NamedTuple):
     """The number and size of a fact, and when it was put, as a listing has them."""
 
@@ -236,16 +239,21 @@ def read_with(
 ) -> Decoded | None:
     """Get and decode a fact; None: it is gone. A process gets and decodes one fact above 1 MiB at a time. `size`: as listed; 0: unknown."""
     key, most_bytes = archive.layout.fact_key(stream, number), most_fact_bytes(stream)
-    if size <= _FEW_BYTES:
+    with ExitStack() as turn:
+
+        def admit(size: int) -> None:
+            """Take the turn for a large fact, if it is free. A response must not wait for it: the store would close it."""
+            if size > _FEW_BYTES:
+                if not _one_large_fact.acquire(blocking=False):
+                    raise _BusyError
+                turn.callback(_one_large_fact.release)
+
+        turn.enter_context(turn_for(size))
         try:
-            found = archive.store.get(key, min(_FEW_BYTES, most_bytes))
-        except TooLargeError:
-            if most_bytes <= _FEW_BYTES:
-                raise
-        else:
-            return None if found is None else decode(found[0])
-    with turn_for(most_bytes):
-        found = archive.store.get(key, most_bytes)
+            found = archive.store.get(key, most_bytes, admit)
+        except _BusyError:
+            turn.enter_context(turn_for(most_bytes))
+            found = archive.store.get(key, most_bytes, admit)
         return None if found is None else decode(found[0])
 
 

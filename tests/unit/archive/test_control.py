@@ -27,6 +27,7 @@ from archiver.archive.control import (
     read_fact,
     read_history,
     read_with,
+    turn_for,
 )
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
@@ -54,7 +55,7 @@ from archiver.errors import (
 )
 from archiver.process.json_values import parsed_bytes
 from archiver.process.workers import side_by_side
-from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, Admit, Body, ListedObject, ObjectKind, admit_all, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")
@@ -664,7 +665,7 @@ def test_a_fact_that_is_too_large_is_not_asked_for() -> None:
         store.listed, store.real, store.asked = listed, 1 << 40, 0
         with pytest.raises(CorruptSegmentError, match=r"p/control/topics/t/000000.json: has 1,099,511,627,776 bytes"):
             read_topic(Archive(store, LAYOUT), "t")
-        assert (store.asked, store.read_bytes) == (0 if listed else 2, 0)
+        assert (store.asked, store.read_bytes) == (0 if listed else 1, 0)
     with pytest.raises(CorruptSegmentError, match=r"000000.json: has"):
         read_fact(Archive(store, LAYOUT), STREAM, 0)
     store.listed, store.real = 200 << 20, None
@@ -684,11 +685,13 @@ class Weighed(MemoryStore):
         for item in super().list(prefix, start_after):
             yield item if self.listed is None else replace(item, size=self.listed)
 
-    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(
+        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
+    ) -> tuple[bytes, Mapping[str, str]] | None:
         self.asked += 1
         refuse_larger(key, self.real or 0, most_bytes)
         self.read_bytes += self.real or 0
-        return super().get(key, most_bytes)
+        return super().get(key, most_bytes, admit)
 
 
 LONG: Final = "t" * 249  # a topic's longest name
@@ -822,6 +825,21 @@ def test_one_large_fact_is_parsed_at_a_time() -> None:
     assert list(found) == [True] * 8
     assert at_once == [1] * 4
     assert read_with(archive, "topics/t9", 0, decode) is None
+
+
+def test_a_large_fact_of_unknown_size_is_requested_once() -> None:
+    """Where another thread is at a large one, it is requested again when that one is done."""
+    archive = Archive(store := Weighed(), LAYOUT)
+    append_first_fact(archive, STREAM, {"format": 1, "more": "x" * (2 << 20)})
+    assert len(read_fact(archive, STREAM, 0)["more"]) == 2 << 20
+    assert store.asked == 1
+    reader = threading.Thread(target=read_fact, args=(archive, STREAM, 0))
+    with turn_for(2 << 20):
+        reader.start()
+        while store.asked < 2:
+            reader.join(0.001)
+    reader.join()
+    assert store.asked == 3
 
 
 def test_a_stream_whose_last_number_is_taken_is_told() -> None:

@@ -65,7 +65,7 @@ def test_a_fact_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for partition in range(20):
         stream_of(store, "orders", partition).put(claim_of("A"))
     first = notes.claims({"orders": "A"})
-    monkeypatch.setattr(store, "get", lambda key, _: pytest.fail(f"{key} was read again"))
+    monkeypatch.setattr(store, "get", lambda key, *_: pytest.fail(f"{key} was read again"))
     assert notes.claims({"orders": "A"}) == first
 
 

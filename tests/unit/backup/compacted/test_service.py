@@ -65,7 +65,10 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_topics_that_cannot_be_looked_for_again_do_not_stop_puts() -> None:
-    now_s, answers = [0.0], iter([StoreTemporaryError("SlowDown"), StoreTemporaryError("SlowDown"), StrangerError("end")])
+    now_s, answers = (
+        [0.0],
+        iter([StoreTemporaryError("SlowDown"), StoreTemporaryError("SlowDown"), StrangerError("end")]),
+    )
 
     async def refresh() -> None:
         now_s[0] += UNREADY_S
