@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
+from archiver.archive.copy_listings import CopyInstances
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import Inventory, PartitionInventory, read_inventory, swept_note
@@ -72,16 +73,15 @@ def read_archive(
     lives = inventory.lives()
     logs = _role_logs(archive, choice, wanted)
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
-    found: list[ArchivedTopic] = []
+    found, instances = list[ArchivedTopic](), CopyInstances(archive)
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
         fact, ignored = newest.get(name), tuple[str, ...]()
         if isinstance(fact, NotWholeError):
             raise fact
         if name in logs or choice.instance is not None:
             history = known.histories.get(name) if known is not None else None
-            copied = CopiedTopic(
-                logs.get(name) or RoleLogs(archive, name, {}), inventory, history or read_topic_history(archive, name)
-            )
+            history = history or read_topic_history(archive, name)
+            copied = CopiedTopic(logs.get(name) or RoleLogs(archive, name, {}), inventory, history, instances)
             ignored = copied.ignored
             if copied.has_copies or choice.instance is not None:
                 found.append(copied.read(life, choice))

@@ -8,6 +8,7 @@ from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
 from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
+from archiver.archive.copy_listings import CopyInstances
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import expired_offset, history_doubts
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
@@ -72,7 +73,13 @@ class _Found:
 class CopiedTopic:
     """A topic that has role logs, or objects under `topics/`, or both; `history` are its control facts, oldest first."""
 
-    def __init__(self, logs: RoleLogs, inventory: Inventory, history: Sequence[TopicFact]) -> None:
+    def __init__(
+        self,
+        logs: RoleLogs,
+        inventory: Inventory,
+        history: Sequence[TopicFact],
+        instances: CopyInstances | None = None,
+    ) -> None:
         logs, self.ignored = _of_compacted(logs, history)
         self._logs, self._notes = _of_known_lives(logs, history)
         self.topic = logs.topic
@@ -83,7 +90,8 @@ class CopiedTopic:
         self._unnoted, unnoted_problems = UnnotedLives.of(self.topic, history, with_records)
         self.ignored += unnoted_problems
         self._with_records = with_records - self._unnoted
-        self._reader = CopyReader(logs.archive, self.topic, self._under_topics)
+        instances = instances or CopyInstances(logs.archive)
+        self._reader = CopyReader(logs.archive, self.topic, self._under_topics, logs.was_complete, instances)
 
     @property
     def has_copies(self) -> bool:
@@ -420,14 +428,14 @@ def find_copied_topics(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
 ) -> tuple[list[CopiedTopic], list[str]]:
     """Return the wanted topics that have role logs, which of their control facts cannot be read, and which role logs are not."""
-    found, unreadable = list[CopiedTopic](), list[str]()
+    found, unreadable, instances = list[CopiedTopic](), list[str](), CopyInstances(archive)
     for name, logs in list_all_role_logs(archive, wanted).items():
         try:
             history = read_topic_history(archive, name)
         except NotWholeError as error:
             unreadable.append(str(error))
             history = []
-        found.append(CopiedTopic(logs, inventory, history))
+        found.append(CopiedTopic(logs, inventory, history, instances))
         unreadable += found[-1].ignored
     return [one for one in found if one.has_copies], unreadable
 

@@ -1,29 +1,29 @@
 """Copies of compacted topics: what of a partition is read, by an entry of its role log (docs/format.md §11)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from archiver.archive.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copy_listings import CopyInstances, CopyListings
 from archiver.archive.copy_proof import WAYS_ON, Settled, better_ranges, false_claims, has_record, settle
 from archiver.archive.handle import Archive
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, last_base
-from archiver.archive.layout import CopyKey, is_instance
+from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
 from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry
 from archiver.codec.selection import LAST_LONG
-from archiver.process.columns import Numbers, Places
-from archiver.process.workers import side_by_side
-
-_LISTINGS_AT_ONCE: Final = 8
 
 # What lies under `topics/` of a partition in a life, with the lives that it goes on from, at or above an offset; and what is
 # wrong with that. Called with the life, the partition and the offset.
 History = Callable[[int, int, int], tuple[PartitionInventory, Sequence[str]]]
+
+# Whether any entry calls a generation complete. Called with the life, the partition and the generation.
+WasComplete = Callable[[int, int, Generation], bool]
 
 
 class LifeEntry(NamedTuple):
@@ -65,13 +65,26 @@ class _Arranged(NamedTuple):
 _NOTHING: Final = _Loaded(EMPTY_PARTITION, ())
 
 
+@dataclass(slots=True)
+class _Doubt:
+    """Offsets at which an entry says that the log held no record. `other`: what has one there, as far as that is known."""
+
+    start: int
+    stop: int
+    other: str = ""
+
+
 class CopyReader:
     """Reads what a topic has in copies; of several partitions at once."""
 
-    def __init__(self, archive: Archive, topic: str, history: History) -> None:
+    def __init__(
+        self, archive: Archive, topic: str, history: History, was_complete: WasComplete, instances: CopyInstances
+    ) -> None:
         self._archive = archive
         self._topic = topic
         self._history = history
+        self._was_complete = was_complete
+        self._listings = CopyListings(archive, topic, instances)
         self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
@@ -82,7 +95,10 @@ class CopyReader:
             for whose in (entry.holder, entry.replaced)
         )
         self._load(wanted)
-        return {number: self._joined(number, life, entry) for number, (life, entry) in entries.items()}
+        read = {number: self._joined(number, life, entry) for number, (life, entry) in entries.items()}
+        for number, problem in self._contradictions(entries, read):
+            read[number] = read[number]._replace(damaged=[*read[number].damaged, problem])
+        return read
 
     def read_alone(self, partition: int, life: int, copy: CompleteCopy) -> ReadPartition:
         """Read a copy without a tail."""
@@ -114,7 +130,7 @@ class CopyReader:
         if isinstance(copy, CompleteCopy):
             settled = settle(held.inventory, copy.position)
             tail = self._tail_begin(number, life, entry, held)
-            problems = list(self._false_claims(number, life, entry, held))
+            problems = self._false_claims(number, copy, held)
         former = self._former(number, life, entry, min(settled.offset, tail))
         behind = self._former(number, life, entry, tail)
         ranges = better_ranges(settled, former.inventory)
@@ -139,51 +155,97 @@ class CopyReader:
         end, last = _end_of(entry.holder, held.inventory), held.inventory.end
         return last if has_record(self._former(number, life, entry, last).inventory, last, end) else end
 
-    def _false_claims(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> Iterator[str]:
-        """Yield how objects contradict an entry that calls a copy complete."""
-        copy = entry.holder
-        if isinstance(copy, CompleteCopy):
-            told = list(false_claims(copy, held.inventory, held.damaged))
-            other = "" if told else self._contradiction(number, life, entry, held.inventory)
-            told += [f"it has no record from offset {held.inventory.end} on, and {other} has"] if other else []
-            name = f"{self._topic}-{number}: copy {copy.generation} is not as complete as its role log says"
-            yield from (f"{name}: {why}; {WAYS_ON}" for why in told)
+    def _false_claims(self, number: int, copy: CompleteCopy, held: _Loaded) -> list[str]:
+        """Say how the objects of a copy contradict the entry that calls it complete."""
+        claims = false_claims(copy, held.inventory, held.damaged)
+        return [self._false_claim(number, copy, why) for why in claims]
 
-    def _contradiction(self, number: int, life: int, entry: RoleEntry, held: PartitionInventory) -> str:
-        """Name what has records where a copy has no object and its entry says that the log had none; empty: nothing has any.
+    def _false_claim(self, number: int, copy: CompleteCopy, why: str) -> str:
+        name = f"{self._topic}-{number}: copy {copy.generation} is not as complete as its role log says"
+        return f"{name}: {why}; {WAYS_ON}"
+
+    def _contradictions(
+        self, entries: Mapping[int, LifeEntry], read: Mapping[int, ReadPartition]
+    ) -> Iterator[tuple[int, str]]:
+        """Yield how other copies, and `topics/`, contradict entries. Of many partitions together few requests are made."""
+        doubts = {number: doubt for number, one in entries.items() if (doubt := self._doubt(number, one))}
+        for number, doubt in doubts.items():
+            doubt.other = self._other_read(number, entries[number], doubt)
+        self._listings.load_others((one.life, number) for number, one in entries.items())
+        others = {number: self._others(number, entries[number]) for number in entries}
+        wanted: dict[CopyKey, ListedPartition] = {}
+        for number, copies in others.items():
+            candidate, doubt = entries[number].entry.open_candidate, doubts.get(number)
+            for copy, listed in copies.items():
+                part = _asked_of(listed, doubt, is_left=_generation_of(copy) != candidate)
+                wanted |= {copy: part} if part else {}
+        asked = self._ask(wanted)
+        for number, one in entries.items():
+            found = {copy: asked[copy].inventory for copy in others[number] if copy in asked}
+            false = self._record_in_doubt(number, one.entry, doubts.get(number), found)
+            end = read[number].inventory.end
+            further = self._further(number, one.life, end, others[number], found)
+            yield from ((number, problem) for problem in (*false, *(() if false else further)))
+
+    def _record_in_doubt(
+        self, number: int, entry: RoleEntry, doubt: "_Doubt | None", found: Mapping[CopyKey, PartitionInventory]
+    ) -> list[str]:
+        """Say which copy has a record where the entry says that the log held none. `found`: what was asked of other copies."""
+        if doubt is None or not isinstance(entry.holder, CompleteCopy):
+            return []
+        having = (copy for copy, one in found.items() if has_record(one, doubt.start, doubt.stop))
+        name = doubt.other or next(map(_name_of_copy, having), "")
+        why = f"it has no record from offset {doubt.start} on, and {name} has"
+        return [self._false_claim(number, entry.holder, why)] if name else []
+
+    def _further(
+        self,
+        number: int,
+        life: int,
+        end: int,
+        others: Mapping[CopyKey, ListedPartition],
+        found: Mapping[CopyKey, PartitionInventory],
+    ) -> list[str]:
+        """Say which copy goes beyond what is read, and was complete by an earlier entry: the newest one may be forged."""
+        reach = {copy: int(listed.base.max()) + 1 for copy, listed in others.items()}
+        reach |= {copy: max(reach[copy], inventory.end) for copy, inventory in found.items()}
+        for copy in sorted(reach, key=lambda one: -reach[one]):
+            if reach[copy] > end and self._was_complete(life, number, _generation_of(copy)):
+                why = f"an earlier entry calls copy {_name_of_copy(copy)} complete, and that has later records"
+                newest = f"the newest entry of the role log names objects that end at offset {end}"
+                return [f"{self._topic}-{number}: {newest}; {why}; {WAYS_ON}"]
+        return []
+
+    def _doubt(self, number: int, one: LifeEntry) -> "_Doubt | None":
+        """Return at which offsets an entry says that the log held no record, so that any record there contradicts it.
 
         Of a copy with objects that is asked below its position; of a copy without any, everywhere.
         """
-        position = _end_of(entry.holder, held)
-        start, stop = held.end, position if held.readable else LAST_LONG
-        if start >= stop:
-            return ""
-        if has_record(self._former(number, life, entry, start).inventory, start, position):
+        copy = one.entry.holder
+        if not isinstance(copy, CompleteCopy):
+            return None
+        held = self._promised(number, one.life, copy)
+        stop = max(held.inventory.end, copy.position) if held.inventory.readable else LAST_LONG
+        if held.inventory.end >= stop or self._false_claims(number, copy, held):
+            return None
+        return _Doubt(held.inventory.end, stop)
+
+    def _other_read(self, number: int, one: LifeEntry, doubt: "_Doubt") -> str:
+        """Name what is read anyway and has a record where there should be none: the copy before, or `topics/`; empty: neither."""
+        life, entry = one
+        end = max(doubt.start, _end_of(entry.holder, EMPTY_PARTITION))
+        if has_record(self._former(number, life, entry, doubt.start).inventory, doubt.start, end):
             return _name_of(entry.replaced)
-        if entry.replaced != HISTORY and has_record(self._history(life, number, start)[0], start, stop):
-            return HISTORY
-        return self._elsewhere(number, life, entry, start, stop)
+        has = entry.replaced != HISTORY and has_record(
+            self._history(life, number, doubt.start)[0], doubt.start, doubt.stop
+        )
+        return HISTORY if has else ""
 
-    def _elsewhere(self, number: int, life: int, entry: RoleEntry, start: int, stop: int) -> str:
-        """Name a copy that no entry lets readers read, and that has a record between two offsets; empty: there is none."""
-        named = {self._key(number, life, whose) for whose in (entry.holder, entry.replaced)}
-        for copy in self._standing(number, life):
-            listed = None if copy in named else self._list(copy)
-            if listed is not None:
-                around = listed.only(_around(listed.base, start, stop))
-                found = self._ask({copy: around})[copy].inventory
-                if has_record(found, start, stop):
-                    return f"{copy.instance}/{copy.generation}"
-        return ""
-
-    def _standing(self, number: int, life: int) -> Iterator[CopyKey]:
-        """List the copies of a partition, of whatever instance."""
-        store, layout = self._archive.store, self._archive.layout
-        for instance in filter(is_instance, store.list_directories(layout.copies_root)):
-            some = CopyKey(instance=instance, topic=self._topic, life=life, partition=number, generation=0)
-            parent = layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
-            copies = (layout.parse_copy(f"{parent}{name}/") for name in store.list_directories(parent))
-            yield from (copy for copy in copies if copy is not None)
+    def _others(self, number: int, one: LifeEntry) -> dict[CopyKey, ListedPartition]:
+        """Return the listed copies of a partition that its entry does not have read."""
+        named = {self._key(number, one.life, whose) for whose in (one.entry.holder, one.entry.replaced)}
+        known = self._listings.known((one.life, number))
+        return {copy: listed for copy, listed in known if copy not in named}
 
     # --- objects of generations, and under `topics/`
 
@@ -213,25 +275,24 @@ class CopyReader:
         )
 
     def _load(self, wanted: Iterable[tuple[int, int, Holder | Generation]]) -> None:
-        """List generations, and ask their objects for their facts: of several partitions at once, of each one generation."""
+        """List generations, and ask their objects for their facts."""
         keys = dict.fromkeys(
             key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
         )
-        found = side_by_side(_LISTINGS_AT_ONCE, self._list, keys, "copy")
-        listed = dict(zip(keys, found, strict=True))
-        while listed:
-            some = {(key.life, key.partition): key for key in listed}
-            self._arranged |= self._ask({key: listed.pop(key) for key in some.values()})
+        self._listings.load(keys)
+        listed = {key: found for key in keys if (found := self._listings.of(key)) is not None}
+        self._arranged |= dict.fromkeys(keys, _Arranged(EMPTY_PARTITION, ())) | self._ask(listed)
 
-    def _list(self, copy: CopyKey) -> ListedPartition | None:
-        layout = self._archive.layout
-        items = self._archive.store.list(layout.copy_prefix(copy))
-        parsed = ((layout.parse_copied_segment(copy, item.key), item) for item in items)
-        rows = [(key.base, key.next or 0, key.rewrite, item) for key, item in parsed if key]
-        return ListedPartition.of((copy.topic, copy.life, copy.partition), rows) if rows else None
+    def _ask(self, listed: Mapping[CopyKey, ListedPartition]) -> dict[CopyKey, _Arranged]:
+        """Ask objects for their facts: of several partitions at once, of each one generation."""
+        found, waiting = dict[CopyKey, _Arranged](), dict(listed)
+        while waiting:
+            some = {(key.life, key.partition): key for key in waiting}
+            found |= self._ask_together({key: waiting.pop(key) for key in some.values()})
+        return found
 
-    def _ask(self, listed: Mapping[CopyKey, ListedPartition | None]) -> dict[CopyKey, _Arranged]:
-        partitions = {one.partition: one for one in listed.values() if one is not None}
+    def _ask_together(self, listed: Mapping[CopyKey, ListedPartition]) -> dict[CopyKey, _Arranged]:
+        partitions = {one.partition: one for one in listed.values()}
         found = find_facts(self._archive.store, ListedSegments(partitions, ()), Index())
         damaged: dict[Partition, list[DamagedSegment]] = {}
         for damage in found.damaged:
@@ -253,10 +314,24 @@ def _name_of(whose: Holder) -> str:
     return str(whose.generation) if isinstance(whose, CompleteCopy) else HISTORY
 
 
-def _around(bases: Numbers, start: int, stop: int) -> Places:
-    """Return the last object that begins at or below an offset, and the first one behind that, if it begins below another."""
-    place = int(np.searchsorted(bases, start, side="right"))
-    return np.array([at for at in (place - 1, place) if 0 <= at < len(bases) and bases[at] < stop], np.int64)
+def _name_of_copy(copy: CopyKey) -> str:
+    return f"{copy.instance}/{copy.generation}"
+
+
+def _generation_of(copy: CopyKey) -> Generation:
+    return Generation(instance=copy.instance, number=copy.generation)
+
+
+def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool) -> ListedPartition | None:
+    """Return which objects of a copy that is not read are asked: around the offsets in doubt, and the last one of a copy that was left.
+
+    A candidate is being filled: as long as it begins no object behind the end of what is read, it is not asked.
+    """
+    places = {len(listed) - 1} if is_left else set[int]()
+    if doubt is not None:
+        place = int(np.searchsorted(listed.base, doubt.start, side="right"))
+        places |= {at for at in (place - 1, place) if 0 <= at < len(listed) and listed.base[at] < doubt.stop}
+    return listed.only(np.array(sorted(places), np.int64)) if places else None
 
 
 def _stretches(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -71,20 +71,33 @@ class RoleLogs:
         return self._read[place]
 
     def holders(self, life: int, partition: int) -> Iterator[RoleEntry]:
-        """Yield an entry of each holder, the newest first; an entry that cannot be read, or is gone, is left out."""
-        numbers = sorted(self.numbers(life, partition), reverse=True)
+        """Yield an entry of each holder, the newest first; an entry that cannot be read, or is gone, is left out.
+
+        Entries that others pass over by `switched` come last: that may be false.
+        """
+        numbers, passed = sorted(self.numbers(life, partition), reverse=True), list[int]()
         for _ in range(_MOST_STEPS):
+            if not numbers:
+                numbers, passed = passed, []
             if not numbers:
                 return
             entry, before = self.entry(life, partition, numbers[0]), numbers[0]
             if isinstance(entry, RoleEntry):
                 yield entry
                 before = before if entry.switched is None else entry.switched
+            passed += [one for one in numbers[1:] if one >= before]
             numbers = [one for one in numbers[1:] if one < before]
 
     def was_read(self, life: int, partition: int, generation: Generation) -> bool:
         """Tell whether an entry says that a generation was complete: as the holder, or as what a holder replaced."""
         named = (copy for entry in self.holders(life, partition) for copy in (entry.holder, entry.replaced))
+        return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+
+    def was_complete(self, life: int, partition: int, generation: Generation) -> bool:
+        """Tell whether an entry since a generation was begun says that it was complete, whatever later entries say."""
+        numbers = (one for one in sorted(self.numbers(life, partition), reverse=True) if one > generation.number)
+        told = (self.entry(life, partition, number) for number in islice(numbers, _MOST_STEPS))
+        named = (copy for entry in told if isinstance(entry, RoleEntry) for copy in (entry.holder, entry.replaced))
         return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
 
     def put_by(self, life: int, partition: int, number: int) -> datetime | None:

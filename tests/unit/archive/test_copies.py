@@ -1,7 +1,7 @@
 """What is read of a compacted topic, by its role logs: held against a plain reading of docs/format.md §11."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from archiver.archive.segment_facts import Hole, HoleCause
 from archiver.archive.topics import Branch, record_branch, record_topic
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.store.port import ObjectKind
+from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
 from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
@@ -338,6 +338,96 @@ def test_records_where_a_copy_claims_that_there_were_none_are_told(other: str, r
     whose = "topics/" if other == "history" else "a/1"
     assert f"it has no record from offset {90 if ranges else 0} on, and {whose} has" in told
     assert ("--history" in told, len(given(bench.find()).owners)) == (True, 300 if before else 90 if ranges else 0)
+
+
+def two_copies(*, is_small: bool = False) -> Bench:
+    """a/1 held, and b/4 has taken its place and gone on."""
+    bench = Bench()
+    bench.copy("a", 1, [(0, 100)])
+    bench.copy("b", 4, [(0, 300)] if is_small else [(0, 100), (100, 300)])
+    bench.history([(0, 50)])
+    bench.entry(2, holder=complete_copy("a", 1, 100), replaced="topics/")
+    bench.entry(5, holder=complete_copy("b", 4, 100), replaced=complete_copy("a", 1, 100), candidate=("b", 4))
+    return bench
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"holder": complete_copy("a", 1, 100)},
+        {"holder": complete_copy("a", 1, 100), "replaced": "topics/", "switched": 0},
+        {"holder": complete_copy("a", 1, 100), "replaced": complete_copy("c", 0, 100), "switched": 2},
+        {"holder": "topics/"},
+        {"holder": "topics/", "replaced": complete_copy("a", 1, 100)},
+    ],
+)
+def test_an_entry_that_hides_a_copy_which_reaches_further_is_told(forged: Mapping[str, Any], *, is_small: bool) -> None:
+    bench = two_copies(is_small=is_small)
+    assert problems(bench.find()) == []
+    bench.entry(9, **forged)
+    (told,) = problems(bench.find())
+    assert "an earlier entry calls copy b/4 complete, and that has later records" in told
+    assert "--instance" in told
+    assert given(bench.find(instance="b")).owners == all_of(place("b", 4), range(300))
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+def test_a_candidate_that_was_complete_is_told_where_an_object_of_it_begins_behind_the_end(*, is_small: bool) -> None:
+    """Whoever reads asks no candidate for facts: of one that is being filled, that would be a request at each read."""
+    bench = two_copies(is_small=is_small)
+    bench.entry(9, holder=complete_copy("a", 1, 100), replaced="topics/", candidate=("b", 4))
+    assert len(problems(bench.find())) == (0 if is_small else 1)
+
+
+def test_a_copy_that_was_never_complete_may_reach_further() -> None:
+    """Its instance has given it up, or has begun it since."""
+    bench = Bench()
+    bench.copy("a", 1, [(0, 100)])
+    bench.entry(2, holder=complete_copy("a", 1, 100), replaced="topics/")
+    for number in (4, 9):
+        bench.copy("b", number, [(0, 100), (100, 300)])
+    bench.entry(6, holder=complete_copy("a", 1, 100), replaced="topics/", switched=2, candidate=("b", 6))
+    assert problems(bench.find()) == []
+
+
+class Requests(MemoryStore):
+    """Counts what a reader asks of copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: list[str] = []
+        self.asked: list[str] = []
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        self.listed += [prefix] if prefix.startswith("compacted/") else []
+        return super().list(prefix, start_after)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        self.asked += [key] if key.startswith("compacted/") else []
+        return super().head(key)
+
+
+@pytest.mark.parametrize("position", [90, 100])
+def test_reading_copies_takes_few_requests(position: int) -> None:
+    """Of a log that ends in a marker (position 100), other copies are listed once for all partitions, and one object of each is asked."""
+    bench = Bench(partitions=4)
+    bench.store = store = Requests()
+    bench.store.objects = bench.archive.store.objects  # type: ignore[attr-defined]
+    bench.archive = Archive(store, Layout())
+    for number in range(4):
+        bench.copy("a", 1, [(0, 90)], number)
+        bench.copy("b", 4, [(0, 90)], number)
+        bench.copy("a", 6, [(0, 40), (40, 80)], number)
+        before = complete_copy("a", 1, 90, position)
+        bench.entry(
+            6, number, holder=complete_copy("b", 4, 90, position), replaced=before, switched=5, candidate=("a", 6)
+        )
+    found = bench.find()
+    assert [problems(found, number) for number in range(4)] == [[]] * 4
+    is_marker = position > 90
+    assert len(store.listed) == 8 + 1  # and the names of all instances, once
+    assert len(store.asked) == 8 + 4 * is_marker
 
 
 def test_a_copy_without_an_object_and_a_position_of_zero_hides_nothing() -> None:
