@@ -1,5 +1,6 @@
 """Where the segments of a partition stand: its history under `topics/`, or a generation of copies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,6 +55,7 @@ class CopyHome:
 
     archive: Archive
     copy: CopyKey
+    note_put: Callable[[CopyKey, str, str], None]  # called with the copy, and the object's key and ETag
 
     def key(self, base: int) -> str:
         return self.archive.layout.copied_segment_key(self.copy, base)
@@ -63,4 +65,4 @@ class CopyHome:
         return position_of_copy(self.archive, self.copy)
 
     def note(self, put: FinishedSegment, etag: str) -> None:
-        pass
+        self.note_put(self.copy, self.key(put.facts.base), etag)

@@ -14,7 +14,7 @@ from archiver.backup.compacted.clearing_survey import ClearingSurvey
 from archiver.store.port import ObjectKind, ObjectStore
 from tests.contract.conftest import FaultyStore
 from tests.support.faulty_s3 import Fault
-from tests.support.standing_copies import PLACE, StandingCopies, copy_of
+from tests.support.standing_copies import PLACE, StandingCopies, copy_of, put_here
 
 OTHER = replace(PLACE, partition=4)
 DELAY_MS = 3_600_000
@@ -35,7 +35,11 @@ def put_copies(store: ObjectStore) -> None:
 def clear(store: ObjectStore, later_ms: int = 0) -> ClearingReport:
     archive = Archive(store, Layout("p"))
     survey = ClearingSurvey.of(
-        archive, ClearingRules(delay_ms=DELAY_MS), 0, lambda places: dict.fromkeys(places, NO_LOG)
+        archive,
+        ClearingRules(delay_ms=DELAY_MS),
+        0,
+        lambda places: dict.fromkeys(places, NO_LOG),
+        whole=put_here(archive),
     )
     newest_ms = max(
         epoch_ms(item.last_modified) for item in store.list("p/")

@@ -3,9 +3,10 @@
 A pass over one topic:
 
 1. read the newest entry of each role log; 2. list what stands; 3. ask objects and plans of restores; 4. ask the cluster where the
-logs begin and end; 5. decide; 6. of each generation that goes: read the role log and plans of restores again, delete a batch of
-the listed objects within LOOK_S, and so on. What fails waits for the next pass. A process that is killed or sleeps anywhere between leaves less to do for the next one. Whatever appears below a
-generation's prefix after the listing stays until a later pass has looked at it.
+logs begin and end; 5. decide; 6. where a generation goes: read those objects of the holder that this process has neither put nor
+read before; 7. of each generation that goes: read the role log and plans of restores again, delete a batch of the listed objects
+within LOOK_S, and so on. What fails waits for the next pass. A process that is killed or sleeps anywhere between leaves less to do
+for the next one. Whatever appears below a generation's prefix after the listing stays until a later pass has looked at it.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import Final
 from archiver.archive.handle import Archive
 from archiver.archive.holds import delete_after_look
 from archiver.archive.listing import ListedSegment
-from archiver.archive.roles import Generation, RolePlace, read_newest_entry
+from archiver.archive.roles import CompleteCopy, Generation, RolePlace, read_newest_entry
 from archiver.backup.compacted.clearing import Situation, holder_problems, is_left, judge_clearing, log_problems
 from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
 from archiver.backup.compacted.sights import copy_key
@@ -89,9 +90,31 @@ def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_o
             continue
         if why:
             report.kept.append(Kept(place=one.place, generation=generation, why=why))
-        else:
+        elif _holder_is_whole(survey, one, generation, report, goes_on):
             reach("clearing.decided")
             _delete(survey, one, generation, report, goes_on)
+
+
+def _holder_is_whole(
+    survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
+) -> bool:
+    """Read what the holder has in place of a generation that is to go, but for objects that this process has put or read before."""
+    situation = one.situation
+    if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
+        return False
+    holder = situation.entry.holder
+    end = max(
+        (copy.state.end for copy in situation.standing if copy.generation == generation and copy.state), default=0
+    )
+    needed = [item for item in one.objects.get(holder.generation, ()) if item.key.base < end]
+    copy = copy_key(one.place, holder.generation)
+    try:
+        return survey.whole.read(survey.archive.store, copy, needed, goes_on)
+    except NotWholeError as error:
+        report.alarms[one.place] = (f"what is read is damaged: {error}",)
+    except (StoreError, StoreTemporaryError) as error:
+        report.refused.append(str(error))
+    return False
 
 
 def alarms_of(situation: Situation) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from archiver.backup.compacted.clearing import (
 )
 from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, CopyState, list_copies
 from archiver.backup.compacted.sights import copy_key
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.errors import NotWholeError
 
 _MOST_READ: Final = 64  # entries that are read to find out since when a copy is the holder
@@ -52,13 +53,22 @@ class ClearingSurvey:
     facts: CopyFacts
     pins: RestorePins
     asks_all: bool = False  # also where nothing may go yet
+    whole: WholeObjects = field(default_factory=WholeObjects)
     _entries: dict[tuple[RolePlace, int], RoleEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, archive: Archive, rules: ClearingRules, pin_ms: int, ask_logs: AskLogs, *, asks_all: bool = False
+        cls,
+        archive: Archive,
+        rules: ClearingRules,
+        pin_ms: int,
+        ask_logs: AskLogs,
+        *,
+        asks_all: bool = False,
+        whole: WholeObjects | None = None,
     ) -> "ClearingSurvey":
-        return cls(archive, rules, pin_ms, ask_logs, CopyFacts(archive.store), RestorePins(archive), asks_all)
+        facts, pins = CopyFacts(archive.store), RestorePins(archive)
+        return cls(archive, rules, pin_ms, ask_logs, facts, pins, asks_all, whole or WholeObjects())
 
     def survey(self, topic: str, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
         """Survey the partitions of a topic that have a role log, in all lives; of these places only, if they are given.
@@ -77,6 +87,7 @@ class ClearingSurvey:
     ) -> list[Surveyed]:
         copies = list_copies(self.archive, topic, life)
         self.facts.forget_others(logs.keys(), copies)
+        self.whole.forget_others(logs, {copy_key(place, one) for place in logs for one in copies.get(place, {})})
         accepted, doubts = self._accepted(topic, life)
         surveyed = [self._standing(log, copies.get(place, {}), now_ms, doubts) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):

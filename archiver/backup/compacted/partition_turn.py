@@ -399,7 +399,7 @@ class PartitionTurn:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
         if end.gap is not None:
             raise CorruptSegmentError(f"{source}: {end.spell_gap(end.gap)}")
-        home = CopyHome(parts.archive, copy)
+        home = CopyHome(parts.archive, copy, parts.whole.note)
         writer = PartitionWriter(source, end, parts.sink, silences=silences, confirm=reading.refuse_put, home=home)
         if not end.key:
             log_start = (await parts.client.offsets([self._key]))[self._key].log_start

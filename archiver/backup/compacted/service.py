@@ -36,6 +36,7 @@ from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
 from archiver.backup.compacted.turn_parts import Parts
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.backup.feed import Feed
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.opener import OPENERS
@@ -101,6 +102,7 @@ class InstanceService:
         self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._whole = WholeObjects()
         self.in_question: Collection[RolePlace] = ()  # of which no copy is cleared, for now
         self.is_ready = False
 
@@ -191,6 +193,7 @@ class InstanceService:
             listings=RoleListings(
                 self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
             ),
+            whole=self._whole,
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
@@ -372,6 +375,7 @@ class InstanceService:
             self.client,
             self._config,
             pin_ms=self._request.pin_ms,
+            whole=self._whole,
             facts=lambda: self.topics.facts,
             counts=self._request.counts,
         )

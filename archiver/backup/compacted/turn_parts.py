@@ -10,6 +10,7 @@ from archiver.backup.compacted.dues import TurnTimes
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.reading import Clock
 from archiver.backup.compacted.role_listings import RoleListings
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
 from archiver.kafka.client import KafkaClient
@@ -39,6 +40,7 @@ class Parts:
     sink: SegmentSink
     pool: Workers
     listings: RoleListings
+    whole: WholeObjects
     clock: Clock
     heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
     publish: Callable[[str, RolePlace, int], None]

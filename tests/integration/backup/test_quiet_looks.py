@@ -20,6 +20,7 @@ from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMet
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn_parts import Parts, Terms
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.backup.troubles import Troubles
 from archiver.process.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
@@ -70,6 +71,7 @@ class Bench:
             pumps=(),
             sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles())),
             pool=pool,
+            whole=WholeObjects(),
             listings=RoleListings(self.archive, pool, time.monotonic, INTERVAL_S),
             clock=cast("Any", clock),
             heard=lambda _: {},

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -23,10 +24,14 @@ from archiver.backup.compacted import clearing_run, entries
 from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.store.port import ObjectInfo
+from archiver.store.port import ObjectInfo, ReadBuffer
+from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
-from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
+from tests.support.records import Rec
+from tests.support.segments import content_of, open_segment
+from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation, put_here
 
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 RULES = ClearingRules(delay_ms=DAY_MS)
@@ -41,7 +46,7 @@ def survey_of(
     def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
         return {} if bounds is None else dict.fromkeys(places, bounds)
 
-    return ClearingSurvey.of(bucket.archive, rules, PIN_MS, ask)
+    return ClearingSurvey.of(bucket.archive, rules, PIN_MS, ask, whole=put_here(bucket.archive))
 
 
 def clear(
@@ -103,6 +108,68 @@ def test_what_a_sleeper_puts_into_a_cleared_generation_is_cleared_again() -> Non
 
 
 # --- only what objects prove lets anything go
+
+
+def put_whole(bucket: StandingCopies, spool: Path, name: str, *spans: tuple[int, int]) -> None:
+    """Put objects with a record at each offset in place of those without a body."""
+    for base, following in spans:
+        segment = open_segment(spool, base)
+        records = [Rec(offset, 0, 0, b"k", b"v") for offset in range(base, following)]
+        segment.append(frame_of(records), 0)
+        segment.cover(following, leader_epoch=0, source_bytes=1, stable_end=following)
+        finished = segment.finish()
+        key = f"{bucket.prefix(name)}orders+3-{base:020}.data"
+        bucket.put(key, content_of(finished), finished.facts.to_metadata())
+
+
+def cleared_by(bucket: StandingCopies, whole: WholeObjects) -> ClearingReport:
+    """Clear as a process that has put, or read, these objects."""
+    survey = survey_of(bucket)
+    survey.whole = whole
+    return clear_copies(survey, [PLACE], NOW_MS)
+
+
+@pytest.mark.parametrize("damage", ["no Avro", "cut", "another's"])
+def test_facts_without_their_records_let_nothing_go(tmp_path: Path, damage: str) -> None:
+    """Somebody puts one object into the copy that is read: its metadata is right, and its body holds nothing."""
+    bucket, whole = turned(), WholeObjects()
+    put_whole(bucket, tmp_path, "b2", (0, 10), (10, 20), (20, 30))
+    one = f"{bucket.prefix('b2')}orders+3-{10:020}.data"
+    right = bucket.store.objects[one]
+    body = {"no Avro": b"junk", "cut": right.body[: len(right.body) // 2]}.get(damage, right.body[:-1] + b"x")
+    bucket.store.objects[one] = replace(right, body=body)
+    report = cleared_by(bucket, whole)
+    assert (bucket.standing(), report.cleared) == ({"a0", "b2"}, [])
+    assert f"what is read is damaged: {one}: " in report.alarms[PLACE][0]
+    bucket.store.objects[one] = right
+    assert cleared_by(bucket, whole).cleared
+    assert bucket.standing() == {"b2"}
+
+
+def test_an_object_is_read_once_and_not_at_all_by_the_process_that_has_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, read = turned(), list[str]()
+    put_whole(bucket, tmp_path, "b2", (0, 10), (10, 20), (20, 30), (30, 40))
+    get_into = bucket.store.get_into
+
+    def count(buffer: ReadBuffer, key: str) -> object:
+        read.append(key)
+        return get_into(buffer, key)
+
+    monkeypatch.setattr(bucket.store, "get_into", count)
+    whole = put_here(bucket.archive)
+    second = f"{bucket.prefix('b2')}orders+3-{10:020}.data"
+    bucket.store.objects[second] = replace(bucket.store.objects[second], body=b"another's")
+    assert not cleared_by(bucket, whole).cleared
+    assert read == [second]  # its ETag is not that of what was put
+    put_whole(bucket, tmp_path, "b2", (10, 20))
+    whole = WholeObjects()
+    assert cleared_by(bucket, whole).cleared
+    assert read[1:] == [f"{bucket.prefix('b2')}orders+3-{base:020}.data" for base in (0, 10, 20)]  # a0 ends at 25
+    bucket.fill("a0", [(0, 10)])
+    assert cleared_by(bucket, whole).cleared
+    assert len(read) == 4
 
 
 def test_an_entry_alone_deletes_nothing() -> None:

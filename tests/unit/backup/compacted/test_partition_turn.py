@@ -17,6 +17,7 @@ from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn import Reading
 from archiver.backup.compacted.turn_parts import Parts, Terms
+from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError
 from archiver.process.workers import Workers
 from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
@@ -50,6 +51,7 @@ def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False)
             SimpleNamespace(archive=stand.archive, clock=lambda: 0.0, silence_counter=SimpleNamespace(silences=0)),
         ),
         pool=Workers(1, "test"),
+        whole=WholeObjects(),
         listings=RoleListings(stand.archive, Workers(1, "test"), lambda: 0.0, 60.0),
         clock=clock,
         heard=lambda _: {},
