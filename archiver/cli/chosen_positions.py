@@ -46,9 +46,7 @@ def add_groups_removed(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     )
 
 
-def group_request(
-    config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter", *, is_approximate: bool = False
-) -> "GroupRequest":
+def group_request(config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter") -> "GroupRequest":
     from archiver.restore.group_restore import GroupRequest, parse_group_renames
     from archiver.restore.removed_positions import Removed
 
@@ -56,6 +54,5 @@ def group_request(
         config=config,
         wanted=wanted,
         renames=parse_group_renames(options.rename_group),
-        is_approximate=is_approximate,
         removed=Removed(options.groups_removed or Removed.AUTO),
     )

@@ -16,7 +16,7 @@ from archiver.process.text import spell_count, spell_name
 if TYPE_CHECKING:
     from archiver.groups.archived_position import ArchivedPosition
     from archiver.groups.translation import Remark, TranslatedPosition
-    from archiver.restore.group_restore import DealtGroup, GroupPlan, PlannedGroup
+    from archiver.restore.group_restore import GroupPlan, PlannedGroup
 
 _MOST_REASONS: Final = 20
 GIVE_AS_OF: Final = "give --as-of with that, or a later time"
@@ -112,18 +112,6 @@ def _group_row(group: "PlannedGroup") -> dict[str, Any]:
         "positions": [_position_row(one) for one in group.positions],
         "not_set": [_unset_row(one) for one in group.unset],
         "without_commit": [{"topic": topic, "partition": number} for topic, number in group.without_commit],
-        "dealt": [_dealt_row(one) for one in group.dealt],
-    }
-
-
-def _dealt_row(one: "DealtGroup") -> dict[str, Any]:
-    return {
-        "topic": one.source,
-        "target_topic": one.topic,
-        "target_topic_id": one.topic_id,
-        "offsets": [position.offset for position in one.positions],
-        "read_again": one.read_again,
-        "deleted": one.deleted,
     }
 
 
@@ -170,7 +158,6 @@ def plan_lines(plan: "GroupPlan") -> Iterator[str]:
     yield from table_lines(("group", "archived", "committed", "target", "offset", ""), rows)
     groups = sum(bool(group.positions) for group in plan.groups)
     yield f"{spell_count(len(rows), 'position')} of {spell_count(groups, 'group')}, in restore {plan.restored.restore_id}"
-    yield from _list("dealt out by key", [line for group in plan.groups for line in _dealt_lines(group)])
     yield from _list("not set", [line for group in plan.groups for line in _unset_lines(group)])
     yield from _list(
         "without a commit (a consumer begins there by its auto.offset.reset: latest skips what was restored)",
@@ -224,14 +211,6 @@ def _spelled(remark: "Remark") -> str:
             return f"{remark.kind}: {spell_count(remark.number or 0, 'offset')} of the target are gone"
         case _:
             return str(remark.kind)
-
-
-def _dealt_lines(group: "PlannedGroup") -> Iterator[str]:
-    for one in group.dealt:
-        gone = f"; {spell_count(one.deleted, 'record')} that it had not read are gone" if one.deleted else ""
-        offsets = ", ".join(f"{number}: {position.offset}" for number, position in enumerate(one.positions))
-        again = spell_count(one.read_again, "record")
-        yield f"{spell_name(group.group)}: {one.topic}: reads {again} again{gone} ({offsets})"
 
 
 def _unset_lines(group: "PlannedGroup") -> Iterator[str]:

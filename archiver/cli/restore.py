@@ -153,11 +153,7 @@ def _add_groups(group: "argparse._ArgumentGroup") -> None:
     )
     add_group_renames(group)
     add_groups_removed(group)
-    group.add_argument(
-        "--groups-approximate",
-        action="store_true",
-        help="with --repartition: set groups so that they miss nothing, and may read records again; how many is told",
-    )
+    group.add_argument("--groups-approximate", action="store_true", help=argparse.SUPPRESS)  # refused
 
 
 def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
@@ -229,26 +225,22 @@ def _groups_request(
     config: "ArchiverConfig", options: argparse.Namespace, request: "RestoreRequest"
 ) -> "GroupRequest | None":
     """Return which groups are to be set; None: none. Raises UsageError."""
+    if options.groups_approximate or (options.groups is not None and request.repartition is not None):
+        from archiver.restore.group_restore import RESET_BY_TIME
+
+        refused = "--groups-approximate" if options.groups_approximate else "--groups with --repartition"
+        raise UsageError(f"{refused} is not supported: restore without --groups, then {RESET_BY_TIME}")
     if options.groups is None:
-        given = {
-            "--rename-group": options.rename_group,
-            "--groups-approximate": options.groups_approximate,
-            "--groups-removed": options.groups_removed,
-        }
+        given = {"--rename-group": options.rename_group, "--groups-removed": options.groups_removed}
         for name in filter(given.__getitem__, given):
             raise UsageError(f"{name}: goes with --groups")
         return None
-    if request.repartition is not None and not options.groups_approximate:
-        raise UsageError(
-            "--groups with --repartition: a group that had read some partitions further than others has no exact position then;"
-            " with --groups-approximate it reads records again, and misses none"
-        )
     from archiver.groups.shown import PositionFilter
 
     wanted = PositionFilter(
         as_of_ms=request.wanted.until_ms, groups=pattern("--groups", options.groups), topics=pattern("--groups", ".*")
     )
-    return group_request(config, options, wanted, is_approximate=options.groups_approximate)
+    return group_request(config, options, wanted)
 
 
 def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
@@ -281,7 +273,6 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
 def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str) -> Iterator[str]:
     """Name the restored topics in which nothing tells where a group stood."""
     told = {one.position.topic for group in plan.groups for one in (*group.positions, *group.unset)}
-    told |= {dealt.source for group in plan.groups for dealt in group.dealt}
     if silent := sorted(topics - told):
         more = f" and {len(silent) - _MOST_NAMED:,} more" if len(silent) > _MOST_NAMED else ""
         yield (

@@ -4,7 +4,6 @@
 - application_decisions: what is done with each position of a group, by where it stands, where it is to stand, and what was noted of it
 - application_notes: what an application notes of each group: where the group stood and where it is to stand, and then that it was seen there
 - application_report: what came of an application, or of a rollback: of each group every position, before, wanted and after
-- approximation: where groups go on in a partition into which several sources were dealt: at the lowest record that they had not read of any source
 - archived_log: what the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing
 - archived_position: where a group stood in a partition of one life of a topic, by the archive alone
 - backup_groups: the consumer groups of backups, and the group without a name: positions that are never set on a target

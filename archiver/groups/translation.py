@@ -241,14 +241,6 @@ def _place(source: int, target: int, restored: RestoredPartition, *, is_record: 
 # --- logs that were cut back
 
 
-def offsets_on_log(positions: Sequence[ArchivedPosition], forks: Sequence[Fork], held_life: int) -> list[int]:
-    """Return where positions of one partition stand on the log that `held_life` held the end of."""
-    offsets: list[int] = _on_restored_log(_Commits.of([one.earlier() for one in positions]), forks, held_life)[
-        0
-    ].tolist()
-    return offsets
-
-
 def _on_restored_log(commits: _Commits, forks: Sequence[Fork], held_life: int) -> tuple[Longs, Longs]:
     """Return where commits stand on the log that was restored, and the branches that they were taken to; UNSET: to none.
 

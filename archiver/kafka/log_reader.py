@@ -114,19 +114,6 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
     return dict(counts)
 
 
-async def read_heads(client: KafkaClient, wanted: LogRange, take: Callable[[Longs], None]) -> None:
-    """Hand over the batches of a range as their headers describe them, some at a time, in a thread (kernels.batches has the columns).
-
-    The first one may begin before the range. Nothing is checked but that all are v2. Raises what `read_log` raises.
-    """
-
-    def look(_: Fetched, batches: Longs, __: int, ___: int) -> None:
-        refuse_other_formats(batches)
-        take(batches)
-
-    await _walk(client, wanted, look)
-
-
 async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> int:
     """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched.
 

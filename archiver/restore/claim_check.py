@@ -4,35 +4,14 @@ Whoever may write below `control/restores/` may write a claim.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from archiver.archive.finished_restores import REPARTITION
-from archiver.archive.parts import ObjectPart
-from archiver.archive.record_counts import Count
 from archiver.errors import NotWholeError
 from archiver.restore.claims import PartitionClaim, TopicClaim
+from archiver.restore.task import RestoreTask
 
 
-class Planned(Protocol):
-    """The members of a task that a claim must fit."""
-
-    @property
-    def restore_id(self) -> str: ...
-    @property
-    def target_topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def parts(self) -> Sequence[ObjectPart]: ...
-    @property
-    def skips_damage(self) -> bool: ...
-    @property
-    def appends(self) -> bool: ...
-    @property
-    def wanted(self) -> Count: ...
-
-
-def check_claim(claim: PartitionClaim, task: Planned) -> None:
+def check_claim(claim: PartitionClaim, task: RestoreTask) -> None:
     """Raise NotWholeError for a claim that no run of this restore has noted."""
     found = [
         *_starts([claim.start_offset], task),
@@ -42,7 +21,7 @@ def check_claim(claim: PartitionClaim, task: Planned) -> None:
     _refuse(found, str(task.partition), task)
 
 
-def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: int) -> None:
+def check_topic_claim(claim: TopicClaim, tasks: Sequence[RestoreTask], partitions: int) -> None:
     """Raise NotWholeError for a claim on all partitions of a target that no run of this restore has noted."""
     identities = {number: one.producer_id for number, one in claim.identities.items()}
     found = [
@@ -64,13 +43,13 @@ def check_topic_claim(claim: TopicClaim, tasks: Sequence[Planned], partitions: i
     _refuse(found, REPARTITION, tasks[0])
 
 
-def _starts(offsets: Collection[int], task: Planned) -> list[str]:
+def _starts(offsets: Collection[int], task: RestoreTask) -> list[str]:
     """Find offsets at which a claim cannot begin: a topic that is not appended to was empty when it was claimed."""
     wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
     return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
 
 
-def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
+def _skips(skipped: Collection[str], tasks: Sequence[RestoreTask]) -> list[str]:
     if not skipped:
         return []
     if not tasks[0].skips_damage:
@@ -79,7 +58,7 @@ def _skips(skipped: Collection[str], tasks: Sequence[Planned]) -> list[str]:
     return [f"leaves out {min(others)!r:.300}, which is not planned"] if others else []
 
 
-def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
+def _counts(records: int, skipped: Collection[str], task: RestoreTask) -> list[str]:
     """Find a wrong number of verified records: as many are restored as are wanted, by the facts of objects."""
     least = 0 if skipped else task.wanted.at_least
     if least <= records <= task.wanted.at_most:
@@ -87,7 +66,7 @@ def _counts(records: int, skipped: Collection[str], task: Planned) -> list[str]:
     return [f"says that {records:,} records of partition {task.partition} were verified, and {task.wanted} are planned"]
 
 
-def _refuse(found: Sequence[str], stream: str, task: Planned) -> None:
+def _refuse(found: Sequence[str], stream: str, task: RestoreTask) -> None:
     if found:
         place = f"control/restores/{task.restore_id}/{task.target_topic}/{stream}/"
         raise NotWholeError(

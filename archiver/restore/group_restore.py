@@ -16,7 +16,6 @@ from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.application import ReportProgress, apply_positions, report_no_progress
 from archiver.groups.application_report import ApplicationReport
-from archiver.groups.approximation import DealtPosition
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.backup_groups import NAMELESS, groups_left_out
 from archiver.groups.later_words import settle_ambiguous
@@ -40,15 +39,15 @@ from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, 
 from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
 
-_APPROXIMATE: Final = (
-    "records were dealt out by key, and no map tells where; run the command of restore {} again, with its --repartition {}, and with"
-    " --groups and --groups-approximate: it restores nothing again, and sets the groups so that they miss nothing"
+RESET_BY_TIME: Final = (
+    "stop the group's consumers and reset it to a time before its oldest unread record: `kafka-consumer-groups.sh --bootstrap-server"
+    " HOST:PORT --group GROUP --topic TOPIC --reset-offsets --to-datetime 2026-11-20T14:00:00.000 --execute`"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """Which groups are wanted, as of when, and under which names. `is_approximate`: also in topics that were dealt out by key.
+    """Which groups are wanted, as of when, and under which names.
 
     `removed`: what is done with positions that were removed before then.
     """
@@ -56,32 +55,12 @@ class GroupRequest:
     config: ArchiverConfig
     wanted: PositionFilter
     renames: Mapping[str, str]
-    is_approximate: bool = False
     removed: Removed = Removed.AUTO
 
     @property
     def as_of_ms(self) -> int | None:
         """As of when positions are wanted; None: the newest."""
         return None if self.wanted.as_of_ms == LAST_LONG else self.wanted.as_of_ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DealtGroup:
-    """Where a group is to stand in a topic that was dealt out by key: in each of its partitions."""
-
-    source: str
-    topic: str
-    topic_id: str
-    positions: tuple[DealtPosition, ...]
-
-    @property
-    def read_again(self) -> int:
-        return sum(one.read_again for one in self.positions)
-
-    @property
-    def deleted(self) -> int:
-        """How many records the brokers have deleted that the group had not read."""
-        return sum(one.deleted for one in self.positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,24 +72,17 @@ class PlannedGroup:
     positions: tuple[TranslatedPosition, ...]
     unset: tuple[TranslatedPosition, ...]
     without_commit: tuple[tuple[str, int], ...]  # topic and partition of the target
-    dealt: tuple[DealtGroup, ...] = ()
 
     @property
     def wanted(self) -> list[WantedPosition]:
         """All that is to be set; empty: the group gets nothing."""
-        translated = [
+        return [
             WantedPosition(
                 one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
             )
             for one in self.positions
             if one.target is not None
         ]
-        dealt = [
-            WantedPosition(topic.topic, topic.topic_id, number, one.offset)
-            for topic in self.dealt
-            for number, one in enumerate(topic.positions)
-        ]
-        return [*translated, *dealt]
 
     @property
     def untold(self) -> list[UntoldPlace]:
@@ -180,14 +152,11 @@ class GroupRestore:
     plan: GroupPlan
     report: ApplicationReport
     problems: tuple[str, ...]
-    dealt_codes: tuple[
-        int, ...
-    ] = ()  # exit codes, of topics that were dealt out by key and could not be looked through
 
     @property
     def exit_code(self) -> int:
         is_whole = self.plan.is_whole and not self.problems
-        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code, *self.dealt_codes)
+        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code)
 
 
 def read_positions(
@@ -369,26 +338,24 @@ def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics)
         if not found:
             yield from (TranslatedPosition(one, None, reason=Reason.NOT_RESTORED) for one in some)
         for topic in of_life:
-            yield from _into(topic, number, some, restored.restore_id)
+            yield from _into(topic, number, some)
 
 
-def _into(
-    topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition], restore_id: str
-) -> Iterator[TranslatedPosition]:
+def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
     partition = topic.restored.get(number)
     if partition is not None:
         yield from translate_all(positions, partition)
         return
-    reason, told = _refusal(topic, number, restore_id)
+    reason, told = _refusal(topic, number)
     target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # what the archive tells comes first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
 
 
-def _refusal(topic: RestoredTopic, number: int, restore_id: str) -> tuple[Reason, str]:
+def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:
     if topic.problem:
         return Reason.REFUSED, topic.problem
     if topic.repartition is not None:
-        return Reason.REPARTITIONED, _APPROXIMATE.format(restore_id, topic.repartition)
+        return Reason.REPARTITIONED, f"the restored partitions have no offset map; {RESET_BY_TIME}"
     return Reason.REFUSED, topic.refused.get(number, f"{topic.target}-{number} was not asked for")

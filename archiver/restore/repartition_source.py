@@ -26,7 +26,7 @@ from archiver.restore.claim_stream import ClaimStream, topic_claims
 from archiver.restore.claims import Contents, TopicClaim, TopicContents
 from archiver.restore.estimate import dealt_batch_bytes
 from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, send
-from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, WantedRecords, failed, left_out, read_wanted
+from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 
 _SENDS_AT_ONCE = 4
 _SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
@@ -149,7 +149,7 @@ async def _deal_from(
         stream_of(archive, source).note_skipped(source.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = read_dealt(archive, source, skipped, skip if source.skips_damage else None, total)
+    frames = _read_dealt(archive, source, skipped, skip if source.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
     rate_limit = RateLimit(source.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
@@ -195,8 +195,8 @@ async def _deal_from(
     return SourceReport(report=report, shares=tuple(Contents(one.records, one.digest) for one in shares))
 
 
-def read_dealt(
-    archive: Archive, task: WantedRecords, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
+def _read_dealt(
+    archive: Archive, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
     """Read all records that are restored of a source partition, from the first one on."""
     for frame in read_wanted(archive, task, skipped, skip):

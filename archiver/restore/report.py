@@ -1,13 +1,12 @@
 """What became of a restore, as values: of each topic, and of the whole run."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from archiver.archive.record_counts import Count
 from archiver.errors import ArchiverError
 from archiver.restore.group_restore import GroupRestore
-from archiver.restore.plan import TopicPlan
 from archiver.restore.task import TaskReport
 
 
@@ -58,7 +57,6 @@ class RestoreOutcome:
     filling_s: float  # creating, filling and reading back
     failure: ArchiverError | None = None  # what ended it before all topics were begun
     not_begun: Sequence[str] = ()  # targets that were not begun
-    plans: Mapping[str, TopicPlan] = field(default_factory=dict)  # that were carried out, by target
 
     @property
     def is_whole(self) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from archiver.archive.handle import Archive
 from archiver.archive.parts import ObjectPart
@@ -72,21 +71,8 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
     return TaskReport(target_topic=target_topic, partition=partition, error=text, exit_code=ours.exit_code)
 
 
-class WantedRecords(Protocol):
-    """The members of a task that tell which records of a source partition are restored."""
-
-    @property
-    def source_topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def parts(self) -> Sequence[ObjectPart]: ...
-    @property
-    def selection(self) -> Selection: ...
-
-
 def read_wanted(
-    archive: Archive, task: WantedRecords, skipped: Collection[str], skip: SkipDamaged | None
+    archive: Archive, task: RestoreTask, skipped: Collection[str], skip: SkipDamaged | None
 ) -> Iterator[Frame]:
     """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
     parts = [part for part in task.parts if part.object_key not in skipped]

@@ -5,10 +5,9 @@
 - background_start: Spark for commands that do something else first: started in the background meanwhile, if this installation has it
 - class_cache: the file of loaded classes that Spark's JVM is started with
 - daemon: Spark's Python daemon, with what a restore's tasks need imported already
-- dealt_positions: where groups go on in topics that were dealt into another number of partitions: the deal is done again, and the target's batches are counted
 - executors: whether the executors of a cluster reach what their tasks need
 - failure: what it means when a Spark job fails
-- group_restore: the groups of a restore, when its topics are whole: planned, in topics that were dealt out by key found by Spark, and set
+- group_restore: sets the consumer groups of a restore when all its topics are whole
 - isolation: what keeps other users of this machine out of a Spark that runs on it
 - jvm_user: the user that Spark's JVM runs as: one without a name on this machine, too
 - packing: the packed environment: what tasks of ours need, as one file for `spark-submit --archives`

@@ -1,11 +1,9 @@
-"""The groups of a restore, when its topics are whole: planned, in topics that were dealt out by key found by Spark, and set."""
+"""Sets the consumer groups of a restore when all its topics are whole."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from pyspark import SparkContext
 
 from archiver.archive.handle import Archive
 from archiver.errors import ArchiverError
@@ -13,20 +11,15 @@ from archiver.groups.archived_position import ArchivedPosition
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
-from archiver.restore.dealt_groups import dealt_topics, with_dealt
-from archiver.restore.dealt_positions import DealtPositions
 from archiver.restore.group_restore import (
-    GroupPlan,
     GroupRequest,
     GroupRestore,
     apply_group_plan,
     read_group_plan,
     read_positions,
 )
-from archiver.restore.plan import TopicPlan
 from archiver.restore.report import RestoreOutcome
 from archiver.restore.unmatched_groups import unmatched_problem
-from archiver.spark.dealt_positions import approximate_positions
 
 log = logging.getLogger(__name__)
 
@@ -54,33 +47,23 @@ class GroupJob:
         self,
         outcome: RestoreOutcome,
         restore_id: str,
-        start_spark: Callable[[], SparkContext],
         notice: Callable[[str], None],
     ) -> tuple[GroupRestore | None, ArchiverError | None]:
         """Set the groups if all topics are whole. Returns what became of them, and what failed, in the topics before or here."""
         if not outcome.is_whole:
             return None, outcome.failure
         try:
-            return self._run(restore_id, outcome.plans, start_spark, notice), None
+            return self._run(restore_id, notice), None
         except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
             return None, as_ours(error)
 
-    def _run(
-        self,
-        restore_id: str,
-        plans: Mapping[str, TopicPlan],
-        start_spark: Callable[[], SparkContext],
-        notice: Callable[[str], None],
-    ) -> GroupRestore:
-        """Set the groups. `plans` are those that were carried out, by target."""
+    def _run(self, restore_id: str, notice: Callable[[str], None]) -> GroupRestore:
         notice("finding where groups are to stand")
         plan = asyncio.run(
             read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions, self._problems.append)
         )
         if not plan.groups and (problem := unmatched_problem(self.archive, self.asked, plan.restored.sources)):
             self._problems.append(problem)
-        found = self._dealt_positions(plan, plans, start_spark, notice) if self.asked.is_approximate else []
-        plan = with_dealt(plan, found, plans)
 
         def report_progress(done: int, total: int) -> None:
             notice(f"{done:,} of {spell_count(total, 'group')}")
@@ -88,19 +71,4 @@ class GroupJob:
         plan, report = asyncio.run(
             apply_group_plan(self.archive, self.kafka, plan, report_progress, as_of_ms=self.asked.as_of_ms)
         )
-        codes = tuple(one.exit_code for one in found)
-        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems), dealt_codes=codes)
-
-    def _dealt_positions(
-        self,
-        plan: GroupPlan,
-        plans: Mapping[str, TopicPlan],
-        start_spark: Callable[[], SparkContext],
-        notice: Callable[[str], None],
-    ) -> list[DealtPositions]:
-        """Find where groups go on in topics that were dealt out. `plans` have those of topics that an earlier run has finished."""
-        topics, refused = dealt_topics(self.archive, self.kafka, self.asked, plan, plans)
-        if not any(topic.groups for topic in topics):
-            return refused
-        notice(f"dealing out {spell_count(len(topics), 'topic')} again, to see where groups are to stand")
-        return [*refused, *approximate_positions(start_spark(), topics)]
+        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems))

@@ -111,7 +111,7 @@ def run_restore_job(
         outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
         restored_groups, failure = None, outcome.failure
         if group_job is not None:
-            restored_groups, failure = group_job.run_after(outcome, job.restore_id, start_spark, notice)
+            restored_groups, failure = group_job.run_after(outcome, job.restore_id, notice)
     seconds = time.monotonic() - started_s
     if outcome.is_whole:
         records = {one.source: one.records for one in outcome.topics}

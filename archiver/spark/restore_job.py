@@ -144,7 +144,6 @@ class _Restore:
             filling_s=filling_s,
             failure=self._failure,
             not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
-            plans={target.plan.target: target.plan for target in self._filling},
         )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:

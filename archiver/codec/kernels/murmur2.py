@@ -73,17 +73,12 @@ class Partitioner:
         self._partitions = partitions
         self._next_null = source % partitions  # so that sources with few such records do not all begin at one partition
 
-    def choose(self, frame: Frame) -> Longs:
-        """Return the partition of each record of the next frame. Raises ValueError for a key outside its buffers."""
+    def deal(self, frame: Frame) -> Iterator[tuple[int, Frame]]:
+        """Yield (partition, its records in their order) of the next frame, over the same buffers. Raises ValueError for a key outside them."""
         chosen = np.empty(len(frame), np.int64)
         self._next_null = choose_partitions(frame.body, frame.table, self._partitions, self._next_null, chosen)
         if self._next_null < 0:
             raise ValueError("a key of the frame lies outside its buffer")
-        return chosen
-
-    def deal(self, frame: Frame) -> Iterator[tuple[int, Frame]]:
-        """Yield (partition, its records in their order) of the next frame, over the same buffers. Raises what `choose` raises."""
-        chosen = self.choose(frame)
         order = np.argsort(chosen, kind="stable")  # one pass, however many partitions
         ends = np.cumsum(np.bincount(chosen, minlength=self._partitions))
         sorted_table = np.take(frame.table, order, axis=1)

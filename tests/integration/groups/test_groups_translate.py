@@ -128,7 +128,7 @@ def test_what_cannot_be_translated_is_told_and_stops_nothing_else(
     assert outcome(exit_code=0) == ([0, 1, 2], [])
     (place, told) = outcome("dealt")
     assert (place, {why for _, why, _ in told}) == ([], {"topic repartitioned"})
-    assert "--groups-approximate" in told[0][2]
+    assert "--reset-offsets --to-datetime" in told[0][2]
 
     _forge(site, topic)
     place, told = outcome()

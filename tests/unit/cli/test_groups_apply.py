@@ -8,15 +8,12 @@ from archiver.cli.groups_applied import _NEXT_STEPS
 from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row, in_groups, print_groups
 from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
-from archiver.errors import NotWholeError, TemporaryError, UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.groups.application_decisions import Outcome
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.archived_position import State
-from archiver.restore.dealt_groups import with_dealt
-from archiver.restore.dealt_positions import DealtPositions
 from archiver.restore.group_restore import GroupPlan, GroupRestore
 from tests.unit.cli.test_groups_applied import group, report
-from tests.unit.restore.test_dealt_groups import DEALT, PLANS, answer
 from tests.unit.restore.test_group_restore import planned, position, topic_of
 
 
@@ -42,24 +39,6 @@ def test_a_long_name_does_not_widen_the_table() -> None:
     lines = list(groups_lines(restored(plan, report(group(Outcome.SET, name="x" * 5000), group(Outcome.SET)))))
     assert all(("xxx" in line) == (len(line) > 255) for line in lines)
     assert max(map(len, lines)) < 400
-
-
-def test_groups_that_were_dealt_out() -> None:
-    plan = planned([position("g"), position("g", partition=1)], DEALT)
-    lines = list(groups_lines(restored(with_dealt(plan, [answer(groups=["g"])], PLANS))))
-    told = "  g: back: reads 1 record again; 2 records that it had not read are gone (0: 4, 1: 7)"
-    assert lines[lines.index("dealt out by key:") + 1] == told
-    row = groups_row(restored(with_dealt(plan, [answer(groups=["g"])], PLANS)))
-    assert row["plan"]["groups"][0]["dealt"] == [
-        {
-            "topic": "orders",
-            "target_topic": "back",
-            "target_topic_id": "id of back",
-            "offsets": [4, 7],
-            "read_again": 1,
-            "deleted": 2,
-        }
-    ]
 
 
 def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,13 +68,7 @@ def test_exit_codes() -> None:
     assert restored(whole).exit_code == 0
     assert restored(whole, None, "a problem").exit_code == NotWholeError.exit_code
     assert restored(whole, report(group(Outcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
-    dealt = planned([position("g")], DEALT)
-    assert restored(dealt).exit_code == NotWholeError.exit_code
-    away = [DealtPositions(topic="back", error="away", exit_code=TemporaryError.exit_code)]
-    found = GroupRestore(
-        plan=with_dealt(dealt, away, PLANS), report=report(), problems=(), dealt_codes=(TemporaryError.exit_code,)
-    )
-    assert found.exit_code == TemporaryError.exit_code
+    assert restored(planned([position("g")], topic_of(repartition=2))).exit_code == NotWholeError.exit_code
 
 
 def test_progress_counts_groups() -> None:
