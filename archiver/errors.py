@@ -159,6 +159,27 @@ class KafkaTemporaryError(TemporaryError):
     """The broker failed for now; metadata may have to be read again."""
 
 
+class NoTopicIdError(KafkaError):
+    """Brokers report a topic without a topic id, and the archive knows none of it: the topic is not archived."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic} has no topic id, so it cannot be archived: raise inter.broker.protocol.version to 2.8 or later on all"
+            " brokers"
+        )
+
+
+class LostTopicIdError(KafkaTemporaryError):
+    """Brokers report a topic without the topic id that it had: unknown whether it is the same topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic} had a topic id and brokers report none now, so its backup waits: if this lasts, raise"
+            " inter.broker.protocol.version to 2.8 or later on all brokers",
+            cause="NO_TOPIC_ID",
+        )
+
+
 class CutBackError(NotWholeError):
     """The broker's log was cut back behind what was read of it: it lost records, and may have others at their offsets now."""
 

@@ -16,7 +16,7 @@ from archiver.archive.topics import (
     read_newest_topic_facts,
 )
 from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
-from archiver.errors import KafkaError, StoreError, UsageError
+from archiver.errors import KafkaError, LostTopicIdError, NoTopicIdError, NotWholeError, StoreError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -39,7 +39,7 @@ class Standing(StrEnum):
     ARCHIVED = "archived"
     EXCLUDED = "excluded"
     NOT_INCLUDED = "not included"
-    REFUSED = "refused"  # included, and may not be described
+    REFUSED = "refused"  # included, and may not be described, or has no topic id
     GONE = "gone"  # the archive has it, and the cluster does not
 
 
@@ -106,6 +106,27 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
     return ClusterTopics(found, refused)
 
 
+def refuse_without_ids(archive: Archive, seen: ClusterTopics) -> ClusterTopics:
+    """Move topics that brokers report without a topic id to the refused ones. Those that are left in `found` have one.
+
+    A missing id is unknown: a topic of which the archive knows an id may have it again in a moment.
+    """
+    without = {name for name, topic in seen.found.items() if not topic.topic_id}
+    if not without:
+        return seen
+    facts = read_newest_topic_facts(archive, without.__contains__)
+    return ClusterTopics(
+        {name: topic for name, topic in seen.found.items() if name not in without},
+        {**seen.refused, **{name: _without_id(name, facts.get(name)) for name in without}},
+    )
+
+
+def _without_id(topic: str, known: TopicFact | NotWholeError | None) -> Refusal:
+    """Return why a topic without an id is refused. A note of the topic that cannot be read may name an id."""
+    had_id = known is not None and (isinstance(known, NotWholeError) or any(life.topic_id for life in known.lives))
+    return LostTopicIdError(topic) if had_id else NoTopicIdError(topic)
+
+
 def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
     """Add advice to a refusal: it may mean that the topic does not exist, which this user may not know. `is_pattern`: the entry matches others."""
     if not isinstance(error, KafkaError):
@@ -136,7 +157,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
         async with KafkaClient(kafka) as client:
             return await find_cluster_topics(client, config.topics, archived)
 
-    seen = asyncio.run(ask())
+    seen = refuse_without_ids(archive, asyncio.run(ask()))
     gone = archived - seen.found.keys() - seen.refused.keys()
     for name in accepted:
         if name not in gone:

@@ -23,12 +23,7 @@ from archiver.archive.control import (
 from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout, is_topic_name
-from archiver.errors import (
-    ArchiverError,
-    CorruptSegmentError,
-    NotWholeError,
-    StrangerError,
-)
+from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
@@ -335,22 +330,6 @@ def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Whether the topic that a cluster has now is that of a root of lives: decided by its records, where ids do not decide."""
-
-    root: int
-    is_same: bool
-
-
-class UnprovenError(ArchiverError):
-    """No topic id tells whether a topic is still the one that is `known`: its records must be compared, which gives a Judged."""
-
-    def __init__(self, known: TopicFact) -> None:
-        super().__init__(f"{known.topic}: no topic id tells whether it is still the topic that was archived")
-        self.known = known
-
-
 def record_topic(
     archive: Archive,
     *,
@@ -360,7 +339,6 @@ def record_topic(
     partitions: int,
     configs: Mapping[str, str] | None,
     effective: Mapping[str, str] | None = None,
-    judged: Judged | None = None,
     seen_ms: int | None = None,
     earlier: Sight | None = None,
 ) -> TopicFact:
@@ -369,9 +347,11 @@ def record_topic(
     `earlier` is the last sight of the topic before it, if this process had one.
 
     `configs`, `effective` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
-    begins. Where an id is missing, `judged` decides; raises UnprovenError when that is not of the newest root. Raises
-    StrangerError for another cluster. An instance that still sees the topic of an earlier life writes nothing.
+    begins. A life with an empty id is never continued. Raises StrangerError for another cluster. An instance that still sees the topic
+    of an earlier life writes nothing.
     """
+    if not topic_id:
+        raise ValueError(f"topic {topic} has no topic id")
 
     def decide(latest: Fact | None) -> Fact | None:
         known = _parse_topic(archive.layout, topic, latest)
@@ -384,41 +364,29 @@ def record_topic(
             partitions=partitions,
             configs=known_configs if configs is None else configs,
             effective=known_effective if effective is None else effective,
-            lives=_lives_now(known, topic_id, judged, seen_ms, earlier),
+            lives=_lives_now(known, topic_id, seen_ms, earlier),
         )
         if known is not None and known.root(known.current.life) == wanted.root(wanted.current.life):
             wanted = replace(wanted, ends=known.ends)
-        is_old_news = topic_id not in {"", wanted.current.topic_id}
+        is_old_news = topic_id != wanted.current.topic_id
         return None if known == wanted or is_old_news else wanted.to_fact()
 
     recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
-    if recorded is None or topic_id not in {"", *(life.topic_id for life in recorded.lives)}:
+    if recorded is None or topic_id not in {life.topic_id for life in recorded.lives}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return recorded
 
 
-def _lives_now(
-    known: TopicFact | None, topic_id: str, judged: Judged | None, seen_ms: int | None, earlier: Sight | None
-) -> tuple[Life, ...]:
-    """Return the lives of a topic that now has this id, which may be empty. A life that begins was first seen now."""
+def _lives_now(known: TopicFact | None, topic_id: str, seen_ms: int | None, earlier: Sight | None) -> tuple[Life, ...]:
+    """Return the lives of a topic that now has this id. A life that begins was first seen now."""
     if known is None:
         return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)
-    if topic_id and topic_id in {life.topic_id for life in known.lives}:
+    if topic_id in {life.topic_id for life in known.lives}:
         return known.lives
     is_before = earlier is not None and earlier.topic_id == known.current.topic_id
     earlier_ms = earlier.at_ms if earlier is not None and is_before else None
     life = Life(life=len(known.lives), topic_id=topic_id, seen_ms=seen_ms, earlier_seen_ms=earlier_ms)
-    begun = (*known.lives, life)
-    if topic_id and known.current.topic_id:
-        return begun
-    root = known.root(known.current.life)
-    if judged is None or judged.root != root:
-        raise UnprovenError(known)
-    if not judged.is_same:
-        return begun
-    if not topic_id:  # the id is missing for a moment, or for good: the known id stays
-        return known.lives
-    return tuple(replace(life, topic_id=topic_id) if known.root(life.life) == root else life for life in known.lives)
+    return (*known.lives, life)
 
 
 class UnnotedLives(NamedTuple):

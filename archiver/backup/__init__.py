@@ -12,7 +12,6 @@
 - heartbeat: whether the event loop of a process runs: what `/healthz` says
 - history_return: when what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy
 - hold: a partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile
-- identity: whether a name still stands for the topic that was archived: where topic ids do not show that, records do
 - indexer: adds what a backup has put to the index of segment facts, and merges the index's files
 - ledger: the events that a backup reports to be counted: puts, holes, fetches, retries, failures
 - log_agreement: whether logs of which a backup has nothing to fetch still are the logs that were archived
@@ -25,6 +24,7 @@
 - partition_writer: makes segments of what was fetched of one partition, and puts them
 - pump: moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put
 - put_turns: decides which partition puts next: topics take turns
+- refused_topics: the included topics that a running backup does not archive: it may not describe them, or they have no topic id
 - request: what a backup is asked to do; makes the parts that do it
 - retry: does work again, until stopped, while its errors are temporary
 - role_watch: which partitions are left to the instances that keep copies of compacted topics, as their role logs say

@@ -85,37 +85,6 @@ async def newest_first(
                 yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
 
 
-async def first_reaching(
-    pool: Workers,
-    archive: Archive,
-    topic: str,
-    partition: int,
-    lineage: Sequence[Stretch],
-    offset: int,
-) -> Archived | None:
-    """Find the first object that reaches beyond an offset."""
-    for stretch in lineage:
-        until = stretch.until_offset
-        if until is not None and until <= offset:
-            continue
-        for key in await pool.call(_keys_reaching, archive, topic, partition, stretch, offset):
-            found = await pool.call(_head_segment, archive.store, key)
-            if found is not None and found[1].next > offset:
-                size, facts = found
-                return Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
-    return None
-
-
-def _keys_reaching(archive: Archive, topic: str, partition: int, stretch: Stretch, offset: int) -> list[str]:
-    """List the keys, oldest first, of the objects that may reach beyond an offset: a plain object ends at the latest where the next begins."""
-    keys = _keys_newest_first(archive, topic, partition, stretch)
-    for count, name in enumerate(keys, 1):
-        key = archive.layout.parse_segment(name)
-        if key is not None and key.base <= offset:
-            return keys[:count][::-1]
-    return keys[::-1]
-
-
 def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: Stretch) -> list[str]:
     found: list[tuple[int, str]] = []
     for item in archive.store.list(archive.layout.partition_prefix(topic, stretch.life, partition)):

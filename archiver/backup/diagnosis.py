@@ -6,7 +6,14 @@ from typing import Final
 
 from archiver.archive.segment_facts import HoleCause
 from archiver.backup.feed import Feed
-from archiver.errors import ArchiverError, CutBackError, KafkaError, KafkaTemporaryError, TopicGoneError
+from archiver.errors import (
+    ArchiverError,
+    CutBackError,
+    KafkaError,
+    KafkaTemporaryError,
+    LostTopicIdError,
+    TopicGoneError,
+)
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, PartitionOffsets
 from archiver.kafka.emptiness import prove_empty
@@ -122,27 +129,12 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
     if not isinstance(offsets, PartitionOffsets):
         return offsets
     if feed.fetch_offset < offsets.log_start:
-        return await _judge_expired(feed, offsets.log_start)
+        return Skip(offsets.log_start)
     if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
         # The position is above the end; or it is in range, and the log does not know the epoch that we have read.
         return _parted(feed)
     what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
-
-
-async def _judge_expired(feed: Feed, log_start: int) -> Diagnosis:
-    """Judge a log that begins behind our position: without a topic id, it may be the log of another topic."""
-    try:
-        if feed.goes_on is None or await feed.goes_on():
-            return Skip(log_start)
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
-    return TopicGoneError(
-        f"{feed.source}: the log begins at offset {log_start}, behind what was read of it ({feed.fetch_offset}), and no topic id"
-        " tells whether it is another topic's now"
-    )
 
 
 async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
@@ -156,10 +148,10 @@ async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
         return error
     if found is None:
         return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
-    if len({found.topic_id, source.topic_id} - {""}) > 1:
+    if not found.topic_id:
+        return Retry(LostTopicIdError(source.topic))
+    if found.topic_id != source.topic_id:
         return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
-    if not source.topic_id and not feed.has_end:  # when it is opened again, it is compared with the archive
-        return TopicGoneError(f"{source}: the topic was gone, and no topic id tells whether it is another one now")
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
 
 

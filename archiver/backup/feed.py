@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -88,9 +88,6 @@ class Feed:
     pending_from: int = field(init=False)  # the durable position at that time
     held_back_since_s: float | None = None  # since when the last stable offset does not move and is below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
-    goes_on: Callable[[], Awaitable[bool]] | None = (
-        None  # without topic ids: tells, when the log lost our position, whether it is the same log
-    )
     broken: CorruptBatchError | None = (
         None  # what is wrong with the batch at the writer's position: nothing is fetched until that is judged
     )

@@ -11,7 +11,6 @@ from archiver.archive.inventory import ArchivedEnd, Gap, end_at, position_of
 from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segment_facts import HoleCause
-from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.swept import SweptPlace, read_swept_place
 from archiver.archive.topics import (
@@ -25,18 +24,17 @@ from archiver.archive.topics import (
 )
 from archiver.backup.cut_back import Archived, find_branch
 from archiver.backup.feed import NO_END_OFFSET, Feed
-from archiver.backup.identity import Identity, Place
 from archiver.backup.offsets_log_ends import OffsetsLogEnds
 from archiver.backup.partition_writer import PartitionWriter, Written, refuse_stranger
 from archiver.backup.role_watch import RoleWatch
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST, StartOffset, StartOffsets
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.config.model import UnprovenPolicy
 from archiver.config.section import StartPoint
 from archiver.errors import (
     ArchiverError,
     CorruptSegmentError,
+    LostTopicIdError,
     NotWholeError,
     StoreNameError,
     StrangerError,
@@ -52,7 +50,6 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_CONFIRM_S = 60.0
 # To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
 OPENERS = 8
 _FIND_ENDS_S = 20.0
@@ -94,16 +91,12 @@ class Opener:
         pool: Workers,
         cluster_id: str,
         start: StartPoint = START_EARLIEST,
-        unproven: UnprovenPolicy = UnprovenPolicy.REFUSE,
         leaves_copied: bool = False,
         clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
         self._clock_ms = clock_ms
-        self._identity = Identity(client, sink, pool, unproven)
-        self.topics = TopicRecorder(
-            client, sink=sink, pool=pool, cluster_id=cluster_id, identity=self._identity, clock_ms=clock_ms
-        )
+        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, clock_ms=clock_ms)
         self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, clock_ms)
         self.roles = RoleWatch(sink.archive, pool, is_enabled=leaves_copied)
         self._start_offsets = StartOffsets(client, sink, pool, start)
@@ -131,6 +124,8 @@ class Opener:
     ) -> None:
         """Open partitions. What they have in common is asked at once; then no topic waits for another.
 
+        Only topics of which brokers have reported an id: where they report none now, that is a temporary error.
+
         Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `leave` is
         given those that are left to the instances that keep copies. `described`: their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
         `log_ends`: where their logs end, where the caller has asked for that.
@@ -151,9 +146,11 @@ class Opener:
         described: Mapping[str, TopicDescription] | None,
         log_ends: Mapping[TopicPartition, int] | None,
     ) -> _Learned:
-        refused: Mapping[str, Refusal] = {}
+        refused: dict[str, Refusal] = {}
         if described is None:
-            described, refused = await self._client.describe_each({topic for topic, _ in wanted})
+            found, refused = await self._client.describe_each({topic for topic, _ in wanted})
+            described = {name: topic for name, topic in found.items() if topic.topic_id}
+            refused |= {name: LostTopicIdError(name) for name in found.keys() - described.keys()}
         return _Learned(
             hints=hints,
             found=described,
@@ -266,26 +263,12 @@ class Opener:
             await self._face_gap(source, end, end.gap)
         if end.key:
             self._sink.fresh.note_found((source.topic, source.life), partition, end.next)
-        confirm = None if topic_id else self._confirmation(source, fact, asyncio.get_running_loop())
-        writer = PartitionWriter(source, end, self._sink, silences=silences, written=written, confirm=confirm)
+        writer = PartitionWriter(source, end, self._sink, silences=silences, written=written)
         if not end.key and life.parent is None:
             self._begin_late(writer, await self._start_offsets.first(source))
         feed = Feed(writer=writer, end_offset=end_offset)
-        if not topic_id:
-            await self._go_on_without_id(feed, fact)
         reach("position.read")
         return feed
-
-    async def _go_on_without_id(self, feed: Feed, fact: TopicFact) -> None:
-        """Prepare a feed of a topic without an id: go on where the log begins, and ask which topic it is when the log loses the position."""
-        source = feed.source
-        lineage = fact.lineage(source.life, source.partition)
-        place = Place(source.topic, "", source.partition, fact.root(source.life), lineage)
-        feed.goes_on = lambda: self._identity.goes_on(place)
-        log_start = (await self._client.offsets([feed.key]))[feed.key].log_start
-        if feed.writer.position < log_start:
-            feed.writer.skip(log_start)
-            feed.go_on_where_the_writer_is()
 
     def _begin_late(self, writer: PartitionWriter, first: StartOffset) -> None:
         if first.offset > 0:
@@ -451,14 +434,3 @@ class Opener:
         if fact is None:
             raise CorruptSegmentError(f"{source.topic}: its control facts are gone; they are never deleted")
         return fact
-
-    def _confirmation(
-        self, source: PartitionSource, fact: TopicFact, loop: asyncio.AbstractEventLoop
-    ) -> Callable[[FinishedSegment], None]:
-        """Return a check for the writer's thread: that the topic of this name, without an id, still is the source's topic."""
-
-        def confirm(held: FinishedSegment) -> None:
-            asking = self.topics.refuse_another(source, fact, held)
-            asyncio.run_coroutine_threadsafe(asking, loop).result(_CONFIRM_S)
-
-        return confirm

@@ -61,8 +61,7 @@ class PutLaterError(StoreTemporaryError):
 
 def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
     """Raise StrangerError when a segment's topic id or cluster id is not the source's."""
-    ids = {topic_id, source.topic_id} - {""}  # brokers before 2.8 have none
-    if len(ids) > 1 or cluster_id != source.cluster_id:
+    if topic_id != source.topic_id or cluster_id != source.cluster_id:
         raise StrangerError(
             f"{key}: belongs to topic id {topic_id} of cluster {cluster_id}, not to topic id {source.topic_id} of"
             f" cluster {source.cluster_id}; give each cluster its own prefix"
@@ -73,8 +72,7 @@ class PartitionWriter:
     """Takes fetches in order and makes segments of them. Only one thread at a time may use it.
 
     `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
-    `confirm` raises when the topic of this name is no longer the source's. It is called before each put of a topic without
-    an id, where nothing else would show that.
+    `confirm` is called before each put, and raises when the segment may not be put now.
     """
 
     def __init__(

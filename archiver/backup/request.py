@@ -10,7 +10,7 @@ from archiver.backup.opener import Opener
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.start_offsets import START_EARLIEST
-from archiver.config.model import TopicsConfig, UnprovenPolicy
+from archiver.config.model import TopicsConfig
 from archiver.config.section import StartPoint
 from archiver.groups.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.client import KafkaClient
@@ -34,7 +34,6 @@ class BackupRequest:
     spool_bytes: int
     rate_bytes: int = 0
     start: StartPoint = START_EARLIEST
-    unproven: UnprovenPolicy = UnprovenPolicy.REFUSE
     leaves_copied: bool = False  # partitions of which a copy is read are left to the instances that keep copies
 
 
@@ -46,7 +45,6 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
         pool=pool,
         cluster_id=cluster_id,
         start=request.start,
-        unproven=request.unproven,
         leaves_copied=request.leaves_copied,
     )
 

@@ -181,7 +181,7 @@ def _named(place: RolePlace) -> str:
 
 def _places_of(fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> dict[int, RolePlace]:
     """Return where the role logs are, of the lives in which partitions go on; none of a topic id that is not recorded yet."""
-    if topic_id and topic_id not in {life.topic_id for life in fact.lives}:
+    if topic_id not in {life.topic_id for life in fact.lives}:
         return {}
     return {
         number: RolePlace(topic=fact.topic, life=fact.life_of_partition(topic_id, number).life, partition=number)

@@ -198,7 +198,6 @@ async def request_of(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool:
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
-        unproven=config.topics.unproven,
         leaves_copied=config.compacted.enabled,
     )
 

@@ -4,24 +4,31 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import TypeVar
 
-from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics, refuse_without_ids
 from archiver.archive.topics import list_known_topics, read_topic
 from archiver.backup.commits import Commits
-from archiver.backup.feed import Feed
+from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.opener import OPENERS
 from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
+from archiver.backup.refused_topics import RefusedTopics
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.backup.role_watch import place_of
 from archiver.backup.troubles import Troubles, cause_of_failure
-from archiver.errors import ArchiverError, CutBackError, DroppedError, StrangerError, TopicGoneError
+from archiver.errors import (
+    ArchiverError,
+    CutBackError,
+    DroppedError,
+    LostTopicIdError,
+    StrangerError,
+    TopicGoneError,
+)
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Refusal, TopicDescription, TopicPartition
+from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.membership import Membership
@@ -41,15 +48,6 @@ _RECORD_S = 60.0
 _TOPICS = "topics"
 _NOTES_OF_TOPICS = "notes of topics"
 _FORGET_LOST_S = 60.0  # a partition that does not come back so soon is somebody else's
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An included topic that may not be described: its partitions, as far as they are known, are given to nobody."""
-
-    error: Refusal
-    since_s: float
-    partitions: tuple[int, ...]
 
 
 class Service:
@@ -77,7 +75,7 @@ class Service:
         )
         self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
-        self.refused: Mapping[str, Refused] = {}
+        self.refused = RefusedTopics(self._sink.ledger, self._sink.clock)
         self.gone = GoneTopics(request.sink.archive, self._openers)
         self._known: set[str] = set()  # included topics that were archived, or seen here
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
@@ -162,10 +160,15 @@ class Service:
         """List the topics of the cluster, and note which of them are to be archived."""
         topics = self._request.topics
         seen = await find_cluster_topics(self.client, topics, topics.select(self._known))
+        seen = await self._openers.call(refuse_without_ids, self._sink.archive, seen)
         found, refused = seen.found, seen.refused
         self._known |= found.keys()
         self._warn_of_unmatched(seen)
-        self._note_refused(seen)
+        before = self.topics
+        self.refused.note(
+            {name: refused[name] for name in topics.select(refused)},
+            lambda name: before[name].partitions if name in before else (0,),
+        )
         await self.gone.look(topics.select(self._known), seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
         if not self._has_listed_topics and not names:
@@ -188,22 +191,6 @@ class Service:
         for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
             log.warning("%s", line)
 
-    def _note_refused(self, seen: ClusterTopics) -> None:
-        """Note included topics that may not be described. Nobody is given their partitions, so they count as failing meanwhile."""
-        before, now_s = self.refused, self._sink.clock()
-        self.refused = {
-            name: Refused(
-                seen.refused[name],
-                before[name].since_s if name in before else now_s,
-                self.topics[name].partitions if name in self.topics else (0,),
-            )
-            for name in self._request.topics.select(seen.refused)
-        }
-        for name, refused in self.refused.items():
-            if name not in before or str(before[name].error) != str(refused.error):
-                log.error("%s; it is included, and not archived", refused.error)
-                self._sink.ledger.failed(name, type(refused.error).__name__)
-
     async def _keep_topics_fresh(self) -> None:
         while True:
             await self._wait(self._group.refresh_ms / 1000)
@@ -223,7 +210,7 @@ class Service:
 
     async def _record_changes(self) -> None:
         held = {topic for topic, _ in self.held}
-        topics = [topic for name, topic in self.topics.items() if name in held]
+        topics = [topic for name, topic in self.topics.items() if name in held and name not in self.refused.topics]
         recorder = self._opener.topics
         configs = await recorder.learn_configs(topics)
 
@@ -237,10 +224,11 @@ class Service:
             self.troubles.note_works(_NOTES_OF_TOPICS)
 
     async def _replace_recreated(self) -> None:
-        """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name. An empty id proves nothing."""
+        """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
-            if topic is not None and topic.topic_id not in {"", feed.source.topic_id}:
+            is_known = topic is not None and topic.name not in self.refused.topics
+            if topic is not None and is_known and topic.topic_id != feed.source.topic_id:
                 await self._close([feed])
                 self._begin([feed.key])
 
@@ -425,7 +413,9 @@ class Service:
                 self._sink.ledger.failed(topic, cause_of_failure(error))
         if still_ours:
             line = f"{error}; {_named(still_ours)} tried again in {min(pauses_s):.0f} s"
-            self.troubles.note(error, line, *still_ours, level=_level(error))
+            lasts_s = max(now_s - (failed[key].failing_since_s or now_s) for key in still_ours)
+            is_quiet = isinstance(error, LostTopicIdError) and lasts_s < LASTING_FAILURE_S
+            self.troubles.note(error, line, *still_ours, level=_level(error), is_quiet=is_quiet)
 
     async def _open_again(self) -> None:
         """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""

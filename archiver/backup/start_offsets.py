@@ -138,11 +138,10 @@ class StartOffsets:
     async def first(self, source: PartitionSource) -> StartOffset:
         """Return where a partition begins that has no archive. Not for one in a child life."""
         present = self._present.topics.get(source.topic)
-        # The first life is of the topic that was noted, unless ids tell otherwise; some brokers tell none.
-        ids = set() if present is None else {present.topic_id, source.topic_id} - {""}
-        is_old = source.life == 0 and len(ids) < 2
         # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
-        if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or present is None or not is_old:
+        if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or present is None:
+            return LOG_BEGINNING
+        if source.life > 0 or present.topic_id != source.topic_id:  # another topic, or one that had no topic id then
             return LOG_BEGINNING
         if str(source.partition) not in present.ends:
             return LOG_BEGINNING  # the topic has grown

@@ -5,21 +5,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import (
     EFFECTIVE,
     TOMBSTONES_KEPT,
-    Judged,
     PartitionSource,
     Sight,
     TopicFact,
-    UnprovenError,
     record_topic,
 )
-from archiver.backup.identity import Identity, Place
 from archiver.backup.segment_sink import SegmentSink
-from archiver.errors import ArchiverError, KafkaTemporaryError, StrangerError, TopicGoneError
+from archiver.errors import ArchiverError, LostTopicIdError, StrangerError, TopicGoneError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.configs import TopicConfigs, topic_configs_each
@@ -29,8 +25,6 @@ from archiver.process.text import spell_count
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
-
-_ROUNDS = 5  # tries, while other instances record the topic as created again
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +75,12 @@ class TopicRecorder:
         sink: SegmentSink,
         pool: Workers,
         cluster_id: str,
-        identity: Identity,
         clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
         self._sink = sink
         self._pool = pool
         self._cluster_id = cluster_id
-        self._identity = identity
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
         self._partitions: dict[str, int] = {}  # how many topics had when they were recorded
@@ -104,12 +96,11 @@ class TopicRecorder:
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
         begun_ms = self._clock_ms()
-        fact = await self._record_judged(topic, noted)
+        fact = await self._pool.call(self._record_topic, topic, noted)
         self._report(topic, fact, begun_ms)
         if noted.own is not None:
             self._shapes[topic.name] = _shape(topic, noted)
-        if topic.topic_id:
-            self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
+        self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
         reach("topic.recorded")
         return fact
 
@@ -129,25 +120,11 @@ class TopicRecorder:
             self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
         return self._shapes.get(topic.name) != _shape(topic, configs.of(topic.name))
 
-    async def _record_judged(self, topic: TopicDescription, noted: _Noted) -> TopicFact:
-        """Record a topic by its id; where ids do not decide, by comparing its records with the archived ones."""
-        judged: Judged | None = None
-        sights = {} if topic.topic_id else await self._identity.sight_log_ends(topic)
-        for _ in range(_ROUNDS):
-            try:
-                fact = await self._pool.call(self._record_topic, topic, noted, judged)
-            except UnprovenError as error:  # not judged yet, or another instance has just begun a life
-                judged = await self._identity.judge(topic, error.known)
-                continue
-            self._identity.keep(topic.name, fact.root(fact.current.life), sights)
-            return fact
-        raise KafkaTemporaryError(f"topic {topic.name} is created again and again; look who does, and try again")
-
     def _report(self, topic: TopicDescription, fact: TopicFact, begun_ms: int) -> None:
         """Log that a topic was created again, or has grown since it was recorded here before."""
         life, sight = fact.current, self._sights.get(topic.name)
         is_begun_now = life.life > 0 and life.parent is None and (life.seen_ms or 0) >= begun_ms
-        if is_begun_now or (sight is not None and topic.topic_id not in {"", sight.topic_id}):
+        if is_begun_now or (sight is not None and topic.topic_id != sight.topic_id):
             log.warning(
                 "topic %s was created again: its records are not those that are archived. It goes on as life %d, and what is"
                 " archived is kept",
@@ -158,7 +135,7 @@ class TopicRecorder:
             log.info("topic %s has %s, which are archived, too", topic.name, spell_count(grown, "new partition"))
         self._partitions[topic.name] = len(topic.partitions)
 
-    def _record_topic(self, topic: TopicDescription, noted: _Noted, judged: Judged | None) -> TopicFact:
+    def _record_topic(self, topic: TopicDescription, noted: _Noted) -> TopicFact:
         return record_topic(
             self._sink.archive,
             topic=topic.name,
@@ -167,47 +144,21 @@ class TopicRecorder:
             partitions=len(topic.partitions),
             configs=noted.own,
             effective=noted.effective,
-            judged=judged,
             seen_ms=self._clock_ms(),
             earlier=self._sights.get(topic.name),
         )
 
     # --- whether a topic is still the one that it was
 
-    async def refuse_another(self, source: PartitionSource, fact: TopicFact, held: FinishedSegment) -> None:
-        """Raise TopicGoneError when the topic of this name is not the source's topic any more. `held`: a segment that is not put yet."""
-        found = await self._described(source)
-        place = Place.of(found, source.partition, fact, source.life)
-        if not await self._identity.still_has(found, fact, place, held):
-            log.warning(
-                "%s: %s from offset %d on, which were held, are dropped: without a topic id, nothing proves that they are of"
-                " the topic that is archived. What is archived is kept",
-                source,
-                spell_count(held.facts.records, "record"),
-                held.facts.first,
-            )
-            raise _gone(source)
-
     async def refuse_recreated(self, source: PartitionSource) -> None:
-        """Raise TopicGoneError as `refuse_another` does, when no segment is held; where ids do not decide, the whole topic is compared with the archive."""
-        found = await self._described(source)
-        if not found.topic_id or not source.topic_id:
-            fact = await self._record_judged(found, _Noted())
-            if fact.root(source.life) != fact.root(fact.current.life):
-                raise _gone(source)
-
-    async def _described(self, source: PartitionSource) -> TopicDescription:
-        """Describe the topic as it is now. Raises TopicGoneError when its id shows that it is another topic."""
+        """Raise TopicGoneError when the topic of this name is not the source's any more, and LostTopicIdError when its id is missing."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
-        if found is None or len({found.topic_id, source.topic_id} - {""}) > 1:
-            raise _gone(source)
-        return found
-
-
-def _gone(source: PartitionSource) -> TopicGoneError:
-    return TopicGoneError(
-        f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
-    )
+        if found is not None and not found.topic_id:
+            raise LostTopicIdError(source.topic)
+        if found is None or found.topic_id != source.topic_id:
+            raise TopicGoneError(
+                f"{source}: the topic was deleted, or created again; what was held of it is dropped, what is archived is kept"
+            )
 
 
 def _shape(topic: TopicDescription, noted: _Noted) -> object:

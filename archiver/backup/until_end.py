@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.archive.cluster_topics import explain_unmatched, find_cluster_topics
+from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics, refuse_without_ids
 from archiver.archive.roles import RolePlace
 from archiver.archive.topics import PartitionSource, list_known_topics
-from archiver.backup.feed import Feed, PartitionReport
+from archiver.backup.feed import LASTING_FAILURE_S, Feed, PartitionReport
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.log_agreement import find_parted
 from archiver.backup.open_transactions import learn_open_transactions
@@ -22,6 +22,7 @@ from archiver.errors import (
     CutBackError,
     KafkaError,
     KafkaTemporaryError,
+    LostTopicIdError,
     StoppedError,
     StoreError,
     StoreTemporaryError,
@@ -37,6 +38,7 @@ from archiver.process.workers import Workers, workers
 log = logging.getLogger(__name__)
 
 _NOTICE_EVERY_S = 0.2
+_ASK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ async def back_up_until_end(
             opener = opener_of(request, client, openers, cluster_id)
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, openers, cluster_id)
-            topics, problems = await _selected(client, request, keeper, openers)
+            topics, problems = await unless_stopped(stop, _selected(client, request, keeper, openers))
             if keeper.takes_snapshots:  # before asking where logs end: so the archive reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
@@ -103,7 +105,7 @@ async def _selected(
     """Return the topics to archive, and why other included topics cannot be archived."""
     sink, topics = request.sink, request.topics
     known = await pool.call(list_known_topics, sink.archive)
-    seen = await find_cluster_topics(client, topics, topics.select(known))
+    seen = await _find_topics(client, request, topics.select(known), pool)
     await GoneTopics(sink.archive, pool).look(topics.select(known), seen)
     unmatched = list(explain_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))
@@ -116,6 +118,25 @@ async def _selected(
     if await keeper.decide_way(seen.found):
         names.add(OFFSETS_TOPIC)
     return [seen.found[name] for name in sorted(names)], refused
+
+
+async def _find_topics(
+    client: KafkaClient, request: BackupRequest, known: Collection[str], pool: Workers
+) -> ClusterTopics:
+    """Describe all topics. Where brokers report a topic without the id that it had, ask again for a while."""
+    for _ in range(round(LASTING_FAILURE_S / _ASK_AGAIN_S)):
+        seen = await _ask_topics(client, request, known, pool)
+        if not any(isinstance(seen.refused[name], LostTopicIdError) for name in request.topics.select(seen.refused)):
+            return seen
+        await asyncio.sleep(_ASK_AGAIN_S)
+    return await _ask_topics(client, request, known, pool)
+
+
+async def _ask_topics(
+    client: KafkaClient, request: BackupRequest, known: Collection[str], pool: Workers
+) -> ClusterTopics:
+    seen = await find_cluster_topics(client, request.topics, known)
+    return await pool.call(refuse_without_ids, request.sink.archive, seen)
 
 
 class _Run:

@@ -91,10 +91,9 @@ class Vitals:
         out_s = service.membership.shut_out_s
         if out_s >= LASTING_FAILURE_S:
             found = {(topic.name, number): out_s for topic in service.topics.values() for number in topic.partitions}
-        for topic, refused in service.refused.items():
-            lasts_s = now_s - refused.since_s
-            if not refused.error.retriable or lasts_s >= LASTING_FAILURE_S:
-                found |= {(topic, number): lasts_s for number in refused.partitions}
+        for topic, refused in service.refused.topics.items():
+            if refused.is_lasting(now_s):
+                found |= {(topic, number): now_s - refused.since_s for number in refused.partitions}
         return found
 
     def _state_without_feed(self, which: TopicPartition, lasts_s: float) -> PartitionState:
@@ -130,7 +129,7 @@ class Vitals:
             return why
         if self._service.topics:
             return "not in the group yet"
-        refused = [str(one.error) for one in self._service.refused.values()]
+        refused = [str(one.error) for one in self._service.refused.topics.values()]
         return "; ".join(refused) or "no topic of the cluster matches topics.include"
 
     # --- on the loop

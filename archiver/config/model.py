@@ -119,14 +119,6 @@ class StorageConfig(Section):
         return self
 
 
-class UnprovenPolicy(StrEnum):
-    """What a backup does with a topic of which nothing proves whether it was created again."""
-
-    REFUSE = "refuse"
-    GO_ON = "go-on"
-    NEW_LIFE = "new-life"
-
-
 class TopicsConfig(Section):
     """Which topics are archived."""
 
@@ -141,11 +133,6 @@ class TopicsConfig(Section):
         default=30_000,
         validation_alias="refresh",
         description="how often new topics, partitions and configs are looked for",
-    )
-    unproven: UnprovenPolicy = Field(
-        default=UnprovenPolicy.REFUSE,
-        description="for brokers without topic ids: what to do with a topic whose log no longer has any archived record, so that"
-        " it may have been created again: refuse, go-on (as the same topic) or new-life (as another topic)",
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:

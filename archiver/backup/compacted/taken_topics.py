@@ -1,18 +1,20 @@
 """The topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say."""
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics
+from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics, refuse_without_ids
 from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, is_compacted, list_known_topics, says_compact
 from archiver.backup.compacted.turn_parts import Terms
+from archiver.backup.feed import LASTING_FAILURE_S
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.request import BackupRequest
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.errors import ArchiverError, StrangerError
+from archiver.errors import ArchiverError, LostTopicIdError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
@@ -23,10 +25,6 @@ log = logging.getLogger(__name__)
 RETENTION: Final = "retention.ms"
 _NOTES_OF_TOPICS: Final = "notes of topics"
 _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
-_WITHOUT_ID: Final = (
-    "is compacted, and has no topic id (brokers before 2.8 give none): a topic that is created again could not be told from"
-    " it, so no copies of it are made. `archiver backup` archives its history under topics/"
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +41,7 @@ class TakenTopics:
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # no copies of these are made: why, as it was told
+    _without_since_s: dict[str, float] = field(default_factory=dict)  # topics whose ids are missing
     _has_failed: bool = False  # a topic could not be recorded in the last refresh
 
     async def refresh(self) -> None:
@@ -50,13 +49,14 @@ class TakenTopics:
         topics, archive = self.request.topics, self.request.sink.archive
         known = await self.pool.call(list_known_topics, archive)
         seen = await find_cluster_topics(self.client, topics, topics.select(known))
+        seen = await self.pool.call(refuse_without_ids, archive, seen)
         await self.gone.look(topics.select(known), seen)
         names = set(topics.select(seen.found)) - _LEFT_OUT
-        for name in topics.select(seen.refused):
-            self._tell(name, f"{seen.refused[name]}; no copies of it are made")
+        without = self._tell_refused({name: seen.refused[name] for name in topics.select(seen.refused)})
         configs = await self.recorder.learn_configs([seen.found[name] for name in names])
         copied = self.described.keys() | await self.pool.call(list_copied_topics, archive)
-        taken: dict[str, TopicDescription] = {}
+        # Whether a topic is the same is unknown without its id: its turns wait, and none begins.
+        taken = {name: self.described[name] for name in without & self.described.keys()}
         self._has_failed = False
         for name in sorted(names):
             topic = await self._take(seen.found[name], configs, was_copied=name in copied)
@@ -73,8 +73,9 @@ class TakenTopics:
     ) -> TopicDescription | None:
         """Return a topic that is taken, as it is described from now on; what was learnt of it is noted. None: it is left out."""
         effective = configs.found[topic.name].effective if topic.name in configs.found else {}
-        if not topic.topic_id or not (was_copied or says_compact(effective.get(POLICY, ""))):
-            self._tell_left_out(topic, effective.get(POLICY), configs.refused.get(topic.name))
+        if not was_copied and not says_compact(effective.get(POLICY, "")):
+            if POLICY not in effective and (refused := configs.refused.get(topic.name)) is not None:
+                self._tell(topic.name, f"{refused}; no copies of it are made: it may not be compacted")
             return None
         fact = await self.recorder.try_to_record(topic, configs)
         if isinstance(fact, StrangerError):
@@ -95,12 +96,15 @@ class TakenTopics:
         retention_ms = _retention_ms(known.get(POLICY, ""), known)
         return Terms(is_compacted=is_now, kept_ms=self._kept_ms(known), retention_ms=retention_ms)
 
-    def _tell_left_out(self, topic: TopicDescription, policy: str | None, refused: Refusal | None) -> None:
-        """Tell, once, why no copies of a topic are made that may be compacted."""
-        if policy is None and refused is not None:
-            self._tell(topic.name, f"{refused}; no copies of it are made: it may not be compacted")
-        elif policy is not None and says_compact(policy):
-            self._tell(topic.name, f"topic {topic.name} {_WITHOUT_ID}")
+    def _tell_refused(self, refused: Mapping[str, Refusal]) -> set[str]:
+        """Tell why no copies of topics are made. Returns the topics that brokers report without the id that they had: these are told when that lasts."""
+        without = {name for name, error in refused.items() if isinstance(error, LostTopicIdError)}
+        now_s = self.request.sink.clock()
+        self._without_since_s = {name: self._without_since_s.get(name, now_s) for name in without}
+        for name, error in refused.items():
+            if now_s - self._without_since_s.get(name, -math.inf) >= LASTING_FAILURE_S:
+                self._tell(name, f"{error}; no copies of it are made")
+        return without
 
     def _tell(self, topic: str, why: str) -> None:
         if self.left_out.get(topic) != why:

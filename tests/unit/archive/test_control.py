@@ -33,11 +33,9 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import (
     Branch,
-    Judged,
     Life,
     Stretch,
     TopicFact,
-    UnprovenError,
     is_compacted,
     read_topic,
     read_topic_history,
@@ -330,7 +328,6 @@ def settle(
     topic_id: str = "A",
     cluster_id: str = "c",
     partitions: int = 3,
-    judged: Judged | None = None,
     **configs: str,
 ) -> TopicFact:
     return record_topic(
@@ -340,7 +337,6 @@ def settle(
         cluster_id=cluster_id,
         partitions=partitions,
         configs=configs,
-        judged=judged,
     )
 
 
@@ -432,44 +428,23 @@ def roots_in(fact: TopicFact) -> list[tuple[str, int]]:
     return [(life.topic_id, fact.root(life.life)) for life in fact.lives]
 
 
-def test_an_upgrade_to_topic_ids_names_the_lives_of_what_is_the_same() -> None:
+def test_a_life_with_an_empty_id_is_not_continued() -> None:
     store = MemoryStore()
-    settle(store, "")
-    with pytest.raises(UnprovenError):
-        settle(store, "")
-    settle(store, "", judged=Judged(0, is_same=False))
-    cut(store, 0, 1, 95)
-    with pytest.raises(UnprovenError):
-        settle(store, "A")
-    with pytest.raises(UnprovenError) as told:
-        settle(store, "A", judged=Judged(0, is_same=True))  # another instance has begun a life meanwhile
-    assert told.value.known == read_topic(Archive(store, LAYOUT), "t")
-    assert roots_in(settle(store, "A", judged=Judged(1, is_same=True))) == [("", 0), ("A", 1), ("A", 1)]
-    assert life_in(store, "A") == 2
-
-
-def test_an_upgrade_to_topic_ids_of_another_topic_begins_a_life() -> None:
-    store = MemoryStore()
-    settle(store, "")
-    assert roots_in(settle(store, "A", judged=Judged(0, is_same=False))) == [("", 0), ("A", 1)]
+    append_fact(Archive(store, LAYOUT), STREAM, lambda _: fact_of(Life(life=0, topic_id="")).to_fact())
     assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
+    assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
+    assert life_in(store, "A") == 1
 
 
-def test_a_topic_id_that_is_missing_is_no_other_one() -> None:
+@pytest.mark.parametrize("known", [None, "", "A"])
+def test_a_topic_is_not_recorded_without_an_id(known: str | None) -> None:
     store = MemoryStore()
-    settle(store, "A")
-    cut(store, 0, 0, 95)
-    with pytest.raises(UnprovenError):
+    if known is not None:
+        append_fact(Archive(store, LAYOUT), STREAM, lambda _: fact_of(Life(life=0, topic_id=known)).to_fact())
+    before = dict(store.objects)
+    with pytest.raises(ValueError, match="topic t has no topic id"):
         settle(store, "")
-    same = settle(store, "", judged=Judged(0, is_same=True))
-    assert roots_in(same) == [("A", 0), ("A", 0)]
-    assert same.life_of_partition("", 0).life == 1
-    other = settle(store, "", judged=Judged(0, is_same=False))
-    assert roots_in(other) == [("A", 0), ("A", 0), ("", 2)]
-    assert other.life_of_partition("", 0).life == 2
-    assert other.lineage(1, 0) == [(0, 0, 95), (1, 95, None)]
-    assert life_in(store, "A") == 1  # who still sees the earlier one finds its lives
-    assert lives_in(store) == ["A", "A", ""]
+    assert store.objects == before
 
 
 # --- logs that were cut back

@@ -47,7 +47,6 @@ class Site:
             sink=cast("Any", SimpleNamespace(archive=self.archive)),
             pool=cast("Any", Here()),
             cluster_id="c",
-            identity=cast("Any", SimpleNamespace(keep=lambda *_: None)),
             clock_ms=self.clock,
         )
 
