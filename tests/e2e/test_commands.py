@@ -21,12 +21,13 @@ from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.cat_lines import cat_line
 from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.forked_commands import COMMAND
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, archive_site, environment_of
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, environment_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 

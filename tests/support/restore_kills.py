@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from archiver.process.children import start_child
+from tests.support.forked_commands import COMMAND
 from tests.support.processes import command_of, folder_of, name_of, parent_of, state_of, ticks_of, tree_of
-from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+from tests.support.round_trip import ArchiveSite, environment_of
 
 # Every gap between two effects of a restore, in the order in which a restore passes them.
 PREPARING = ("replaced.noted", "target.deleted", "target.created", "fill.configured", "plan.noted")

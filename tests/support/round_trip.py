@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +23,18 @@ from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.process.children import start_child
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.verify import Level
 from tests.support.brokers import Bucket
+from tests.support.forked_commands import start_command
 from tests.support.processes import end_of
 
 Task = TypeVar("Task")
 Report = TypeVar("Report")
 
-COMMAND = Path(sys.executable).with_name("archiver")
 ALL_OF_LONG = str(2**63 - 1)
 # A topic that keeps whatever is written to it: any timestamp, any age, large records.
 KEEP_ALL = {
@@ -113,9 +111,9 @@ class ArchiveSite:
         return path
 
     def command(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start the installed command, in a process group of its own, in the folder that has archive.yaml."""
-        return start_child(
-            [str(COMMAND), *arguments],
+        """Start the command, in a process group of its own, in the folder that has archive.yaml."""
+        return start_command(
+            arguments,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

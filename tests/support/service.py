@@ -13,11 +13,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from archiver.demo.sandbox import free_ports
-from archiver.process.children import start_child
 from tests.support.foreign_reader import read_partitions
+from tests.support.forked_commands import start_command
 from tests.support.java_oracle import JavaOracle
 from tests.support.records import Rec
-from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+from tests.support.round_trip import ArchiveSite, environment_of
 
 _PATIENCE_S = 100.0  # a machine may stand still for a minute
 
@@ -40,8 +40,8 @@ class Instance:
         self._config = site.folder / f"{name}.yaml"
         self._config.write_text(yaml.safe_dump({**config, "metrics": {"listen": f"127.0.0.1:{self.port}"}}))
         with self.log_path.open("ab") as log:
-            self.process = start_child(
-                [str(COMMAND), *command, "-c", str(self._config), "--verbose", *arguments],
+            self.process = start_command(
+                [*command, "-c", str(self._config), "--verbose", *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=site.folder,

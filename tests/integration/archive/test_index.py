@@ -246,6 +246,7 @@ def test_the_next_backup_brings_in_what_a_killed_one_has_put(
     assert notes_of(site, "--verbose") == ""
 
 
+@pytest.mark.installed
 @pytest.mark.kafka
 def test_a_service_brings_in_what_a_killed_one_has_put(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle

@@ -14,12 +14,13 @@ from tests.support import bombs
 from tests.support.brokers import Broker
 from tests.support.cat_lines import cat_line
 from tests.support.foreign_reader import read_partitions
+from tests.support.forked_commands import COMMAND
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec
-from tests.support.round_trip import COMMAND, KEEP_ALL, ArchiveSite, environment_of
+from tests.support.round_trip import KEEP_ALL, ArchiveSite, environment_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 

@@ -30,10 +30,11 @@ from archiver.kafka.group_positions import GroupPosition, Positions, positions_o
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, REPOSITORY, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
+from tests.support.forked_commands import COMMAND
 from tests.support.group_application import apply
 from tests.support.kafka_topics import create_topic, produce_values, recreate_topic, with_client
 from tests.support.memory_store import MemoryStore
-from tests.support.round_trip import COMMAND, ArchiveSite, environment_of
+from tests.support.round_trip import ArchiveSite, environment_of
 
 pytestmark = [pytest.mark.kafka]
 

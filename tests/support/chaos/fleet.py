@@ -15,7 +15,8 @@ from archiver.interrupt import INTERRUPTED
 from archiver.process.children import start_child
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Cluster, NotReachedError, wait_until
-from tests.support.round_trip import COMMAND, environment_of
+from tests.support.forked_commands import COMMAND
+from tests.support.round_trip import environment_of
 
 STOP_S = 15.0  # promised: SIGTERM returns within
 _END_S = 60.0  # on a machine that stands still meanwhile
