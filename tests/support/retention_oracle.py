@@ -123,7 +123,7 @@ class Rules:
     def believed_bytes(self, item: ListedItem, told: AskedItem) -> int:
         """What Kafka had of an object's records, as it tells, unless nothing could be compressed so much."""
         times_as_much = 100
-        return told.source_bytes if told.source_bytes < times_as_much * item.size else times_as_much * item.size
+        return min(times_as_much * item.size, told.source_bytes)
 
     def is_surplus(self, items: Sequence[ListedItem], place: int) -> bool:
         """Whether what lies behind an object is as much as the topic keeps."""
