@@ -295,7 +295,8 @@ def test_of_records_that_compress_better_no_more_is_stored_than_the_limit(seed: 
         ends = sorted(rng.sample(range(1, 1000), 20))
         sized = [replace(item(base), size=rng.randint(1, 50)) for base in [0, *ends[:-1]]]
         objects = [
-            (one, tells(end, source_bytes=one.size * rng.randint(1, 5000))) for one, end in zip(sized, ends, strict=True)
+            (one, tells(end, source_bytes=one.size * rng.randint(1, 5000)))
+            for one, end in zip(sized, ends, strict=True)
         ]
         world = world_of(*objects, limits=Limits(bytes=rng.randint(1, 2000)))
         kept = [one.size for one, _ in objects if one.key not in world.going()]
