@@ -15,6 +15,7 @@ def check_claim(claim: PartitionClaim, task: RestoreTask) -> None:
     """Raise NotWholeError for a claim that no run of this restore has noted."""
     found = [
         *_starts([claim.start_offset], task),
+        *_behind(claim.start_offset, task),
         *_skips(claim.skipped, [task]),
         *([] if claim.verified is None else _counts(claim.verified.records, claim.skipped, task)),
     ]
@@ -47,6 +48,13 @@ def _starts(offsets: Collection[int], task: RestoreTask) -> list[str]:
     """Find offsets at which a claim cannot begin: a topic that is not appended to was empty when it was claimed."""
     wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
     return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
+
+
+def _behind(start: int, task: RestoreTask) -> list[str]:
+    """Find a claim on records that were there before: they would count as restored."""
+    if start >= task.first_offset:
+        return []
+    return [f"begins at offset {start}, where records of others were: they ended at {task.first_offset}"]
 
 
 def _skips(skipped: Collection[str], tasks: Sequence[RestoreTask]) -> list[str]:

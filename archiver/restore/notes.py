@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_fact, read_facts
 from archiver.archive.fact_model import FactModel
 from archiver.archive.finished_restores import FINISHED, PLAN, REPARTITION
 from archiver.archive.handle import Archive
@@ -94,6 +94,25 @@ class RestoreNotes:
                     )
                 plans[topic] = plan_from_fact(self.archive, stream, fact)
         return plans
+
+    def check_earlier_plans(self, targets: Mapping[str, str]) -> None:
+        """Raise NotWholeError where an earlier plan of these very topics has other objects of a partition than the newest one.
+
+        A later plan changes only partitions that the plan before it refused. Else whoever may put a note could leave records out.
+        """
+        numbers = newest_numbers(self.archive, self._parent)
+        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
+            earlier = [read_fact(self.archive, stream, number) for number in range(numbers.get(stream, 0))]
+            if earlier := [one for one in earlier if self._is_of(one, targets[topic])]:
+                newest = {one.partition: one for one in plan_from_fact(self.archive, stream, fact).partitions}
+                planned = (one for some in earlier for one in plan_from_fact(self.archive, stream, some).partitions)
+                for one in planned:
+                    if not one.problem and not (one.partition in newest and one.reads_as(newest[one.partition])):
+                        raise NotWholeError(
+                            f"control/{stream}/ (the newest): has other objects of {topic}-{one.partition} than an earlier plan"
+                            " there, and no run of this restore has noted that. Nothing was changed. See who wrote it, and"
+                            " delete it, or take another --id and an empty target"
+                        )
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Write down what is planned for topics. Returns the plans that hold: of two runs at once, those of the first.

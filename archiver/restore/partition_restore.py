@@ -101,6 +101,10 @@ async def _report_again(
     restored = claim.verified
     if restored is None:
         return None
+    if (
+        not restored.records and task.wanted
+    ):  # nothing on the target tells whether that is so, but what is read again does
+        return None
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark < claim.verified_end:
         return None

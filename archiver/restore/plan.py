@@ -57,6 +57,11 @@ class PartitionPlan:
         """Return whose objects are read, also where that is what lies under `topics/` in a life."""
         return self.copies or (CopyStretch(None, life, 0),)
 
+    def reads_as(self, other: "PartitionPlan") -> bool:
+        """Tell whether another plan reads the same records of the same objects."""
+        mine, theirs = ((one.selection, one.records, one.problem) for one in (self, other))
+        return mine == theirs and self.parts == other.parts
+
     @property
     def planned_parts(self) -> Sequence[ObjectPart]:
         """The parts with the facts that they were planned by: a reader compares those with what an object tells of itself."""

@@ -70,6 +70,21 @@ class PlanCheck:
             archived_retention=present.archived_retention,
         )
 
+    def check_held(self, held: TopicPlan, planned: TopicPlan) -> TopicPlan:
+        """Return the plan that holds when a target is ready. Raises NotWholeError where somebody has noted another one meanwhile.
+
+        Only a run that goes on leaves out what came behind a plan, and it says so.
+        """
+        found = self.check_plan(held, planned)
+        pairs = zip(found.partitions, planned.partitions, strict=False)
+        if len(found.partitions) != len(planned.partitions) or not all(one.reads_as(other) for one, other in pairs):
+            raise NotWholeError(
+                f"{self.layout.control_prefix(f'{RESTORES}/{self.restore_id}/{held.target}/plan')} (the newest): has other objects"
+                " than this run has planned, and was noted meanwhile: by another run of this restore, or by somebody else. Run"
+                " the same command again: it goes on as was planned there, and says what that leaves out"
+            )
+        return found
+
     def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
         """Check each noted plan against what the archive has now (check_plan)."""
         begun = list(noted)

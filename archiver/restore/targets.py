@@ -90,6 +90,7 @@ class Targets:
         self._creation = TargetCreation(
             admin, notes, request.existing, lambda name: self._agreement.to_create(self._topics[name])
         )
+        self._noted: dict[str, str] = {}  # topic ids of targets with a plan of an earlier run
         self._unfinished: set[str] = set()  # whatever was noted of them
         self._losses: tuple[str, ...] = ()
         self.purge = Purge()  # what is to be purged, as of the last check
@@ -101,7 +102,8 @@ class Targets:
         Noted plans are not checked yet (`check_noted`).
         """
         found = await client.describe_topics(wave.values())
-        plans = self._notes.plans(ids_of(found), self._request.terms)
+        plans = self._notes.plans(ids := ids_of(found), self._request.terms)
+        self._noted |= {target: ids[target] for target in plans}
         for source, target in wave.items():
             if target in plans:
                 self._plan_check.check_command(plans[target], source)
@@ -110,7 +112,9 @@ class Targets:
 
     def check_noted(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
         """Compare noted plans with what the archive has now."""
-        return self._plan_check.check_plans(noted, plan_in)
+        found = self._plan_check.check_plans(noted, plan_in)
+        self._notes.check_earlier_plans({one.target: self._noted[one.target] for one in found.plans})
+        return found
 
     async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
         """Find out why targets cannot take what is planned for them, a line each. Changes nothing."""
@@ -202,7 +206,7 @@ class Targets:
         )
         for name, plan in self._notes.note_plans(survey.plans.values(), ids_of(found), self._request.terms).items():
             # Of two runs at once, the first one's plan holds.
-            self._topics[name] = self._plan_check.check_plan(plan, self._topics[name])
+            self._topics[name] = self._plan_check.check_held(plan, self._topics[name])
         existing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}
         await self._configs.set_for_filling(client, {name: found[name] for name in existing}, existing)
         limits, asked = self._agreement.limits(names, survey.configs), BatchLimits(self._request.batch_bytes)

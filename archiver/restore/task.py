@@ -36,6 +36,7 @@ class RestoreTask:
     skips_damage: bool
     reads_again: bool  # also what an earlier run has read back
     appends: bool  # behind records of others
+    first_offset: int  # where those ended when the target was looked at, or where the claim begins that there was
     batch_bytes: int  # of its records
     sent_bytes: int  # of a batch as it is sent
     rate_bytes: int  # a second; 0: no limit

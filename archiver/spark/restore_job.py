@@ -344,6 +344,7 @@ class _Restore:
                 skips_damage=request.skips_damage,
                 reads_again=request.reads_again,
                 appends=target.plan.appends,
+                first_offset=target.first_offsets.get(partition.partition, 0),
                 batch_bytes=target.limits.records,
                 sent_bytes=target.limits.sent,
                 rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),

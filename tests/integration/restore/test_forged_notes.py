@@ -15,6 +15,7 @@ from archiver.archive.control import encode_fact
 from archiver.codec.selection import TopicSelection
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
 from archiver.kafka.log_reader import LogRange, producer_at
+from archiver.restore.notes import RestoreNotes
 from archiver.restore.report import TopicReport
 from archiver.restore.request import Existing
 from archiver.restore.target_configs import TargetConfigs
@@ -69,6 +70,11 @@ class Forger:
         key = f"{self.place(stream)}{len(self._keys(stream)):06}.json"
         s3_client(self.site.bucket).put_object(Bucket=self.site.bucket.name, Key=key, Body=encode_fact(fact))
         return key
+
+    def replace(self, stream: str, fact: Mapping[str, object]) -> None:
+        """Overwrite the newest of its stream."""
+        key = self._keys(stream)[-1]
+        s3_client(self.site.bucket).put_object(Bucket=self.site.bucket.name, Key=key, Body=encode_fact(fact))
 
     def forge(self, stream: str, change: Forge) -> str:
         fact = copy.deepcopy(self.read(stream))
@@ -265,7 +271,13 @@ def test_what_came_behind_a_plan_is_told(
     """Objects that a plan lacks at its end may have come since: the restore goes on as it was begun, and says what it leaves."""
     ours = archived(broker_41, topic, site, records_of(60), records_of(60))
     forger = half_restored(site, broker_41, topic, monkeypatch)
-    forger.forge("plan", leave_out(-1))
+    shortened = forger.read("plan")
+    leave_out(-1)(shortened)
+    key = forger.note("plan", shortened)
+    with pytest.raises(NotWholeError, match=r"has other objects of .*-0 than an earlier plan there"):
+        restored(site, broker_41, topic, restore_id="mine")
+    forger.take_back(key)
+    forger.replace("plan", shortened)
     with caplog.at_level(logging.WARNING):
         report = restored(site, broker_41, topic, restore_id="mine")
     assert report.errors == ()
@@ -348,3 +360,47 @@ def test_times_and_offsets_tell_how_many_records_can_have_been_verified(
     forger.forge("0", put("verified", value={"records": 5, "digest": "0" * 16, "bytes": 5, "leader_epoch": 0}))
     (error,) = restored(site, broker_41, topic, restore_id="mine", wanted=wanted).errors
     assert "says that 5 records of partition 0 were verified, and 20 to 60 are planned" in error.error
+
+
+def test_a_claim_of_no_record_does_not_count_where_facts_do_not_tell_the_number(
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a window within one object any number may be right, and nothing on the target contradicts that there is none."""
+    ours = archived(broker_41, topic, site, records_of(20))
+    wanted = TopicSelection(offsets={0: (5, 14)})
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiver.restore.partition_restore, "_fill", die)
+        with pytest.raises(Killed):
+            restored(site, broker_41, topic, restore_id="mine", wanted=wanted)
+    forger = Forger(site, f"{topic}.back")
+    forger.forge("0", put("verified", value={"records": 0, "digest": "0" * 16, "bytes": 0, "leader_epoch": 0}))
+    report = restored(site, broker_41, topic, restore_id="mine", wanted=wanted)
+    assert (report.errors, report.records) == ((), 10)
+    found = on_target(java_oracle, broker_41, forger.target)[0]
+    assert [one.value for one in found] == [one.value for one in ours[0][5:15]]
+
+
+def test_a_plan_that_is_noted_while_the_target_is_made_leaves_nothing_out(
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that goes on says what came behind its plan. A first run has planned all of it itself."""
+    archived(broker_41, topic, site, records_of(60))
+    forger, note_plans = Forger(site, f"{topic}.back"), RestoreNotes.note_plans
+
+    def forged(notes: RestoreNotes, *asked: Any) -> object:  # noqa: ANN401
+        """As if the shortened plan had been there first."""
+        note_plans(notes, *asked)
+        shortened = forger.read("plan")
+        leave_out(-1)(shortened)
+        forger.replace("plan", shortened)
+        return note_plans(notes, *asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RestoreNotes, "note_plans", forged)
+        with pytest.raises(NotWholeError, match="has other objects than this run has planned, and was noted meanwhile"):
+            restored(site, broker_41, topic, restore_id="mine")
+    assert log_of(broker_41, forger.target) == (0, 0)

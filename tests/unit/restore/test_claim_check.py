@@ -15,6 +15,7 @@ from tests.unit.restore.test_repartition_source import task_of
 
 TASK = replace(task_of(1).source, wanted=Count(20, 30), parts=(ObjectPart("a", 0), ObjectPart("b", 10)), partition=0)
 APPENDS, SKIPS = replace(TASK, appends=True), replace(TASK, skips_damage=True)
+BEHIND = replace(APPENDS, first_offset=5)
 CLAIM = PartitionClaim(
     target_cluster_id="c", target_topic_id="t", start_offset=0, selection_digest="",
     identity=ProducerIdentity(producer_id=7, epoch=0),
@@ -26,6 +27,7 @@ CLAIM = PartitionClaim(
     [
         (CLAIM, TASK),
         (replace(CLAIM, start_offset=5), APPENDS),
+        (replace(CLAIM, start_offset=5), BEHIND),
         (replace(CLAIM, skipped=("b",)), SKIPS),
         (replace(CLAIM, verified=Contents(records=20, digest=1)), TASK),
         (replace(CLAIM, verified=Contents(records=30, digest=1)), TASK),
@@ -41,6 +43,7 @@ def test_claims_of_a_restore_pass(claim: PartitionClaim, task: RestoreTask) -> N
     [
         (replace(CLAIM, start_offset=5), TASK, "begins at offset 5 of a topic that was empty"),
         (replace(CLAIM, start_offset=-1), APPENDS, "begins at offset -1"),
+        (replace(CLAIM, start_offset=4), BEHIND, "begins at offset 4, where records of others were: they ended at 5"),
         (replace(CLAIM, skipped=("b",)), TASK, "leaves out 'b' without --skip-damaged"),
         (replace(CLAIM, skipped=("b", "c")), SKIPS, "leaves out 'c', which is not planned"),
         (replace(CLAIM, verified=Contents(records=19, digest=1)), TASK, "19 records of partition 0 were verified, and 20 to 30"),

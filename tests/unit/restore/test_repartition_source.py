@@ -37,6 +37,7 @@ def task_of(partitions: int) -> SourceTask:
         skips_damage=False,
         reads_again=False,
         appends=False,
+        first_offset=0,
         batch_bytes=BATCH_BYTES,
         sent_bytes=SENT_BATCH_BYTES,
         rate_bytes=0,
