@@ -31,6 +31,14 @@ def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
     )
 
 
+def add_restored_positions(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the positions of a restore's topics."""
+    parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
+    add_chosen_positions(parser)
+    add_group_renames(parser)
+    add_groups_removed(parser)
+
+
 def add_group_renames(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     parser.add_argument(
         "--rename-group", action="append", default=[], metavar="OLD=NEW", help="the group's name on the target"

@@ -4,19 +4,16 @@ import argparse
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.chosen_positions import (
-    add_chosen_positions,
-    add_group_renames,
-    add_groups_removed,
+    add_restored_positions,
     group_request,
     wanted_positions,
 )
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
-from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.process.text import spell_count
 
@@ -28,13 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument(
-        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
-    )
-    parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
-    add_chosen_positions(parser)
-    add_group_renames(parser)
-    add_groups_removed(parser)
+    add_target(parser)
+    add_restored_positions(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what would be set; change nothing")
 
 

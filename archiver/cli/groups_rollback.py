@@ -3,11 +3,10 @@
 import argparse
 import asyncio
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
-from archiver.cli.options import add_archive, add_format, add_run, archive_config, pattern
+from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, pattern
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.process.text import spell_count
 
@@ -19,9 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument(
-        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
-    )
+    add_target(parser)
     parser.add_argument("--restore", required=True, metavar="ID", help="the restore whose groups were set")
     parser.add_argument("--groups", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
     parser.add_argument("--dry-run", action="store_true", help="show what would be set back; change nothing")

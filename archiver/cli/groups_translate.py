@@ -3,11 +3,10 @@
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_chosen_positions, add_group_renames, add_groups_removed, wanted_positions
-from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.chosen_positions import add_restored_positions, wanted_positions
+from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
 from archiver.errors import NotWholeError
@@ -26,13 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument(
-        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
-    )
-    parser.add_argument("--restore", required=True, metavar="ID", help="the restore that brought the topics back")
-    add_chosen_positions(parser)
-    add_group_renames(parser)
-    add_groups_removed(parser)
+    add_target(parser)
+    add_restored_positions(parser)
 
 
 def run(options: argparse.Namespace) -> int:

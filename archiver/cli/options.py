@@ -85,6 +85,12 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
+    )
+
+
 def add_life(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--life",

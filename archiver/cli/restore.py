@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
@@ -16,6 +15,7 @@ from archiver.cli.options import (
     add_format,
     add_life,
     add_run,
+    add_target,
     add_times,
     archive_config,
     natural,
@@ -45,9 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    parser.add_argument(
-        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
-    )
+    add_target(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )
