@@ -160,6 +160,8 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
     seen = refuse_without_ids(archive, asyncio.run(ask()))
     gone = archived - seen.found.keys() - seen.refused.keys()
     for name in accepted:
+        if name in seen.refused:
+            raise UsageError(f"--accept-gone {name}: {seen.refused[name]}")
         if name not in gone:
             why = "is in the cluster" if name in archived else "is not in the archive"
             raise UsageError(f"--accept-gone {name}: the topic {why}")

@@ -56,7 +56,7 @@ def test_a_command_has_the_rights_of_the_table_and_needs_each(stage: RightsStage
     done = stage.run(case)
     told = "\n".join(done.lines)
     if case.loss is None:
-        assert (done.exit_code, _GRANT.findall(told)) == (0, []), told
+        assert (done.exit_code, _GRANT.findall(told)) == (case.command.exit_code, []), told
         stage.assert_whole(case, done)
         return
     assert done.exit_code == case.loss.exit_code, told

@@ -21,6 +21,10 @@ from confluent_kafka.admin._resource import ResourceType
 
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import open_archive
+from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.segment_writer import OpenSegment
+from archiver.archive.spool import Spool
+from archiver.archive.topics import PartitionSource
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.groups.application import apply_positions
@@ -28,16 +32,20 @@ from archiver.groups.application_report import ApplicationReport
 from archiver.groups.wanted_positions import WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import positions_of
+from archiver.store.port import ObjectKind
 from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket
-from tests.support.copied_topic import complete_copy, role_entry
+from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.foreign_reader import s3_client
+from tests.support.frames import frame_of
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, with_client
 from tests.support.processes import end_of
+from tests.support.records import Rec
 from tests.support.rights_table import Case, Kind, Right
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.secure_broker import PASSWORD, USER, SecureBroker
+from tests.support.segments import NO_LIMIT, content_of
 from tests.support.service import Instance, eventually
 from tests.support.target_stage import own_topics
 from tests.support.target_topics import set_configs
@@ -85,6 +93,8 @@ IN_STORE: Final = {
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.PUT_ACCEPTED: ("s3:PutObject", "control/accepted/"),
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
+    Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),
+    Right.PUT_TOPICS: ("s3:PutObject", "control/topics/"),
     Right.PUT_SWEEPS: ("s3:PutObject", "control/"),
     Right.DELETE_TOPICS: ("s3:DeleteObject", "topics/"),
     Right.DELETE_COPIES: ("s3:DeleteObject", "compacted/"),
@@ -186,6 +196,11 @@ class RightsStage:
             self._put_role_log(case)
         if case.command.kind is Kind.SWEEP:
             self._archive_old_records(case)
+        if case.command.kind is Kind.HELD:
+            prepared = self._write("own.yaml", self._config(prefix_of(case), {}, {}))
+            assert _run([*case.command.typed, "-c", prepared]).exit_code == 0
+        if case.command.kind in {Kind.GONE, Kind.COMPARED}:
+            self._archive_own_topic(case)
         if case.command.kind is Kind.FOLD:
             anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
             own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
@@ -213,6 +228,37 @@ class RightsStage:
             key = f"{prefix_of(case)}/control/restores/old/{topic}/{name}/000000.json"
             s3_client(self._site.bucket).put_object(Bucket=self._site.bucket.name, Key=key, Body=encode_fact(fact))
         time.sleep(_TICK_S)
+
+    def _archive_own_topic(self, case: Case) -> None:
+        """A topic that is deleted then; or of which a copy has a record more than Kafka, at the offset of a marker."""
+        topic, bootstrap = topic_of(case), self._broker.bootstrap
+        create_topic(bootstrap, topic, configs={"cleanup.policy": "compact"})
+        producer = producer_of(bootstrap, transactional_id=topic)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"v", key=b"kept", timestamp=1000)
+        producer.commit_transaction(30)
+        own = self._config(prefix_of(case), {"groups": "off"}, {}) | {"kafka": {"bootstrap.servers": bootstrap}}
+        path = self._write("own.yaml", own | {"topics": {"include": [topic]}})
+        assert _run(["backup", "--until-end", "-c", path]).exit_code == 0
+        if case.command.kind is Kind.GONE:
+            delete_topic(bootstrap, topic)
+            return
+        archive = open_archive(StorageConfig.model_validate(own["storage"]))
+        (item,) = archive.store.list(f"{prefix_of(case)}/topics/{topic}/")
+        info = archive.store.head(item.key)
+        facts = None if info is None else facts_from_metadata(info.metadata, item.key)
+        assert facts is not None
+        source = PartitionSource(topic=topic, partition=0, life=0, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
+        segment = OpenSegment(source, 0, NO_LIMIT, Spool(self._site.folder))
+        segment.append(frame_of([Rec(0, 1000, 0, b"kept", b"v"), Rec(1, 1000, 0, b"gone", b"v")]), 0)
+        segment.cover(2, leader_epoch=facts.leader_epoch, source_bytes=1, stable_end=2)
+        finished = segment.finish()
+        key = f"{prefix_of(case)}/{copy_place(topic, 0, 'a', 0)}{item.key.rpartition('/')[2]}"
+        metadata = finished.facts.to_metadata()
+        archive.store.put_if_absent(key, content_of(finished), metadata, kind=ObjectKind.SEGMENT)
+        key, content = role_entry(topic, 0, 1, holder=complete_copy("a", 0, 2), replaced="topics/", candidate=("a", 0))
+        archive.store.put_if_absent(f"{prefix_of(case)}/{key}", content, {}, kind=ObjectKind.FACT)
 
     def _put_role_log(self, case: Case) -> None:
         """Of a copy that was read to the end of the log; to be accepted, to an offset that the log does not have."""
@@ -268,7 +314,10 @@ class RightsStage:
             if case.command.kind in {Kind.SERVICE, Kind.INSTANCE}:
                 return self._run_service(case, environment)
             arguments = [
-                *(one.format(object=f"s3://{self._site.bucket.name}/{self._object}") for one in case.command.typed)
+                *(
+                    one.format(object=f"s3://{self._site.bucket.name}/{self._object}", topic=topic_of(case))
+                    for one in case.command.typed
+                )
             ]
             arguments += self._arguments(case)
             if not case.command.has_spark:
@@ -278,6 +327,9 @@ class RightsStage:
 
     def _arguments(self, case: Case) -> list[str]:
         tree = self._config(prefix_of(case), case.command.backup, case.command.storage)
+        if case.command.kind in {Kind.GONE, Kind.COMPARED}:
+            tree["topics"]["include"] = [topic_of(case)]
+            tree["backup"]["group"] = self.group
         config = self._write("archive.yaml", tree | (_SWEPT if case.command.kind is Kind.SWEEP else {}))
         verbose = ["-c", config, "--verbose"]
         if case.command.kind is Kind.TRANSLATION:
@@ -396,12 +448,12 @@ class RightsStage:
             assert sorted(found) == sorted(
                 (number, value.decode()) for number, some in RECORDS.items() for value in some
             )
-        elif command.typed[0] in {"ls", "verify"}:
+        elif command.typed[0] in {"ls", "verify"} and command.kind is Kind.READER:
             told = json.loads(done.out)
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
-        elif command.typed[0] in {"compacted", "hold", "retention"}:
+        elif command.kind in {Kind.GONE, Kind.COMPARED} or command.typed[0] in {"compacted", "hold", "retention"}:
             self._assert_kept(case, done)
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
@@ -409,8 +461,12 @@ class RightsStage:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
     def _assert_kept(self, case: Case, done: Done) -> None:
-        if case.command.kind is Kind.HOLD:
+        if case.command.kind in {Kind.HOLD, Kind.HELD}:
             assert len(keys_below(self._site.bucket, f"{prefix_of(case)}/control/holds/audit/")) == 1
+        elif case.command.kind in {Kind.GONE, Kind.COMPARED}:
+            stream = {Kind.GONE: "topics", Kind.COMPARED: "roles"}[case.command.kind]
+            keys = keys_below(self._site.bucket, f"{prefix_of(case)}/control/{stream}/{topic_of(case)}/")
+            assert len(keys) == (1 if case.missing is Right.PUT_ROLES else 2)  # it has put one
         elif case.command.kind is Kind.SWEEP:
             left = keys_below(self._site.bucket, f"{prefix_of(case)}/topics/")
             sweeps = case.missing in {None, Right.DELETE_CONTROL} and "--last" not in case.command.typed
@@ -518,7 +574,7 @@ def target_of(case: Case) -> str:
 
 def topic_of(case: Case) -> str:
     """What is archived."""
-    if case.command.kind is Kind.SWEEP:
+    if case.command.kind in {Kind.SWEEP, Kind.GONE, Kind.COMPARED}:
         return f"old-{case.number}"
     return KEPT if case.command.kind in {Kind.INSTANCE, Kind.ACCEPT} else ORDERS
 
@@ -536,6 +592,9 @@ def prefix_of(case: Case) -> str:
         Kind.INSTANCE,
         Kind.ACCEPT,
         Kind.HOLD,
+        Kind.HELD,
+        Kind.GONE,
+        Kind.COMPARED,
         Kind.SWEEP,
     }
     return f"fresh/{case.number}" if has_own else PREFIX

@@ -48,6 +48,8 @@ class Right(Enum):
     PUT_FOLDS = "PutObject on `control/group-folds/`"
     PUT_ACCEPTED = "PutObject on `control/accepted/`"
     PUT_HOLDS = "PutObject on `control/holds/`"
+    PUT_ROLES = "PutObject on `control/roles/`"
+    PUT_TOPICS = "PutObject on `control/topics/`"
     PUT_SWEEPS = "PutObject on `control/`"
     DELETE_TOPICS = "DeleteObject on `topics/`"
     DELETE_COPIES = "DeleteObject on `compacted/`"
@@ -62,7 +64,7 @@ class Right(Enum):
 
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.PUT_ACCEPTED,
-    Right.PUT_HOLDS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
+    Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
 
@@ -93,6 +95,9 @@ class Kind(Enum):
     INSTANCE = "keeps copies in an archive of its own, until it is stopped"
     ACCEPT = "accepts what stands against copies in an archive of its own"
     HOLD = "holds records of an archive of its own"
+    HELD = "holds what it has held already"
+    GONE = "accepts that a topic of an archive of its own is gone"
+    COMPARED = "compares a copy, in an archive of its own, that has missed a deletion"
     SWEEP = "sweeps an archive of its own"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
@@ -113,6 +118,7 @@ class Command:
     standing: Mapping[str, str] | None = None  # the configs of a target that is there, with a record; None: it is not
     has_spark: bool = False  # a real one
     is_brief: bool = False  # its cases are tried in each run, but for losses that another one tries
+    exit_code: int = 0  # of a run that has all rights
 
     @property
     def is_on_kafka(self) -> bool:
@@ -250,6 +256,13 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(
+        name="… the same hold again",
+        typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law", "--no-wait"),
+        kind=Kind.HELD,
+        needs={Right.LIST: LIST, Right.GET: denied(r"/control/holds/\S+: GetObject", "s3:GetObject")},
+        is_brief=True,
+    ),
+    Command(
         name="`retention`",
         typed=("retention", "--yes"),
         kind=Kind.SWEEP,
@@ -344,6 +357,26 @@ COMMANDS: Final = (
         },
     ),
     Command(
+        name="… where a copy has keys that Kafka no longer has",
+        typed=("verify", "--against-kafka"),
+        kind=Kind.COMPARED,
+        needs={
+            Right.READ_TOPICS: HIDDEN,
+            Right.DESCRIBE_GROUP: Loss(
+                r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
+                3,
+                "does not compare the archive's ends with what the backup has committed",
+            ),
+            **READING,
+            Right.PUT_ROLES: Loss(
+                r"that its next copy is due could not be noted: .*PutObject was denied; grant s3:PutObject on ",
+                3,
+                "does not make the next copy due",
+            ),
+        },
+        exit_code=3,
+    ),
+    Command(
         name="`groups show --against-kafka`",
         typed=("groups", "show", "--against-kafka"),
         needs={
@@ -354,6 +387,19 @@ COMMANDS: Final = (
     ),
     Command(
         name="`topics`", typed=("topics",), needs={Right.DESCRIBE_TOPICS: HIDDEN, Right.LIST: LIST}, is_brief=True
+    ),
+    Command(
+        name="… `--accept-gone`",
+        typed=("topics", "--accept-gone", "{topic}"),
+        kind=Kind.GONE,
+        needs={
+            Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}", 2),
+            Right.LIST: LIST,
+            Right.GET: denied(r"/control/topics/\S+: GetObject", "s3:GetObject"),
+            Right.PUT_TOPICS: denied(r"/control/topics/\S+: PutObject", "s3:PutObject"),
+        },
+        exit_code=3,  # of its entry of topics.include, which matches nothing now
+        is_brief=True,
     ),
     Command(name="`backup --until-end`", typed=UNTIL_END, kind=Kind.BACKUP, backup={"groups": "off"}, needs=ARCHIVING, is_brief=True),
     Command(
