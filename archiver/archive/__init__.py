@@ -11,6 +11,7 @@
 - control_census: control objects, counted: how many of them there are, and which are gone
 - copied_topic: what is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that
 - copies: copies of compacted topics: what of a partition is read, by an entry of its role log
+- copy_listings: lists the copies of one compacted topic for its readers; each directory once
 - copy_proof: what the objects of a copy prove: up to where it is settled, where the copy before it is needed, and whether its entry is true
 - entries: entries of the index, in memory: what is known of many objects, as columns
 - fact_model: how a kind of control fact is read and written: a dataclass whose annotations say what each member can be

@@ -256,7 +256,7 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(
-        name="… the same hold again",
+        name="`hold add` of a hold that is there",
         typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law", "--no-wait"),
         kind=Kind.HELD,
         needs={Right.LIST: LIST, Right.GET: denied(r"/control/holds/\S+: GetObject", "s3:GetObject")},

@@ -30,4 +30,5 @@
 - taken_topics: the topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say
 - turn: the turn of one partition, as one process sees it: state, event -> state, effects. Nothing here waits, asks or remembers by itself
 - turn_parts: what a partition's turn is given: what all partitions of a process share, and what its topic's configs say now
+- whole_objects: knows which objects of copies hold the records that their facts tell: those that this process has put, and those that it has read
 """
