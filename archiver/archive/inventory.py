@@ -14,19 +14,28 @@ from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey
 from archiver.archive.learned_facts import Learned, ShareLearned, keep_to_itself
 from archiver.archive.listing import Before, Newest, Partition, list_directory, list_segments
 from archiver.archive.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
-from archiver.archive.overlaps import LeftOut, Overlap, OverlapCause, left_out_of, told_overlaps
+from archiver.archive.overlaps import (
+    LeftOut,
+    Overlap,
+    Walk,
+    contradiction,
+    left_out_of,
+    overlap_of,
+    shared_offsets,
+    shared_overlap,
+    told_overlaps,
+)
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
 from archiver.archive.swept import OffsetRanges, read_swept
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.process.columns import Chain, Numbers, as_slice
+from archiver.process.columns import Chain, as_slice
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
 log = logging.getLogger(__name__)
 
-_SAME_RECORDS = ("base", "next", "records", "digest")  # facts that show that two objects have the same records
 _LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
@@ -57,7 +66,7 @@ class PartitionInventory:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        return Chain(block.segments for block in blocks_of(self.readable))
+        return Chain(block.objects for block in blocks_of(self.readable))
 
     @property
     def position(self) -> int:
@@ -226,67 +235,45 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
         return EMPTY_PARTITION
     found = _in_order(found if isinstance(found, Segments) else Segments.of(found))
     base, following, has_facts = (*(found.numbers(name).astype(np.int64) for name in ("base", "next")), found.has_facts)
-    position, left_out = _position_before(following), list[LeftOut]()
-    if (base < position).any() and (left_out := left_out_of(found, base, following)):
+    walk, left_out = Walk.of(following), list[LeftOut]()
+    if walk.overlapping(base).any() and (left_out := left_out_of(found, base, following)):
         following[[one.place for one in left_out]] = 0
-        position = _position_before(following)
-    is_read = following > position
-    before = np.full(len(base), -1)  # the segment that was read last, before each
-    before[1:] = np.maximum.accumulate(np.where(is_read, np.arange(len(base)), -1))[:-1]
-    is_certain = has_facts & ((before < 0) | has_facts[before])
+        walk = Walk.of(following)
+    walks, read, shared = [walk], walk.ranges(base), list[Overlap]()
+    is_merged = found.numbers("merged").astype(bool)
+    if is_merged.any() and walk.overlapping(base).any():  # whoever puts a merged object may put it over any others
+        walks = [Walk.of(np.where(is_merged == kind, following, 0)) for kind in (False, True)]
+        plain, merged = (one.ranges(base) for one in walks)
+        read = plain.joined(merged.outside(plain))
+        shared = [shared_overlap(found, *one) for one in shared_offsets(merged, plain, base)]
+    end_before = np.append(0, read.stop[:-1])
+    is_certain = has_facts[read.places] & np.append(True, has_facts[read.places[:-1]])
     # An archive of v1.0 begins where the log began, and does not tell what was below.
-    gaps = (base > position) & is_read & ((before >= 0) | is_certain)
-    overlaps = (before >= 0) & (base < position) & (following > 0)
-    read, shadowed = (as_slice(np.flatnonzero(chosen)) for chosen in (is_read, ~is_read))
-    segments, from_offset = found.only(read), np.maximum(base, position)[read]
-    named = segments.numbers("base")  # most segments are read from their base on: then both are one column
+    gaps = (read.start > end_before) & ((np.arange(len(read.places)) > 0) | is_certain)
+    is_shadowed = np.ones(len(base), bool)
+    is_shadowed[read.places] = False
+    segments = found.only(as_slice(read.places))
+    named, until = segments.numbers("base"), np.where(read.stop < following[read.places], read.stop, 0)
     return PartitionInventory(
-        readable=Readings(segments, named if np.array_equal(named, from_offset) else from_offset),
-        shadowed=found.only(shadowed),
+        # Most segments are read from their base on, and to their end: then there is no further column.
+        readable=Readings(
+            segments,
+            named if np.array_equal(named, read.start) else read.start,
+            until if until.any() else None,
+        ),
+        shadowed=found.only(as_slice(np.flatnonzero(is_shadowed))),
         gaps=tuple(
-            Gap(first_offset=int(position[at]), last_offset=int(base[at]) - 1, is_certain=bool(is_certain[at]))
+            Gap(first_offset=int(end_before[at]), last_offset=int(read.start[at]) - 1, is_certain=bool(is_certain[at]))
             for at in np.flatnonzero(gaps).tolist()
         ),
         overlaps=tuple(
             overlap
-            for at in np.flatnonzero(overlaps).tolist()
-            for overlap in _overlap(found[int(before[at])], found[at], int(position[at]))
+            for one in walks
+            for at in np.flatnonzero(one.overlapping(base)).tolist()
+            for overlap in overlap_of(found[int(one.before[at])], found[at], int(one.position[at]))
         )
-        + tuple(_contradiction(found, one, one.cause) for one in left_out if one.cause is not None),
-    )
-
-
-def _position_before(following: Numbers) -> Numbers:
-    """Return up to where earlier segments reach, before each segment."""
-    position = np.zeros_like(following)
-    np.maximum.accumulate(following[:-1], out=position[1:])
-    return position
-
-
-def _overlap(read: Segment, left_out: Segment, position: int) -> Iterator[Overlap]:
-    """Report what is left out of a segment, unless its facts are those of all of another one."""
-    ours, theirs = read.facts, left_out.facts
-    both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
-    if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
-        return
-    yield Overlap(
-        first_offset=theirs.base,
-        last_offset=min(position, theirs.next) - 1,
-        read=read.object_key,
-        left_out=left_out.object_key,
-        cause=OverlapCause.UNPROVEN if both_have_facts else OverlapCause.OF_V1,
-        is_within=both_have_facts and ours.base <= theirs.base and theirs.next <= ours.next,
-    )
-
-
-def _contradiction(found: Segments, one: LeftOut, cause: OverlapCause) -> Overlap:
-    left_out = found[one.place]
-    return Overlap(
-        first_offset=left_out.facts.base,
-        last_offset=left_out.facts.next - 1,
-        read=found[one.beside].object_key,
-        left_out=left_out.object_key,
-        cause=cause,
+        + tuple(shared)
+        + tuple(contradiction(found, one, one.cause) for one in left_out if one.cause is not None),
     )
 
 

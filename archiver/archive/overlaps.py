@@ -1,4 +1,4 @@
-"""Objects of one partition that cover the same offsets: which merged ones are not read, and what readers report (docs/format.md §7)."""
+"""Objects of one partition that cover the same offsets: what is read of each, and what readers report (docs/format.md §7)."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,8 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from archiver.archive.segments import Segments
+from archiver.archive.layout import MOST_OFFSET
+from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segments import Segment, Segments
 from archiver.process.columns import Numbers
+
+_SAME_RECORDS = ("base", "next", "records", "digest")  # facts that show that two objects have the same records
 
 
 class OverlapCause(StrEnum):
@@ -22,6 +26,10 @@ class OverlapCause(StrEnum):
     UNPROVEN = (
         "offsets {offsets} are in {read} and in {left_out}, and their facts do not tell whether they are the same records; the"
         " first are read. `archiver verify --level records` compares them, and `archiver retention` deletes what is the same"
+    )
+    PART = (
+        "offsets {offsets} are in {read} and in {left_out}, and their facts do not tell whether they are the same records; those of"
+        " the first are read. `archiver verify --level records` compares them, and `archiver retention` deletes what is the same"
     )
     DIFFERENT = (
         "{left_out} is damaged: it covers offsets {offsets}, and does not have the records of the objects there, of which {read}"
@@ -42,7 +50,12 @@ class Overlap:
     read: str
     left_out: str
     cause: OverlapCause = OverlapCause.OF_V1
-    is_within: bool = False  # all of what is left out lies within what is read: content can be compared
+    is_within: bool = False  # all of one lies within the other (`part_in_whole`): content can be compared
+
+    @property
+    def part_in_whole(self) -> tuple[str, str]:
+        """Return which object lies within which."""
+        return (self.read, self.left_out) if self.cause is OverlapCause.PART else (self.left_out, self.read)
 
     def __str__(self) -> str:
         return self.cause.format(
@@ -51,10 +64,11 @@ class Overlap:
 
 
 def told_overlaps(overlaps: Iterable[Overlap]) -> list[str]:
-    """Spell overlaps; what one object hides of many others, in one line."""
+    """Spell overlaps; those of one object with many others in one line."""
     hidden: dict[str, list[Overlap]] = {}
     for one in overlaps:
-        hidden.setdefault(one.read if one.cause is OverlapCause.UNPROVEN else f"{one}", []).append(one)
+        is_of_whole = one.cause in {OverlapCause.UNPROVEN, OverlapCause.PART}
+        hidden.setdefault(one.part_in_whole[1] if is_of_whole else f"{one}", []).append(one)
     return [f"{first}{f' ({len(more)} more objects lie there)' if more else ''}" for first, *more in hidden.values()]
 
 
@@ -64,6 +78,109 @@ class LeftOut(NamedTuple):
     place: int
     beside: int  # the place of the first of those objects
     cause: OverlapCause | None  # None: by their facts it has the same records
+
+
+class Walk(NamedTuple):
+    """Some objects of a partition, gone through in the order of reading."""
+
+    position: Numbers  # up to where earlier objects reach, before each
+    before: Numbers  # the place of the one that was read last before each; -1: none
+    following: Numbers  # where each ends; 0: it is none of these objects
+
+    @classmethod
+    def of(cls, following: Numbers) -> "Walk":
+        position, before = np.zeros_like(following), np.full(len(following), -1)
+        np.maximum.accumulate(following[:-1], out=position[1:])
+        read = np.where(following > position, np.arange(len(following)), -1)
+        before[1:] = np.maximum.accumulate(read)[:-1]
+        return cls(position, before, following)
+
+    def overlapping(self, base: Numbers) -> Numbers:
+        """Tell of each object whether it begins below the end of an earlier one."""
+        found: Numbers = (self.before >= 0) & (base < self.position) & (self.following > 0)
+        return found
+
+    def ranges(self, base: Numbers) -> "ReadRanges":
+        places = np.flatnonzero(self.following > self.position)
+        return ReadRanges(places, np.maximum(base, self.position)[places], self.following[places])
+
+
+class ReadRanges(NamedTuple):
+    """Which offsets are read of which objects: by place, in order, none twice."""
+
+    places: Numbers
+    start: Numbers
+    stop: Numbers
+
+    def outside(self, other: "ReadRanges") -> "ReadRanges":
+        """Return the parts of these ranges that lie in none of others."""
+        begins, ends = np.append(0, other.stop), np.append(other.start, MOST_OFFSET)  # of what lies between the others
+        first = np.searchsorted(ends, self.start, side="right")
+        counts = np.maximum(np.searchsorted(begins, self.stop, side="left") - first, 0)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        between = np.arange(len(rows)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        start, stop = np.maximum(self.start[rows], begins[between]), np.minimum(self.stop[rows], ends[between])
+        kept = start < stop
+        return ReadRanges(self.places[rows][kept], start[kept], stop[kept])
+
+    def joined(self, other: "ReadRanges") -> "ReadRanges":
+        both = [np.concatenate(pair) for pair in zip(self, other, strict=True)]
+        order = np.argsort(both[1], kind="stable")
+        return ReadRanges(*(column[order] for column in both))
+
+
+def shared_offsets(merged: ReadRanges, plain: ReadRanges, base: Numbers) -> Iterator[tuple[int, int, int, int]]:
+    """Yield which offsets merged objects have that are read of plain ones: the place of each, the first offset and the last."""
+    for place, stop in zip(merged.places.tolist(), merged.stop.tolist(), strict=True):
+        low = int(np.searchsorted(plain.stop, base[place], side="right"))
+        for at in range(low, int(np.searchsorted(plain.start, stop, side="left"))):
+            yield (
+                place,
+                int(plain.places[at]),
+                max(int(base[place]), int(plain.start[at])),
+                min(stop, int(plain.stop[at])) - 1,
+            )
+
+
+def overlap_of(read: Segment, left_out: Segment, position: int) -> Iterator[Overlap]:
+    """Report what is left out of a segment, unless its facts are those of all of another one."""
+    ours, theirs = read.facts, left_out.facts
+    both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
+    if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
+        return
+    yield Overlap(
+        first_offset=theirs.base,
+        last_offset=min(position, theirs.next) - 1,
+        read=read.object_key,
+        left_out=left_out.object_key,
+        cause=OverlapCause.UNPROVEN if both_have_facts else OverlapCause.OF_V1,
+        is_within=both_have_facts and ours.base <= theirs.base and theirs.next <= ours.next,
+    )
+
+
+def shared_overlap(found: Segments, merged: int, plain: int, first_offset: int, last_offset: int) -> Overlap:
+    """Report offsets of a merged segment that are read of a plain one."""
+    whole, part = found[merged], found[plain]
+    have_facts = isinstance(part.facts, SegmentFacts)
+    return Overlap(
+        first_offset=first_offset,
+        last_offset=last_offset,
+        read=part.object_key,
+        left_out=whole.object_key,
+        cause=OverlapCause.PART if have_facts else OverlapCause.OF_V1,
+        is_within=have_facts and whole.facts.base <= part.facts.base and part.facts.next <= whole.facts.next,
+    )
+
+
+def contradiction(found: Segments, one: LeftOut, cause: OverlapCause) -> Overlap:
+    left_out = found[one.place]
+    return Overlap(
+        first_offset=left_out.facts.base,
+        last_offset=left_out.facts.next - 1,
+        read=found[one.beside].object_key,
+        left_out=left_out.object_key,
+        cause=cause,
+    )
 
 
 class _Row(NamedTuple):

@@ -220,6 +220,15 @@ class Readings(Lazy[Reading]):
         )
 
     @property
+    def objects(self) -> Segments:
+        """Return the segments, none twice: a merged one is read in parts where plain ones lie between."""
+        if self.until_offset is None:
+            return self.segments
+        names = self.segments.numbers("base"), self.segments.named_next, self.segments.numbers("rewrite")
+        first = np.unique(np.stack([one.astype(np.int64) for one in names]), axis=1, return_index=True)[1]
+        return self.segments if len(first) == len(self) else self.segments.only(as_slice(np.sort(first)))
+
+    @property
     def next(self) -> Numbers:
         """Return the offset where each reading ends."""
         following = self.segments.numbers("next")

@@ -167,13 +167,16 @@ def _left_to_records(inventory: Inventory) -> tuple[Inventory, dict[str, list[Co
     covered: dict[str, list[Covered]] = {}
 
     def without(found: PartitionInventory) -> PartitionInventory:
-        decided = {one.left_out: one.read for one in found.overlaps if one.is_within}
-        for segment in found.shadowed if decided else ():
+        wholes: dict[str, list[str]] = {}
+        for part, whole in (one.part_in_whole for one in found.overlaps if one.is_within):
+            wholes.setdefault(part, []).append(whole)
+        for segment in Chain([found.shadowed, found.segments]) if wholes else ():
             facts = segment.facts
-            if segment.object_key in decided and isinstance(facts, SegmentFacts):
-                one = Covered(segment.object_key, facts.base, facts.next, facts.records, facts.digest)
-                covered.setdefault(decided[segment.object_key], []).append(one)
-        return replace(found, overlaps=tuple(one for one in found.overlaps if not one.is_within)) if decided else found
+            for whole in wholes.get(segment.object_key, ()):
+                if isinstance(facts, SegmentFacts):
+                    one = Covered(segment.object_key, facts.base, facts.next, facts.records, facts.digest)
+                    covered.setdefault(whole, []).append(one)
+        return replace(found, overlaps=tuple(one for one in found.overlaps if not one.is_within)) if wholes else found
 
     partitions = {
         place: {number: without(found) for number, found in numbered.items()}

@@ -21,28 +21,63 @@ class Plain:
 
 
 def walk(segments: Iterable[Segment]) -> Plain:
+    kept, aside, contradictions = without_covers(list(segments))
+    plain, overlaps = walk_some(one for one in kept if one.key.next is None)
+    merged, more = walk_some(one for one in kept if one.key.next is not None)
+    shared = [one for whole in merged for one in shared_with(whole.segment, plain)]
+    readable = sorted(
+        [*plain, *(part for whole in merged for part in without(whole, plain))], key=lambda one: one.from_offset
+    )
+    gaps = list[tuple[int, int, bool]]()
+    for before, one in zip([None, *readable], readable, strict=False):
+        end = 0 if before is None else before.next
+        beside = [one] if before is None else [before, one]
+        is_certain = all(isinstance(reading.segment.facts, SegmentFacts) for reading in beside)
+        if one.from_offset > end and (before is not None or is_certain):
+            gaps.append((end, one.from_offset - 1, is_certain))
+    read = {one.segment.object_key for one in readable}
+    shadowed = sorted(
+        [one for one in [*kept, *aside] if one.object_key not in read],
+        key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite),
+    )
+    return Plain(tuple(readable), tuple(shadowed), tuple(gaps), (*overlaps, *more, *shared, *contradictions))
+
+
+def walk_some(segments: Iterable[Segment]) -> tuple[list[Reading], list[tuple[int, int, str, str]]]:
+    """The read rule over objects of one kind. Returns also what is left out without a proof."""
     readable: list[Reading] = []
-    shadowed: list[Segment] = []
-    gaps: list[tuple[int, int, bool]] = []
     overlaps: list[tuple[int, int, str, str]] = []
     position = 0
-    kept, aside, contradictions = without_covers(list(segments))
-    for segment in sorted(kept, key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite)):
+    for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite)):
         facts, before = segment.facts, readable[-1].segment if readable else None
-        is_certain = isinstance(facts, SegmentFacts) and (before is None or isinstance(before.facts, SegmentFacts))
-        if before is not None and facts.base < position and not (is_certain and have_same(before, segment)):
-            overlaps.append((facts.base, min(position, facts.next) - 1, before.object_key, segment.object_key))
-        if facts.next <= position:
-            shadowed.append(segment)
-            continue
-        if facts.base > position:
-            if before is not None or is_certain:
-                gaps.append((position, facts.base - 1, is_certain))
-            position = facts.base
-        readable.append(Reading(segment=segment, from_offset=position))
-        position = facts.next
-    shadowed = sorted([*shadowed, *aside], key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite))
-    return Plain(tuple(readable), tuple(shadowed), tuple(gaps), (*overlaps, *contradictions))
+        if before is not None and facts.base < position:
+            are_known = isinstance(facts, SegmentFacts) and isinstance(before.facts, SegmentFacts)
+            if not (are_known and have_same(before, segment)):
+                overlaps.append((facts.base, min(position, facts.next) - 1, before.object_key, segment.object_key))
+        if facts.next > position:
+            readable.append(Reading(segment=segment, from_offset=max(position, facts.base)))
+            position = facts.next
+    return readable, overlaps
+
+
+def without(whole: Reading, plain: list[Reading]) -> list[Reading]:
+    """What is left of a merged object where plain ones are read: range by range."""
+    left = [whole]
+    for one in plain:
+        pieces = [(part, part.from_offset, min(part.next, one.from_offset)) for part in left]
+        pieces += [(part, max(part.from_offset, one.next), part.next) for part in left]
+        left = [
+            replace(part, from_offset=start, until_offset=None if stop == part.segment.facts.next else stop)
+            for part, start, stop in pieces
+            if start < stop
+        ]
+    return left
+
+
+def shared_with(whole: Segment, plain: list[Reading]) -> list[tuple[int, int, str, str]]:
+    """Which offsets of a merged object are read of plain ones."""
+    pairs = [(max(whole.facts.base, one.from_offset), min(whole.facts.next, one.next) - 1, one) for one in plain]
+    return [(first, last, one.segment.object_key, whole.object_key) for first, last, one in pairs if first <= last]
 
 
 def have_same(one: Segment, other: Segment) -> bool:

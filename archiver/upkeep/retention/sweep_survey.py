@@ -14,14 +14,14 @@ from archiver.archive.policies import NotedPolicy, note_policy, read_policies
 from archiver.archive.restore_pins import PinnedObjects, RestorePins
 from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
-from archiver.archive.topics import TopicFact, read_newest_topic_facts
+from archiver.archive.topics import TopicFact, cleanup_policy, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.agreed_limits import applied_of, applied_of_terms, cancel_shorter, limits_of_applied
 from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster, with_groups_limit
-from archiver.upkeep.retention.limits import longest
+from archiver.upkeep.retention.limits import longest, says_delete
 from archiver.upkeep.retention.partition_plan import HeldTimes
 from archiver.upkeep.retention.survey import list_partitions
 from archiver.upkeep.retention.topic_terms import (
@@ -78,13 +78,16 @@ class SweepSurvey:
             except NotWholeError as error:
                 kept.append(_damaged(name, error))
                 continue
+            longer += _limits_of_compacted(fact)
             terms += [one for one in judged if isinstance(one, TopicTerms)]
             kept += [one for one in judged if isinstance(one, KeptTopic)]
             kept += [kept for one in judged if isinstance(one, TopicTerms) for kept in _untold_partitions(fact, one)]
             if live is not None and asked.cluster is not None and is_of(fact, live.topic_id, asked.cluster):
                 seen = policy_news(fact, noted, live, asked.store_now_ms)
                 news += seen
-                longer += [self._seen_of(fact, one) for one in seen if noted]
+                # Somebody else may have noted a policy: then it is no news, and has cancelled no agreement. Terms do that below.
+                is_swept = any(isinstance(one, TopicTerms) and one.whose is Whose.TOPIC for one in judged)
+                longer += [self._seen_of(fact, one) for one in seen or ([] if is_swept else noted[-1:]) if noted]
         if stop := _other_cluster(facts.values(), asked.cluster):
             kept = [one if one.is_damage else replace(one, stop=stop) for one in kept]
         return SurveyedTopics(
@@ -173,6 +176,15 @@ class SweepSurvey:
             store_now_ms=now_ms,
             pinned_objects=pins.objects,
         )
+
+
+def _limits_of_compacted(fact: TopicFact) -> Iterator[AppliedLimits]:
+    """Yield limits that cancel what somebody agreed to before a topic was compacted: a later note may say falsely that it deletes records."""
+    policy = cleanup_policy(fact)
+    if policy is not None and not says_delete(policy):
+        for root in (life.life for life in fact.lives if life.parent is None):
+            for whose in (Whose.FIXED, Whose.GONE):
+                yield AppliedLimits(topic=fact.topic, life=root, whose=whose, ms=None, bytes=None, floor_ms=0)
 
 
 def _change(before: TopicTerms, now: TopicTerms) -> str:

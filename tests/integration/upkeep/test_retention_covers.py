@@ -68,9 +68,8 @@ def restore(config: ArchiverConfig, bootstrap: str, topic: str, *, skips: bool) 
     )
 
 
-def test_one_record_over_900_hides_none_and_nothing_is_deleted(
-    broker: Broker, topic: str, site: ArchiveSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def archive_records(site: ArchiveSite, broker: Broker, topic: str) -> tuple[Path, list[str]]:
+    """Archive all records. Returns the configuration, and the keys of their objects."""
     create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * 24 * 3600 * 1000)})
     producer = producer_of(broker.bootstrap, **{"linger.ms": 0})
     for number in range(RECORDS):
@@ -80,10 +79,51 @@ def test_one_record_over_900_hides_none_and_nothing_is_deleted(
     config = load_config(path)
     with as_role(site.bucket, "backup"):
         run_backup(config, lambda _: None)
-        archive = open_archive(config.storage)
-        originals = [item.key for item in archive.store.list(f"{PREFIX}/topics/")]
-        assert len(originals) == RECORDS // EACH
-        false = put_cover(archive, tmp_path, topic, 0, COVERED)
+    originals = [item.key for item in open_archive(config.storage).store.list(f"{PREFIX}/topics/")]
+    assert len(originals) == RECORDS // EACH
+    return path, originals
+
+
+@pytest.mark.parametrize(
+    ("end", "lost"), [(RECORDS + 1, None), (RECORDS, 5), (RECORDS + 1, 5)], ids=["behind", "missing", "both"]
+)
+def test_an_object_over_others_hides_none_that_is_there(
+    broker: Broker,
+    topic: str,
+    site: ArchiveSite,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    end: int,
+    lost: int | None,
+) -> None:
+    """It ends one offset behind them, or one of them is missing: only there it is read."""
+    path, originals = archive_records(site, broker, topic)
+    config = load_config(path)
+    archive = open_archive(config.storage)
+    false = put_cover(archive, tmp_path, topic, 0, end)
+    missing = range(0) if lost is None else range(lost * EACH, lost * EACH + EACH)
+    archive.store.delete([originals[nr] for nr in (lost,) if nr is not None])
+    offsets = [at for at in range(end) if at not in missing]
+    capsys.readouterr()
+    code = main(["cat", topic, "-c", str(path)])
+    told = capsys.readouterr()
+    assert (code, [json.loads(line)["offset"] for line in told.out.splitlines()]) == (3, offsets)
+    assert false in told.err
+    for level in (Level.LISTING, Level.RECORDS):
+        found = run_verify(config, level)
+        assert not found.is_whole
+        assert any(false in problem for problem in found.problems)
+    (done,) = restore(config, broker.bootstrap, topic, skips=True).topics
+    assert done.records == len(offsets)
+
+
+def test_one_record_over_900_hides_none_and_nothing_is_deleted(
+    broker: Broker, topic: str, site: ArchiveSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, originals = archive_records(site, broker, topic)
+    config = load_config(path)
+    with as_role(site.bucket, "backup"):
+        false = put_cover(open_archive(config.storage), tmp_path, topic, 0, COVERED)
     time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
 
     with as_role(site.bucket, "restore"):

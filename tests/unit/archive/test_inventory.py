@@ -88,8 +88,8 @@ def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> No
         missing = [gap for gap in inventory.gaps if gap.first_offset <= offset <= gap.last_offset]
         assert len(missing) == (1 if offset < end and not holders else 0)
         # The oracle: of those that hold it, the one that begins first, and of these the longest, is read; but a merged one
-        # only where others lack some of its offsets.
-        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        # only where no plain one holds it.
+        wanted = min(holders, key=lambda one: (one.key.next is not None, one.facts.base, -one.facts.next), default=None)
         assert [one.facts for one in reader_of(inventory, offset)] == ([] if wanted is None else [wanted.facts])
 
 
@@ -97,8 +97,10 @@ def test_each_offset_is_read_once_or_reported_missing(pile: list[Segment]) -> No
 def test_every_object_is_read_or_shadowed_whatever_the_order(pile: list[Segment], chance: random.Random) -> None:
     inventory = arrange(pile)
     read = [reading.segment for reading in inventory.readable]
-    assert sorted(one.object_key for one in [*read, *inventory.shadowed]) == sorted(one.object_key for one in pile)
-    assert list(inventory.segments) == read
+    objects = list(inventory.segments)
+    assert sorted(one.object_key for one in [*objects, *inventory.shadowed]) == sorted(one.object_key for one in pile)
+    assert objects == list({one.object_key: one for one in read}.values())  # a merged one may be read in parts
+    assert all(one.key.next is not None for one in read if read.count(one) > 1)
     for one in inventory.shadowed:
         assert all(reader_of(inventory, offset) for offset in range(one.facts.base, one.facts.next))
     shuffled = list(pile)
@@ -209,7 +211,7 @@ def test_of_each_offset_the_life_that_holds_it_is_read(
         is_below_end = life is not None and (
             life < lineage[-1][0] or offset < max((one.facts.next for one in pile), default=0)
         )
-        wanted = min(holders, key=lambda one: (one.facts.base, -one.facts.next), default=None)
+        wanted = min(holders, key=lambda one: (one.key.next is not None, one.facts.base, -one.facts.next), default=None)
         assert reader_of(joined, offset) == ([] if wanted is None else [wanted])
         missing = [gap for gap in joined.gaps if gap.first_offset <= offset <= gap.last_offset]
         assert len(missing) == (1 if is_below_end and not holders else 0)
@@ -351,6 +353,30 @@ def test_a_merged_segment_that_ends_within_another_hides_nothing(base: int, end:
 
 
 @pytest.mark.parametrize(
+    ("pile", "read"),
+    [
+        ([(0, 101, True)], [(0, 50, False), (50, 100, False), (100, 101, True)]),  # it ends behind them
+        ([(0, 160, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False), (150, 160, True)]),
+        ([(20, 130, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False)]),
+        ([(90, 200, True), (95, 110, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False), (150, 200, True)]),
+    ],
+)  # fmt: skip
+def test_a_merged_segment_is_read_only_where_no_plain_one_is(
+    pile: list[tuple[int, int, bool]], read: list[tuple[int, int, bool]]
+) -> None:
+    """Whoever may put one object hides none of those that are there, also where one is missing (100-119)."""
+    parts = [segment(0, 50), segment(50, 100), *([segment(120, 150)] if pile != [(0, 101, True)] else [])]
+    merged = [segment(base, end, merged=True) for base, end, _ in pile]
+    inventory = arrange([*parts, *merged])
+    assert [(one.from_offset, one.next, one.segment.key.next is not None) for one in inventory.readable] == read
+    assert inventory.gaps == ()
+    assert len(inventory.segments) == len({one.object_key for one in inventory.segments})
+    problems = problems_of("t", 0, inventory, [])
+    assert problems
+    assert all("those of the first are read" in one or "the first are read" in one for one in problems)
+
+
+@pytest.mark.parametrize(
     ("pile", "offsets"),
     [
         ([segment(5, 10), segment(10, 15), segment(0, 15, merged=True)], ["5-9", "10-14"]),  # a sweep died half-way
@@ -364,7 +390,8 @@ def test_what_is_left_out_without_a_proof_is_reported(pile: list[Segment], offse
     assert inventory.gaps == ()
     problems = problems_of("t", 0, inventory, [])
     assert all("their facts do not tell whether they are the same records" in one for one in problems)
-    assert len(problems) == len({one.read for one in inventory.overlaps})  # one line for all that one object hides
+    wholes = {one.part_in_whole[1] for one in inventory.overlaps}
+    assert len(problems) == len(wholes)  # one line for all that lies within one object
 
 
 def rewritten(one: Segment, rewrite: int) -> Segment:

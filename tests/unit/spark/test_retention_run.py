@@ -162,6 +162,12 @@ def test_a_note_that_says_delete_of_a_compacted_topic_lets_nothing_go_that_nobod
     site.store.delete([site.key(10)])
     site.put(10, 20)
     assert len(site.run().swept[0].deleted) == 1  # nobody is asked twice
+    site.record(policy="compact")
+    site.run()
+    site.record()
+    site.store.delete([site.key(20)])
+    site.put(20, 30)
+    assert [one.topic for one in site.run().waiting] == ["t"]  # what was agreed to before is over
 
 
 def fixed(ms: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from archiver.archive.handle import Archive
+from archiver.archive.policies import NotedPolicy, note_policy
 from archiver.config.model import ArchiverConfig
 from archiver.upkeep.retention.agreed_limits import AgreementNote, applied_of_terms, cancel_shorter, note_agreed
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
@@ -60,6 +61,20 @@ def test_a_longer_policy_that_a_sweep_has_seen_cancels_an_agreement_to_a_shorter
     assert (found.limits, found.swept_by) == (Limits(ms=HOUR_MS), kept)
     assert note_agreed(agreed.archive, found) == ""
     assert terms_now(agreed).swept_by == Limits(ms=HOUR_MS)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_longer_policy_cancels_also_if_somebody_else_has_noted_it(agreed: Site, is_held: bool) -> None:
+    become(effective=FOR_EVER_MS)(agreed)
+    note_policy(agreed.archive, NotedPolicy(topic="t", topic_id="T", effective=FOR_EVER_MS, since_ms=1))
+    if is_held:
+        agreed.hold_all()
+    see(agreed)
+    become(effective=HOUR)(agreed)
+    if is_held:
+        agreed.release()
+    see(agreed)
+    assert terms_now(agreed).swept_by == FOR_EVER
 
 
 def test_a_dry_run_cancels_nothing(agreed: Site) -> None:
