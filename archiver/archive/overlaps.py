@@ -13,7 +13,8 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import Segment, Segments
 from archiver.process.columns import Numbers
 
-_SAME_RECORDS = ("base", "next", "records", "digest")  # facts that show that two objects have the same records
+# Facts that show that two objects have the same records. False times would hide them from who reads by time.
+_SAME_RECORDS = ("base", "next", "records", "digest", "min_timestamp", "max_timestamp")
 
 
 class OverlapCause(StrEnum):

@@ -84,7 +84,7 @@ def have_same(one: Segment, other: Segment) -> bool:
     """Whether the facts of two objects say that they have the same records."""
     assert isinstance(one.facts, SegmentFacts)
     assert isinstance(other.facts, SegmentFacts)
-    names = ("base", "next", "records", "digest")
+    names = ("base", "next", "records", "digest", "min_timestamp", "max_timestamp")
     return [getattr(one.facts, name) for name in names] == [getattr(other.facts, name) for name in names]
 
 

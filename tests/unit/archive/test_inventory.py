@@ -413,7 +413,13 @@ def test_of_two_rewrites_the_higher_one_is_read() -> None:
         read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0].segments
     )
     assert store.heads == len(pile)  # the second reader found all in the index, each by its name
-    other = arrange([merged, with_facts(rewritten(merged, 1), records=8)])
+
+
+@pytest.mark.parametrize("facts", [{"records": 8}, {"digest": 1}, {"min_timestamp": -7}, {"max_timestamp": 7}])
+def test_a_rewrite_with_other_facts_is_reported(facts: dict[str, int]) -> None:
+    """False times would hide its records from who reads by time."""
+    merged = segment(0, 9, merged=True)
+    other = arrange([merged, with_facts(rewritten(merged, 1), **facts)])
     assert [one.key.rewrite for one in other.segments] == [1]
     assert len(problems_of("t", 0, other, [])) == 1
 
