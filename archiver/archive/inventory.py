@@ -125,8 +125,8 @@ class PartitionInventory:
         )
 
     def without_swept(self, swept: OffsetRanges) -> "PartitionInventory":
-        """Tell what a sweep took from what is missing."""
-        parts = [_split(gap, swept) for gap in self.gaps]
+        """Tell what a sweep took from what is missing. It takes no last objects, which the index alone remembers."""
+        parts = [((gap,), ()) if gap.is_remembered and self.readable else _split(gap, swept) for gap in self.gaps]
         return replace(
             self,
             gaps=tuple(gap for missing, _ in parts for gap in missing),

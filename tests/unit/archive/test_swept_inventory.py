@@ -116,6 +116,14 @@ def test_up_to_an_offset_whatever_is_not_there_is_missing_or_swept(
     check(found, missing=below - present - swept, swept=swept, present=present & below)
 
 
+def test_last_objects_that_the_index_remembers_were_not_swept() -> None:
+    """Whatever a note says: a sweep leaves the newest object, so this is a loss."""
+    found = arrange([segment(10, 20)]).reaching(40, is_remembered=True).without_swept(OffsetRanges(((0, 40),)))
+    assert (offsets_of(found.gaps), offsets_of(found.swept)) == ([*range(20, 40)], [*range(10)])
+    (problem,) = problems_of("t", 0, found, ())
+    assert problem.startswith("t-0: offsets 20-39 are missing from the archive")
+
+
 @st.composite
 def lineages(draw: st.DrawFn) -> list[tuple[int, int, int | None]]:
     bounds = sorted(draw(st.sets(st.integers(1, OFFSETS), max_size=2)))
