@@ -23,9 +23,9 @@
 - holdings: totals for `ls`: how many records and bytes the archive holds of each topic and partition
 - holds: holds: records that no sweep may delete until somebody releases them
 - index: the index of segment facts as a reader has it in memory: saves asking each segment for its facts
-- index_file: one file of the index: how it is divided by topic directory
+- index_file: one file of the index: zstd frames, the first of which names the others
 - index_generations: all files of the index, in generations: read, appended to, merged into the next generation
-- index_member: one member of an index file: the entries of one topic directory, encoded column by column
+- index_member: one member of an index file: the entries of one topic directory, as columns in zstd
 - inventory: applies the read rule to a listing: what of each partition is readable, shadowed, missing or damaged
 - layout: every object key is spelled and parsed here, and nowhere else
 - learned_facts: facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them

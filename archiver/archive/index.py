@@ -1,23 +1,21 @@
 """The index of segment facts as a reader has it in memory: saves asking each segment for its facts. It is a cache, never believed over the listing (docs/format.md §9)."""
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from archiver.archive.entries import Entries
 from archiver.archive.index_file import NOTHING_SEEN, Directory
-from archiver.archive.index_member import SmallMember, entries_of
+from archiver.archive.index_member import cut_member, decode_member
 from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import ListedPartition, Partition
 from archiver.archive.segment_facts import SegmentFacts
+from archiver.errors import NotWholeError
 from archiver.process.columns import Numbers, Places, as_slice, total
 
-# An entry that is not in columns yet takes a kilobyte. To make columns of a directory takes two kilobytes, even of few entries.
-_MOST_WAITING: Final = 20_000
-_CHECK_EVERY: Final = 4_000
-_ENOUGH_WAIT: Final = 20  # entries of a directory that are worth columns
+log = logging.getLogger(__name__)
 
 
 class KnownDirectory:
@@ -106,64 +104,58 @@ class KnownDirectory:
 
 
 class Index:
-    """The entries of some topic directories."""
+    """The entries of some topic directories. Those of a directory stay packed until somebody asks for it."""
 
     def __init__(self) -> None:
         self.seen_control = NOTHING_SEEN  # what any writer ever saw of control objects
         self.files = 0  # in the newest generation
         self.lost_files = 0  # missing before the last file: what they remembered is lost
-        self.unreadable: dict[
-            str, str
-        ] = {}  # what is wrong: with a file, by its key; with the whole index, by its prefix
-        self._waiting: dict[Directory, list[SmallMember]] = {}
-        self._waiting_count = 0
-        self._most_waiting = _CHECK_EVERY
-        self._added: dict[Directory, list[Entries]] = {}
+        self._problems: dict[str, str] = {}
+        self._packed: dict[Directory, list[tuple[str, bytes]]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
 
-    def add(self, directory: Directory, member: Entries | SmallMember) -> None:
-        """Add what a file has of a topic directory. What is added later wins."""
-        if isinstance(member, SmallMember):
-            self._waiting.setdefault(directory, []).append(member)
-            self._waiting_count += member.entries
-            if self._waiting_count > self._most_waiting:
-                self._put_many_in_columns()
-        else:
-            self._put_in_columns(directory)
-            self._added.setdefault(directory, []).append(member)
+    def add(self, directory: Directory, key: str, member: bytes) -> None:
+        """Add what a file, given by its key, has of a topic directory. What is added later wins."""
+        self._packed.setdefault(directory, []).append((key, member))
 
-    def _put_many_in_columns(self) -> None:
-        """Make columns for directories with many waiting entries; for all directories when too many entries wait."""
-        counts = {one: sum(member.entries for member in members) for one, members in self._waiting.items()}
-        worth = [one for one, count in counts.items() if count >= _ENOUGH_WAIT]
-        left = sum(counts.values()) - sum(counts[one] for one in worth)
-        for directory in worth if left <= _MOST_WAITING - _CHECK_EVERY else counts:
-            self._put_in_columns(directory)
-        self._waiting_count = sum(member.entries for members in self._waiting.values() for member in members)
-        self._most_waiting = self._waiting_count + _CHECK_EVERY
+    def note_problem(self, key: str, problem: str) -> None:
+        """Note what is wrong with a file, or with the whole index, given by its prefix."""
+        self._problems.setdefault(key, problem)
 
-    def _put_in_columns(self, directory: Directory) -> None:
-        waiting = self._waiting.pop(directory, None)
-        if waiting is not None:
-            self._added.setdefault(directory, []).append(entries_of(waiting))
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Read all that is still packed, and return what is wrong: with a file, by its key; with the whole index, by its prefix."""
+        for directory in tuple(self._packed):
+            self.of(directory)
+        return self._problems
 
     @property
     def directories(self) -> Collection[Directory]:
-        return self._waiting.keys() | self._added.keys() | self._known.keys()
+        return self._packed.keys() | self._known.keys()
 
     def of(self, directory: Directory) -> KnownDirectory:
-        """Return what is known of a topic directory."""
-        self._put_in_columns(directory)
-        added = self._added.pop(directory, None)
-        if added is not None:
-            before = self._known.pop(directory, None)
-            joined = Entries.join([*([] if before is None else [before.entries]), *added])
-            self._known[directory] = KnownDirectory(joined)
-        return self._known.setdefault(directory, KnownDirectory(Entries.of(())))
+        """Return what is known of a topic directory. Members that cannot be read are left out."""
+        if directory not in self._known:
+            found = Entries.join([Entries.of(()), *self._unpack(self._packed.pop(directory, []))])
+            self._known[directory] = KnownDirectory(found)
+        return self._known[directory]
+
+    def _unpack(self, members: list[tuple[str, bytes]]) -> Iterator[Entries]:
+        """Decode members, which are used up: together with their entries they would take too much memory."""
+        members.reverse()
+        while members:
+            key, member = members.pop()
+            pieces = cut_member(member)
+            del member
+            try:
+                yield decode_member(pieces, key)
+            except NotWholeError as error:
+                log.info("a part of the index of facts is not used: %s", error)
+                self.note_problem(key, str(error))
 
     def forget(self, directory: Directory) -> None:
         """Forget a topic directory."""
-        for some in (self._waiting, self._added, self._known):
+        for some in (self._packed, self._known):
             some.pop(directory, None)
 
     def reach_beyond(self, there: Callable[[Partition], int]) -> dict[Partition, int]:

@@ -1,22 +1,27 @@
-"""One file of the index: how it is divided by topic directory, into gzip members, behind a line that names them (docs/format.md §9)."""
+"""One file of the index: zstd frames, the first of which names the others, one for each topic directory (docs/format.md §9)."""
 
-import zlib
+import struct
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
+import zstandard
+
 from archiver.archive.entries import Entries, Entry
-from archiver.archive.index_member import GZIP, READ_BYTES, dump, encode_member, pack, parse_flat
+from archiver.archive.index_member import cut_member, encode_member, pack, unpack
 from archiver.archive.layout import LAST_FACT_NUMBER, SegmentKey, is_topic_name
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.json_values import as_list, as_number, as_object, as_text
 
 INDEX_FORMAT = 1
-# An entry takes 75 to 90 bytes, and ten million of them, merged, one file of 0.9 GB.
+# An entry takes 60 to 70 bytes, and ten million of them, merged, one file of 0.6 GB.
 MOST_FILE_BYTES: Final = 2 << 30
 _MOST_HEADER_BYTES = 32 << 20  # enough for 200,000 topics: a directory each, and the number of a fact
-_SMALLEST_MEMBER: Final = 20  # bytes: gzip of nothing
+_SMALLEST_MEMBER: Final = 20  # bytes
+# A frame that every zstd decoder skips: its kind and the size of its content, which is the size of the frame behind it.
+_LEAD: Final = struct.Struct("<III")
+_LEAD_MARKS: Final = (0x184D2A50, 4)
 # Our first lines expand to ten times their size; those of long names that are alike to eighty.
 _MOST_HEADER_TIMES = 64
 _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
@@ -87,33 +92,43 @@ def join_members(members: Mapping[Directory, bytes], seen_control: SeenControl) 
     """Make a file of the members of topic directories, as `encode_member` made them."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_SEEN_FIELDS, seen_control, strict=True) if found}
-    return b"".join([_compress({"format": INDEX_FORMAT, "directories": names, **seen}), *members.values()])
-
-
-def _compress(value: object) -> bytes:
-    return pack([dump(value), "\n"])
+    first = pack({"format": INDEX_FORMAT, "directories": names, **seen})
+    return b"".join([_LEAD.pack(*_LEAD_MARKS, len(first)), first, *members.values()])
 
 
 def split_file(content: bytes, key: str) -> IndexFile:
     """Split a file by topic directory, without unpacking the members. Raises NotWholeError."""
-    header, start = _read_header(content, key)
-    version = header.get("format")
-    if type(version) is int and version > INDEX_FORMAT:
-        raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({INDEX_FORMAT})")
     members: dict[Directory, bytes] = {}
     try:
+        header, start = _read_header(content)
+        version = as_number(header.get("format"), 1)
+        if version > INDEX_FORMAT:
+            raise FormatTooNewError(f"{key}: format {version} is newer than this program reads ({INDEX_FORMAT})")
         for topic, life, length in map(as_list, as_list(header["directories"])):
             directory = _directory(topic, life)
             if directory in members:
                 raise ValueError(f"{directory} twice")  # noqa: TRY301
             members[directory] = content[start : start + as_number(length, _SMALLEST_MEMBER, len(content) - start)]
             start += length
+        if start != len(content):
+            raise ValueError(f"{len(content)} bytes, {start} expected")  # noqa: TRY301
         seen_control = SeenControl(*(_counts(header.get(name, {}), most) for name, most in _SEEN_FIELDS.items()))
-    except (KeyError, ValueError) as error:
+    except (KeyError, zstandard.ZstdError, struct.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
-    if start != len(content) or version != INDEX_FORMAT:
-        raise CorruptSegmentError(f"{key}: not an index: {len(content)} bytes, {start} expected")
     return IndexFile(members, seen_control)
+
+
+def _read_header(content: bytes) -> tuple[dict[str, Any], int]:
+    """Read the first line, and return where its frame ends."""
+    *marks, size = _LEAD.unpack_from(content)
+    if tuple(marks) != _LEAD_MARKS:
+        raise ValueError("it begins otherwise")
+    end = _LEAD.size + size
+    most_bytes = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * size)
+    header, stream = unpack(cut_member(content[_LEAD.size : end]), most_bytes)
+    if stream.read(1):
+        raise ValueError("more than a line")
+    return header, end
 
 
 def _directory(topic: object, life: object) -> Directory:
@@ -124,20 +139,3 @@ def _directory(topic: object, life: object) -> Directory:
 
 def _counts(found: object, most: int) -> Mapping[str, int]:
     return {as_text(name, _MOST_NAME): as_number(count, 0, most) for name, count in as_object(found).items()}
-
-
-def _read_header(content: bytes, key: str) -> tuple[dict[str, Any], int]:
-    """Read the first member, and tell where it ends; gzip checks its bytes."""
-    unpacker, end, texts = zlib.decompressobj(wbits=GZIP), 0, list[bytes]()
-    left = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * len(content))
-    try:
-        while end < len(content) and not unpacker.eof and not unpacker.unconsumed_tail:
-            packed = content[end : end + READ_BYTES]
-            texts.append(unpacker.decompress(packed, left + 1))
-            left -= len(texts[-1])
-            end += len(packed) - len(unpacker.unused_data)
-        if not unpacker.eof or left < 0:
-            raise ValueError("cut, or expanding to more than it could")  # noqa: TRY301
-        return as_object(parse_flat(b"".join(texts).decode())), end
-    except (zlib.error, ValueError) as error:
-        raise CorruptSegmentError(f"{key}: not an index: {error}") from error

@@ -2,9 +2,7 @@
 
 import hashlib
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -64,7 +62,7 @@ def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) ->
                 break
         except ArchiverError as error:
             log.info("the index of facts is not used: %s", error)
-            index.unreadable[archive.layout.index_prefix] = str(error)
+            index.note_problem(archive.layout.index_prefix, str(error))
             break
     return index
 
@@ -81,24 +79,14 @@ def _read_generation(
     index.lost_files = _next_number(archive.layout, generation, files) - len(files)
     for key, (members, seen_control) in _read_files(archive.store, files, index, gone):
         index.seen_control = index.seen_control.joined(seen_control)
-        for directory in list(members):
-            packed = cut_member(
-                members.pop(directory)
-            )  # members are used up: together with their entries they would take too much memory
+        for directory, member in members.items():
             if wanted is None or wanted(directory[0]):
-                _add_member(index, directory, packed, key)
-
-
-def _add_member(index: Index, directory: Directory, packed: deque[bytes], key: str) -> None:
-    try:
-        index.add(directory, decode_member(packed, key))
-    except NotWholeError as error:
-        _leave_out(index, key, error)
+                index.add(directory, key, member)
 
 
 def _leave_out(index: Index, key: str, error: object) -> None:
     log.info("a part of the index of facts is not used: %s", error)
-    index.unreadable.setdefault(key, str(error))
+    index.note_problem(key, str(error))
 
 
 def _read_files(
@@ -114,7 +102,7 @@ def _read_files(
             return None
         problem = _digest_problem(*found, item.key) if found is not None else ""
         if problem:  # most of the file may be good still
-            index.unreadable[item.key] = problem
+            index.note_problem(item.key, problem)
         return None if found is None else found[0]
 
     wanted = list(_bounded(files, index))
@@ -206,7 +194,7 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
-    """Check a whole file, by its digest, too: gzip misses flipped bits in its header and padding. Raises CorruptSegmentError."""
+    """Check a whole file, by its digest, too: zstd misses some flipped bits in its header. Raises CorruptSegmentError."""
     problem = _digest_problem(content, metadata, key)
     if problem:
         raise CorruptSegmentError(problem)
@@ -245,43 +233,23 @@ def merge_index(archive: Archive) -> None:
     Topic directories are done one at a time, so that only compressed files are held. A process that loses the race for the
     new generation need not do anything: the winner merged the same files.
     """
-    packed = PackedIndex(archive)
-    members: dict[Directory, bytes] = {}
-    for directory in packed.directories():
-        entries = _entries_of(archive, directory, packed.of(directory))
+    index, members = Index(), dict[Directory, bytes]()
+    generation, files = _newest_generation(archive)
+    _read_generation(archive, index, generation, files, None, [])
+    for directory in sorted(index.directories):
+        entries = _entries_of(archive, directory, index)
+        index.forget(directory)
         if len(entries):
             members[directory] = encode_member(entries)
-    for problem in packed.unreadable.values():
+    for problem in index.unreadable.values():
         log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
-    if packed.generation == LAST_FACT_NUMBER:
+    if generation == LAST_FACT_NUMBER:
         raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(LAST_FACT_NUMBER))
     if members:
-        content = join_members(members, packed.seen_control)
+        content = join_members(members, index.seen_control)
         archive.store.put_if_absent(
-            archive.layout.index_key(packed.generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
+            archive.layout.index_key(generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
         )
-
-
-class PackedIndex:
-    """All files of the index, kept compressed: a topic directory is unpacked when somebody asks for it."""
-
-    def __init__(self, archive: Archive) -> None:
-        self.generation, files = _newest_generation(archive)
-        told = Index()
-        self._files = list(_read_files(archive.store, files, told, []))
-        self.unreadable = told.unreadable  # grows while directories are unpacked
-        self.seen_control = reduce(SeenControl.joined, (file.seen_control for _, file in self._files), NOTHING_SEEN)
-
-    def directories(self) -> list[Directory]:
-        return sorted({directory for _, file in self._files for directory in file.members})
-
-    def of(self, directory: Directory) -> Index:
-        index = Index()
-        for key, file in self._files:
-            if directory in file.members:
-                _add_member(index, directory, cut_member(file.members[directory]), key)
-        self.unreadable |= index.unreadable
-        return index
 
 
 def _entries_of(archive: Archive, directory: Directory, index: Index) -> Entries:

@@ -43,7 +43,7 @@ _COPY_DIRECTORY = re.compile(
     re.ASCII,
 )
 _INDEX_GENERATION = re.compile(rf"[0-9]{{{FACT_DIGITS}}}", re.ASCII)
-_INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.jsonl\.gz", re.ASCII)
+_INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.zst", re.ASCII)
 
 
 @lru_cache(maxsize=4096)  # called for every key of a listing
@@ -384,7 +384,7 @@ class Layout:
         return f"{self.index_prefix}{_fact_number(generation)}/"
 
     def index_key(self, generation: int, number: int) -> str:
-        return f"{self.index_generation_prefix(generation)}{_fact_number(number)}.jsonl.gz"
+        return f"{self.index_generation_prefix(generation)}{_fact_number(number)}.zst"
 
     def parse_index(self, generation: int, key: str) -> int | None:
         """Return the number of a file of this generation of the index; None for anything else."""

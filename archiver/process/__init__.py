@@ -13,7 +13,6 @@
 - failpoints: named places between two effects, at which a test may have the process killed, or stopped
 - jars: jars from the Maven registry
 - java: the Java of this machine, and programs of it that run to their end
-- json_columns: a JSON object whose values are long lists, read piece by piece
 - json_values: reads JSON that anybody may have written: each value has its kind and is within its bounds, or a ValueError is raised
 - jvm_classes: class data sharing: one JVM writes down what it has loaded, and later ones that map this file start in half the time
 - logs: logs of a run, the names of their fields, and the logger of progress

@@ -17,7 +17,6 @@ Value = TypeVar("Value")
 _T = TypeVar("_T")
 
 CHUNK: Final = 2048  # values that are Python objects at the same time
-_NARROW: Final = (np.uint8, np.uint16, np.uint32)
 _LARGEST: Final = 2**63 - 1
 
 
@@ -127,10 +126,13 @@ class Texts(Lazy[str]):
         return cls(_as_bytes(texts))
 
     @classmethod
-    def same(cls, text: str, count: int) -> "Texts":
-        """Return the same text so many times, in the memory of one."""
-        one = cls.of([text])
-        return cls(np.broadcast_to(one.content, count) if count else one.content[:0], one.digits)
+    def unpad(cls, padded: bytes, width: int) -> "Texts":
+        """Read ASCII texts that lie side by side, each filled up with zero bytes to `width`. Raises ValueError."""
+        text = padded.decode("ascii")
+        packed = _unhex(text) if width % 2 == 0 else None
+        if packed is None:
+            return cls(np.frombuffer(padded, np.dtype((np.bytes_, width))))
+        return cls(np.frombuffer(packed, np.dtype((np.void, width // 2))), width)
 
     @classmethod
     def join(cls, several: Sequence["Texts"]) -> "Texts":
@@ -138,6 +140,16 @@ class Texts(Lazy[str]):
             return cls(np.concatenate([one.content for one in several]), several[0].digits)
         plain = [_as_bytes(one.texts(slice(None))) if one.digits else one.content for one in several]
         return cls(np.concatenate(plain))
+
+    @property
+    def width(self) -> int:
+        """Return the room that the longest text needs."""
+        return self.digits or self.content.dtype.itemsize
+
+    def padded(self) -> bytes:
+        """Return the texts side by side, each filled up with zero bytes to `width`."""
+        content = self.content.tobytes()
+        return content.hex().encode() if self.digits else content
 
     def __len__(self) -> int:
         return len(self.content)
@@ -188,10 +200,13 @@ def narrow(numbers: Numbers) -> Numbers:
     """Return the same numbers in the narrowest type that holds all of them."""
     if not len(numbers) or numbers.dtype.itemsize == 1 or int(numbers.min()) < 0:
         return numbers
-    largest = int(numbers.max())
-    fitting = (kind for kind in _NARROW if largest <= np.iinfo(kind).max)
-    kind = next(fitting, None)
-    return numbers if kind is None or np.dtype(kind).itemsize >= numbers.dtype.itemsize else numbers.astype(kind)
+    kind = narrowest(int(numbers.max()))
+    return numbers if kind.itemsize >= numbers.dtype.itemsize else numbers.astype(kind)
+
+
+def narrowest(largest: int) -> np.dtype[Any]:
+    """Return the narrowest type that holds the numbers from 0 to this one."""
+    return np.dtype(np.int64) if largest >= 1 << 32 else np.min_scalar_type(largest)
 
 
 def same(number: int, count: int) -> Numbers:

@@ -9,8 +9,8 @@ import json
 import logging
 import random
 import re
+import struct
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -92,6 +92,16 @@ from archiver.upkeep.verify import control_problem
 from tests.support.case_limits import Peaks, WatchedStore, Weight
 from tests.support.copied_topic import complete_copy, role_entry
 from tests.support.frames import frame_of
+from tests.support.index_reader import (
+    SKIPPED,
+    Member,
+    compress,
+    expand,
+    read_file,
+    read_member,
+    write_file,
+    write_member,
+)
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.mutations import mutate
@@ -148,7 +158,7 @@ def fuzz_index(rng: random.Random, peaks: Peaks, what: str) -> str:
         weigh(rng, store, _FILE)
     if rng.random() < 0.04:
         _add_strange_files(rng, store)
-    with peaks.watch(what, store), patch("archiver.archive.index_member._SMALL_BYTES", rng.choice((0, 1 << 14))):
+    with peaks.watch(what, store):
         return rng.choice((_list_with, _look_into, _merge))(store, plain)
 
 
@@ -182,67 +192,74 @@ def _merge(store: WatchedStore, _: Inventory) -> str:
 
 
 def _mutated_index(rng: random.Random, content: bytes) -> bytes:
-    lines = list(_members_of(content))
+    header, members = read_file(content)
     kind = rng.random()
     if kind < 0.1:
         return mutate(rng, content)
     if kind < 0.35:  # the first line
-        return _packed(bend(rng, json.loads(lines[0]))) + content[_first_size(content) :]
-    at = rng.randrange(1, len(lines))
-    header = json.loads(lines[0])
-    if kind < 0.8:
-        packed = _packed(bend(rng, json.loads(lines[at])))
+        return _file_of(bend(rng, header), members)
+    at = rng.randrange(len(members))
+    if kind < 0.55:
+        members[at] = _bent_line(rng, members[at])
+    elif kind < 0.8:
+        members[at] = _bent_columns(rng, read_member(members[at]))
     elif kind < 0.95:
-        packed = _packed(mutate(rng, lines[at]))
+        members[at] = compress(mutate(rng, expand(members[at])))
     elif kind < 0.97:
-        packed = _packed(_bomb(rng, json.loads(lines[at])))
+        members[at] = _bomb(rng, read_member(members[at]))
     else:
-        packed = mutate(rng, _packed(lines[at]))
-    header["directories"][at - 1][2] = len(packed)
-    members = [packed if number == at else _packed(line) for number, line in enumerate(lines)][1:]
-    for number, member in enumerate(members):
-        header["directories"][number][2] = len(member)
-    return b"".join([_packed(json.dumps(header)), *members])
+        members[at] = mutate(rng, members[at])
+    for directory, member in zip(header["directories"], members, strict=True):
+        directory[2] = len(member)
+    return write_file(header, members)
 
 
-def _bomb(rng: random.Random, columns: dict[str, Any]) -> str:
+def _file_of(line: str, members: list[bytes]) -> bytes:
+    packed = compress(f"{line}\n".encode("utf-8", "replace"))
+    return b"".join([SKIPPED, struct.pack("<I", len(packed)), packed, *members])
+
+
+def _bent_line(rng: random.Random, member: bytes) -> bytes:
+    line, _, columns = expand(member).partition(b"\n")
+    return compress(bend(rng, json.loads(line)).encode("utf-8", "replace") + b"\n" + columns)
+
+
+def _bent_columns(rng: random.Random, member: Member) -> bytes:
+    """Some numbers and texts that cannot be, or may just be."""
+    for _ in range(rng.choice((1, 1, 3, 20))):
+        row = rng.randrange(member.header["count"])
+        if rng.random() < 0.8:
+            column = member.numbers[rng.choice(sorted(member.numbers))]
+            column[row] = rng.choice((-(2**63), -1, 0, 1, column[row] + 1, 10, 2**31, 2**62, 2**63 - 1))
+        else:
+            name = rng.choice(sorted(member.texts))
+            width = member.header[name]
+            member.texts[name][row] = rng.choice(("", "x", "\0x", "f" * width, "\xe9" * (width // 2)))
+    return write_member(member)
+
+
+def _bomb(rng: random.Random, member: Member) -> bytes:
     """A few kilobytes that could become gigabytes."""
-    many = rng.choice((50_000, 1_000_000))
-    lists: Mapping[str, str] = {
-        "wide": '["' + "e" * 2000 + '"' + ',""' * many + "]",
+    many = rng.choice((50_000, 200_000))
+    line = json.dumps(member.header)
+    bombs: Mapping[str, str] = {
         "lists": "[" + "[]," * many + "0]",
-        "zeros": "[" + "0," * many + "0]",
+        "objects": "[" + "{}," * many + "0]",
+        "names": "{" + '"a":1,' * many + '"b":0}',
         "blanks": " " * (8 * many) + "0",
+        "text": '"' + "e" * (8 * many) + '"',
     }
-    name = rng.choice(list(columns))
-    bomb = rng.choice(sorted(lists))
-    if bomb == "lists" and rng.random() < 0.3:
-        return "{" + '"a":1,' * (many // 10) + '"count":0}'
-    return json.dumps(columns | {name: "@"}).replace('"@"', lists[bomb], 1)
+    bomb = rng.choice([*sorted(bombs), "rows"])
+    if bomb == "rows":
+        return compress(json.dumps(member.header | {"count": many}).encode() + b"\n" + bytes(many * 248))
+    name = rng.choice([*sorted(member.header), "other"])
+    return compress(line.replace("{", f'{{"{name}":{bombs[bomb]},', 1).encode() + b"\n")
 
 
 def _add_strange_files(rng: random.Random, store: WatchedStore) -> None:
     body = store.objects[_FILE]
     for number in rng.choice(((999_999,), range(100, 110), (500,))):
         store.objects[LAYOUT.index_key(0, number)] = replace(body, body=rng.choice((b"", b"x" * 40, body.body)))
-
-
-def _members_of(content: bytes) -> Iterator[bytes]:
-    while content:
-        unpacker = zlib.decompressobj(wbits=31)
-        yield unpacker.decompress(content)
-        content = unpacker.unused_data
-
-
-def _first_size(content: bytes) -> int:
-    unpacker = zlib.decompressobj(wbits=31)
-    unpacker.decompress(content)
-    return len(content) - len(unpacker.unused_data)
-
-
-def _packed(text: str | bytes) -> bytes:
-    packer = zlib.compressobj(1, wbits=31)
-    return packer.compress(text if isinstance(text, bytes) else text.encode("utf-8", "replace")) + packer.flush()
 
 
 # --- control facts -------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class GeneratedStore(MemoryStore):
         return self._folder / key.replace("/", "+")
 
     def _files(self) -> list[ListedObject]:
-        found = sorted(self._folder.glob("*.gz"))
+        found = sorted(self._folder.glob("*.zst"))
         keys = [path.name.replace("+", "/") for path in found]
         return [
             ListedObject(key=key, size=path.stat().st_size, etag=path.name, last_modified=_BEGUN)

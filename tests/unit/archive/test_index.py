@@ -1,27 +1,26 @@
 """The index of facts (docs/format.md §9): what it says of an object holds only for exactly that object."""
 
-import json
 import random
-import zlib
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import cast
-from unittest.mock import patch
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.entries import NUMBERS, Entry, Traits
+from archiver.archive.entries import Entry, Traits
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import summarize
 from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenControl, group_entries, split_file
 from archiver.archive.index_file import encode_index as encode_grouped
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
-from archiver.archive.index_member import SmallMember, cut_member, decode_member, entries_of
+from archiver.archive.index_member import cut_member, decode_member
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.learned_facts import share_learned
@@ -32,6 +31,18 @@ from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.verify import check_listing
+from tests.support.index_reader import (
+    SKIPPED,
+    Member,
+    compress,
+    expand,
+    facts_of,
+    read_file,
+    read_member,
+    write_file,
+    write_member,
+    write_topics,
+)
 from tests.support.memory_store import CountingStore, MemoryStore, StoredObject
 from tests.support.segments import facts_of as plain_facts
 from tests.support.segments import known_facts
@@ -123,32 +134,70 @@ def entries(draw: st.DrawFn) -> IndexEntry:
     return IndexEntry(key, draw(counts), draw(texts), facts)
 
 
-@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
-@given(st.lists(entries(), max_size=12, unique_by=lambda entry: entry.key))
-def test_what_is_written_is_read(small_bytes: int, written: list[IndexEntry]) -> None:
-    with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
-        found = [
-            one
-            for directory, member in split_file(encode_index(written), "k").members.items()
-            for one in entries_in(directory, member)
-        ]
+several = st.lists(entries(), max_size=12, unique_by=lambda entry: entry.key)
+
+
+@given(several)
+def test_what_is_written_is_read(written: list[IndexEntry]) -> None:
+    found = [
+        one
+        for directory, member in split_file(encode_index(written), "k").members.items()
+        for one in entries_in(directory, member)
+    ]
     assert sorted(found, key=str) == sorted(written, key=str)
 
 
-@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
-@given(st.lists(entries(), min_size=1, max_size=5, unique_by=lambda entry: entry.key))
-def test_files_of_earlier_and_of_later_programs_are_read(small_bytes: int, written: list[IndexEntry]) -> None:
-    """The earlier ones lack a column; the later ones have one that nobody here knows."""
-    with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
-        for directory, member in split_file(encode_index(written), "k").members.items():
-            there = entries_in(directory, member)
-            columns = json.loads(zlib.decompress(member, wbits=31))
-            later = {"other": 1, "others": [None] * len(there), "strange": {"a": [1]}} if small_bytes else {"others": 1}
-            assert entries_in(directory, gzip_line(columns | later)) == there
-            for lacks in ({"stable_end": None}, {"unserved": None}):  # the older program lacks both
-                del columns[next(iter(lacks))]
-                there = [one._replace(facts=replace(one.facts, **lacks)) for one in there]  # type: ignore[arg-type]
-                assert entries_in(directory, gzip_line(columns)) == there
+@given(several)
+def test_a_file_is_read_by_a_reader_that_knows_only_the_format_page(written: list[IndexEntry]) -> None:
+    first, members = read_file(encode_index(written))
+    found = {}
+    for (topic, life, _), frame in zip(first["directories"], members, strict=True):
+        member = read_member(frame)
+        for row in range(member.header["count"]):
+            values = facts_of(member, row)
+            named_next = values["next"] if values["merged"] else None
+            found[
+                SegmentKey(topic=topic, life=life, partition=values["partition"], base=values["base"], next=named_next)
+            ] = values
+    assert found.keys() == {entry.key for entry in written}
+    for entry in written:
+        assert {"rewrite": 0, "size": entry.size, "etag": entry.etag} | told_facts(entry.facts) == {
+            name: value for name, value in found[entry.key].items() if name not in {"kind", "partition", "merged"}
+        }
+
+
+def told_facts(facts: SegmentFacts) -> dict[str, int | str]:
+    """Return facts as a file has them."""
+    told = {name.removeprefix("archiver-").replace("-", "_"): text for name, text in facts.to_metadata().items()}
+    del told["facts_sha256"]
+    digest, shared = (
+        {"digest": int(told.pop("digest"), 16)},
+        {name: told.pop(name) for name in (*Traits._fields, "sha256")},
+    )
+    return {"unserved": -1, "stable_end": -1} | digest | shared | {name: int(text) for name, text in told.items()}
+
+
+@given(st.lists(entries(), min_size=1, max_size=12, unique_by=lambda entry: entry.key))
+def test_a_file_of_another_writer_is_read(written: list[IndexEntry]) -> None:
+    """Its lines have names that nobody here knows, its columns wider texts, and its frames another level."""
+    first, members = read_file(encode_index(written))
+    others = []
+    for (topic, life, _), frame in zip(first["directories"], members, strict=True):
+        header, numbers, texts = read_member(frame)
+        wider = header | {
+            "etag": 201,
+            "sha256": 66,
+            "other": [{}],
+            "kinds": [one | {"new": 1} for one in header["kinds"]],
+        }
+        other = write_member(Member(wider, numbers, texts))
+        others.append(other)
+        assert entries_in((topic, life), other) == entries_in((topic, life), frame)
+    directories = [
+        [topic, life, len(other)] for (topic, life, _), other in zip(first["directories"], others, strict=True)
+    ]
+    content = write_file({"other": None, "format": 1, "directories": directories}, others)
+    assert list(split_file(content, "k").members.values()) == others
 
 
 def test_an_entry_that_lacks_what_its_program_did_not_know_is_not_false(caplog: pytest.LogCaptureFixture) -> None:
@@ -171,8 +220,7 @@ def encode_index(entries: Iterable[IndexEntry], seen_control: SeenControl = NOTH
 
 def entries_in(directory: tuple[str, int], member: bytes) -> list[IndexEntry]:
     """What a member says, one by one."""
-    decoded = decode_member(cut_member(member), "k")
-    found = entries_of([decoded]) if isinstance(decoded, SmallMember) else decoded
+    found = decode_member(cut_member(member), "k")
     return [entry_of(directory, found.entry(place)) for place in range(len(found))]
 
 
@@ -184,15 +232,12 @@ def entry_of(directory: tuple[str, int], found: Entry) -> IndexEntry:
     return IndexEntry(key, found.size, found.etag, found.facts)
 
 
-def test_anybody_reads_a_file_as_gzip_and_json_lines() -> None:
+def test_a_file_is_a_stream_for_any_zstd_decoder() -> None:
     content = encode_index(fill(MemoryStore(), count=2) + fill(MemoryStore(), "u", 1))
-    lines = []
-    while content:
-        unpacker = zlib.decompressobj(wbits=31)
-        lines.append(json.loads(unpacker.decompress(content)))
-        content = unpacker.unused_data
-    assert [(one[0], one[1]) for one in lines[0]["directories"]] == [("t", 0), ("u", 0)]
-    assert (lines[1]["count"], lines[1]["base"], lines[1]["records"]) == (2, [0, 1], 1)
+    stream = zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True).read()
+    first, members = read_file(content)
+    assert [(one[0], one[1]) for one in first["directories"]] == [("t", 0), ("u", 0)]
+    assert stream.partition(b"\n")[2] == b"".join(map(expand, members))
 
 
 def test_every_byte_that_is_changed_or_cut_is_noticed_or_harmless() -> None:
@@ -207,7 +252,7 @@ def test_every_byte_that_is_changed_or_cut_is_noticed_or_harmless() -> None:
                 assert entries_in(directory, member) == entries
         except CorruptSegmentError:
             noticed += 1
-    assert noticed > len(broken) * 0.95  # a gzip header has bytes that mean nothing
+    assert noticed > len(broken) * 0.95  # without its checksum, a frame still says the same
 
 
 # --- reading an archive with it
@@ -300,47 +345,65 @@ def test_merged_segments_and_lives_are_not_mixed_up(topic: str) -> None:
 
 
 HALF = "\ud800"  # of a surrogate pair: JSON spells it, and nothing encodes it
-COLUMN_NAMES = (*NUMBERS, *Traits._fields, "partition", "merged", "size", "etag", "sha256")
 
 BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "cut": lambda content: content[:-5],
     "garbage": lambda _: b"garbage",
-    "no index": lambda _: gzip_line([]),
-    "no format": lambda _: gzip_line({"directories": []}),
-    "later": lambda _: gzip_line({"format": 2, "directories": []}),
-    "strange directories": lambda _: gzip_line({"format": 1, "directories": [1]}),
-    "wrong column": lambda content: gzip_wrong(content, base="x"),
-    "short column": lambda content: gzip_wrong(content, base=[1]),
-    "many": lambda content: gzip_wrong(content, count=10**12),
-    "facts that cannot be": lambda content: gzip_wrong(content, records=0),
-    "later facts": lambda content: gzip_wrong(content, format=3),
-    "no entries": lambda content: gzip_wrong(content, count=0, **{name: [] for name in COLUMN_NAMES}),
-    "no text in a digest": lambda content: gzip_wrong(content, sha256=[HALF] * ENOUGH),
-    "no text in an ETag": lambda content: gzip_wrong(content, etag=HALF),
-    "a text without end": lambda content: gzip_wrong(content, etag="e" * 2_000_000),
-    "no partition": lambda content: gzip_wrong(content, partition=-1),
-    "no topic": lambda _: gzip_line({"format": 1, "directories": [[["t"], 0, 0]]}),
-    "a topic that none has": lambda _: gzip_line({"format": 1, "directories": [[HALF, 0, 0]]}),
-    "no life": lambda _: gzip_line({"format": 1, "directories": [["t", "x", 0]]}),
+    "the lead alone": lambda content: content[:12],
+    "a lead that lies": lambda content: content[:8] + b"\xff" * 4 + content[12:],
+    "another lead": lambda content: b"\x51" + content[1:],
+    "no index": lambda _: write_file([]),
+    "no format": lambda _: write_file({"directories": []}),
+    "later": lambda _: write_file({"format": 2, "directories": []}),
+    "strange directories": lambda _: write_file({"format": 1, "directories": [1]}),
+    "a short column": lambda content: with_columns(content, base=[1]),
+    "a long column": lambda content: with_columns(content, base=[1] * (ENOUGH + 1)),
+    "many": lambda content: with_header(content, count=10**12),
+    "few": lambda content: with_header(content, count=ENOUGH - 1),
+    "no count": lambda content: with_header(content, count=None),
+    "facts that cannot be": lambda content: with_columns(content, records=[0] * ENOUGH),
+    "later facts": lambda content: with_kinds(content, format="3"),
+    "encrypted": lambda content: with_kinds(content, encryption="aes"),
+    "facts that are no text": lambda content: with_kinds(content, writer=5),
+    "no facts": lambda content: with_header(content, kinds=[]),
+    "facts of nobody": lambda content: with_columns(content, kind=[1] * ENOUGH),
+    "no entries": lambda content: changed(content, lambda one: Member(one.header | {"count": 0}, {}, {})),
+    "no text in facts": lambda content: with_kinds(content, writer=HALF),
+    "no ASCII in an ETag": lambda content: changed(
+        content, lambda one: one._replace(texts=one.texts | {"etag": ["\xe9"] * ENOUGH})
+    ),
+    "ETags without room": lambda content: with_header(content, etag=0),
+    "ETags with much room": lambda content: with_header(content, etag=257),
+    "a text without end": lambda content: with_kinds(content, writer="e" * 2_000_000),
+    "no partition": lambda content: with_columns(content, partition=[-1] * ENOUGH),
+    "half merged": lambda content: with_columns(content, merged=[2] * ENOUGH),
+    "no size": lambda content: with_columns(content, size=[-1] * ENOUGH),
+    "no topic": lambda _: write_file({"format": 1, "directories": [[["t"], 0, 0]]}),
+    "a topic that none has": lambda _: write_file({"format": 1, "directories": [[HALF, 0, 0]]}),
+    "no life": lambda _: write_file({"format": 1, "directories": [["t", "x", 0]]}),
 }
 
 
-def gzip_line(value: object) -> bytes:
-    return zlib_line(json.dumps(value).encode())
+def changed(content: bytes, change: Callable[[Member], Member]) -> bytes:
+    """The same file with another member."""
+    _, (member,) = read_file(content)
+    return write_topics({"t": write_member(change(read_member(member)))})
 
 
-def zlib_line(text: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=31)
-    return packer.compress(text) + packer.flush()
+def with_header(content: bytes, **changes: object) -> bytes:
+    return changed(content, lambda one: one._replace(header=one.header | changes))
 
 
-def gzip_wrong(content: bytes, **changes: object) -> bytes:
-    """The same file with other columns."""
-    ((_, member),) = split_file(content, "k").members.items()
-    columns = json.loads(zlib.decompress(member, wbits=31)) | changes
-    changed = gzip_line(columns)
-    return gzip_line({"format": 1, "directories": [["t", 0, len(changed)]]}) + changed
+def with_kinds(content: bytes, **changes: object) -> bytes:
+    return changed(
+        content,
+        lambda one: one._replace(header=one.header | {"kinds": [kind | changes for kind in one.header["kinds"]]}),
+    )
+
+
+def with_columns(content: bytes, **changes: list[int]) -> bytes:
+    return changed(content, lambda one: one._replace(numbers=one.numbers | changes))
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN.keys())
@@ -362,53 +425,64 @@ ODD: Sequence[object] = (
     None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**40, 0.5, float("nan"), "", "x", "-5", "f" * 40, "\0", HALF,
     "e" * 100_000, "5-1:expired", "1-2:expired;", ",", [], [[]], {}, {"a": 1},
 )  # fmt: skip
+ODD_NUMBERS: Sequence[int] = (-(2**63), -1, 0, 1, 2, 3, 2**31, 2**62, 2**63 - 1)
+ODD_TEXTS: Sequence[str] = ("", "x", "\0", "f" * 40, "f" * 64, "\xe9", "A" * 32)
 
 
-@pytest.mark.parametrize("small_bytes", [0, 1 << 14])
-def test_no_content_of_the_index_stops_a_command(seed: int, small_bytes: int) -> None:
-    """What any of its columns and its first line may hold: it is read late, when several files are put together."""
+def test_no_content_of_the_index_stops_a_command(seed: int) -> None:
+    """What any of its columns and its lines may hold: it is read late, when several files are put together."""
     chance, store = random.Random(seed), MemoryStore()
     written = fill(store, count=3)
     good = encode_index(written)
-    ((_, member),) = split_file(good, "k").members.items()
-    columns = json.loads(zlib.decompress(member, wbits=31))
+    _, (member,) = read_file(good)
 
     def odd() -> object:
         value = chance.choice(ODD)
-        return [chance.choice([value, chance.choice(ODD)]) for _ in range(3)] if chance.random() < 0.5 else value
+        return [chance.choice([value, chance.choice(ODD)]) for _ in range(3)] if chance.random() < 0.3 else value
 
     for _ in range(150):
-        names = chance.sample(sorted(columns), chance.choice((1, 1, 1, 2, 5)))
-        changed = gzip_line(columns | {name: odd() for name in names})
-        place = ["t", 0, len(changed)] if chance.random() < 0.8 else [odd(), odd(), len(changed)]
+        header, numbers, texts = read_member(member)
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            match chance.randrange(4):
+                case 0:
+                    header[chance.choice(sorted(header))] = odd()
+                case 1:
+                    header["kinds"] = [read_member(member).header["kinds"][0] | {chance.choice(Traits._fields): odd()}]
+                case 2:
+                    numbers[chance.choice(sorted(numbers))] = chance.choices(ODD_NUMBERS, k=3)
+                case _:
+                    texts[chance.choice(sorted(texts))] = chance.choices(ODD_TEXTS, k=3)
+        widths = {name: max(len(text.encode()) for text in column) or 1 for name, column in texts.items()}
+        is_lying = any(type(header[name]) is not int or not 0 <= header[name] <= 10**6 for name in widths)
+        changed_member = write_member(Member(header if not is_lying else header | widths, numbers, texts))
+        place = ["t", 0, len(changed_member)] if chance.random() < 0.8 else [odd(), odd(), len(changed_member)]
         beside = {} if chance.random() < 0.8 else {"facts": odd(), "beside": {"x": odd()}}
-        files = [good, gzip_line({"format": 1, "directories": [place], **beside}) + changed]
+        files = [good, write_file({"format": 1, "directories": [place], **beside}, [changed_member])]
         chance.shuffle(files)
         for number, content in enumerate(files):
             store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
-        with patch("archiver.archive.index_member._SMALL_BYTES", small_bytes):
-            assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
-            assert summarize(Archive(store, LAYOUT), None).holdings
-            assert check_listing(Archive(store, LAYOUT)).segments
-            index = read_index(Archive(store, LAYOUT))
-            assert index.sizes().keys() <= {"t", "x"}
-            index.remembered(written[0].key)
-            merge_index(Archive(store, LAYOUT))
+        assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
+        assert summarize(Archive(store, LAYOUT), None).holdings
+        assert check_listing(Archive(store, LAYOUT)).segments
+        index = read_index(Archive(store, LAYOUT))
+        assert index.sizes().keys() <= {"t", "x"}
+        index.remembered(written[0].key)
+        merge_index(Archive(store, LAYOUT))
         store.delete([key for key in store.objects if "/index/" in key])
 
 
 def test_a_later_format_is_told_as_such() -> None:
     with pytest.raises(FormatTooNewError, match="k: format 2 is newer"):
-        split_file(gzip_line({"format": 2, "directories": []}), "k")
+        split_file(write_file({"format": 2, "directories": []}), "k")
 
 
 @pytest.mark.parametrize("name", ["facts", "beside"])
 @pytest.mark.parametrize("numbers", [[], {"t": "1"}, {"t": -1}, {"t": 10**9}, {"t": True}])
 def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object) -> None:
     with pytest.raises(CorruptSegmentError, match="not an index"):
-        split_file(gzip_line({"format": 1, "directories": [], name: numbers}), "k")
+        split_file(write_file({"format": 1, "directories": [], name: numbers}), "k")
     assert (
-        split_file(gzip_line({"format": 1, "directories": []}), "k").seen_control == SeenControl()
+        split_file(write_file({"format": 1, "directories": []}), "k").seen_control == SeenControl()
     )  # of earlier programs
 
 
@@ -541,7 +615,7 @@ def test_writers_at_once_take_the_next_number() -> None:
 def test_strange_names_in_the_index_harm_nobody() -> None:
     store = CountingStore()
     append_to_index(Archive(store, LAYOUT), fill(store))
-    for name in ("x", "000009", "00000a/000000.jsonl.gz", "000000/9.jsonl.gz", "000000/000009.jsonl.gz.bak"):
+    for name in ("x", "000009", "00000a/000000.zst", "000000/9.zst", "000000/000009.zst.bak"):
         store.put_if_absent(f"{LAYOUT.index_prefix}{name}", b"", {}, kind=ObjectKind.FACT)
     assert read_counting(store)[1] == 0
     assert append_to_index(Archive(store, LAYOUT), []) == 2
@@ -563,21 +637,22 @@ def test_what_is_not_written_yet_is_bounded_and_keeps_its_order() -> None:
 
 
 def test_a_file_that_expands_without_end_is_stopped() -> None:
-    """16 MB of blanks in 16 KB, as the first line and as a topic directory's."""
-    bomb = zlib_line(b'{"format": 1, "directories": []' + b" " * (16 << 20) + b"}")
+    """16 MB of blanks in some KB, as the first line and as a topic directory's."""
+    bomb = compress(b'{"format": 1, "directories": []' + b" " * (16 << 20) + b"}\n")
     assert len(bomb) < 20_000
     entry = fill(MemoryStore(), count=1)[0]
-    header = gzip_line({"format": 1, "directories": [["t", 0, len(bomb)]]})
-    for broken in (lambda: split_file(bomb, "k"), lambda: decode_member(cut_member(bomb), "k")):
+    first = SKIPPED + struct.pack("<I", len(bomb)) + bomb
+    for broken in (lambda: split_file(first, "k"), lambda: decode_member(cut_member(bomb), "k")):
         with pytest.raises(CorruptSegmentError, match=r"^k: not an index"):
             broken()
-    assert split_file(header + bomb, "k").members == {("t", 0): bomb}
+    assert split_file(write_topics({"t": bomb}), "k").members == {("t", 0): bomb}
     assert split_file(encode_index([entry]), "k").members
 
 
 def test_json_that_is_nested_without_end_is_no_index() -> None:
     store = MemoryStore()
-    content = zlib_line(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    line = compress(b'{"format": 1, "directories": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    content = SKIPPED + struct.pack("<I", len(line)) + line
     key = LAYOUT.index_key(0, 0)
     store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)
     assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {key}

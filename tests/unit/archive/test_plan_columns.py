@@ -1,13 +1,9 @@
 """Columns of segments, readings and parts tell what objects did, one by one: on any archive, damaged, overlapping, of v1.0, in lives."""
 
-import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +16,6 @@ from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.archive.segments import Segment, Segments
 from archiver.codec.selection import LAST_LONG, Selection, TopicSelection
 from archiver.process.columns import Chain, Texts
-from archiver.process.json_columns import JsonColumns
 from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.restore.target_limits import _records_within
@@ -191,32 +186,5 @@ def test_texts_are_kept_whatever_they_are(several: list[list[str]]) -> None:
         assert list(joined) == [text for texts in several for text in texts]
         assert joined.are(joined).all()
         assert joined.are_empty().tolist() == [not text for text in joined]
-
-
-values = st.one_of(st.integers(), st.booleans(), st.text(st.sampled_from('",[]\\:{} aé'), max_size=8), st.none())
-
-
-@given(
-    st.dictionaries(st.text(max_size=3), st.one_of(values, st.lists(values, max_size=30)), max_size=5),
-    st.integers(1, 40),
-    st.booleans(),
-)
-def test_json_is_read_as_by_anybody_wherever_it_is_cut(found: dict[str, Any], size: int, is_spaced: bool) -> None:
-    text = json.dumps(found, indent=1 if is_spaced else None, ensure_ascii=False)
-    pieces = (text[start : start + size] for start in range(0, len(text), size))
-    assert read(pieces) == found
-
-
-@pytest.mark.parametrize(
-    "broken", ["", "[]", "{", '{"a"', '{"a":', '{"a":[1', '{"a":[1}', '{"a":1}{}', '{"a":1 "b":2}', "{1:2}"]
-)
-def test_what_is_no_json_is_refused(broken: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        read(iter([broken]))
-
-
-def read(pieces: Iterator[str]) -> dict[str, Any]:
-    return {
-        name: [value for some in what for value in some] if isinstance(what, Iterator) else what
-        for name, what in JsonColumns(pieces)
-    }
+        if joined.padded().isascii():
+            assert list(Texts.unpad(joined.padded(), joined.width)) == list(joined)
