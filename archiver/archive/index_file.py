@@ -18,7 +18,7 @@ INDEX_FORMAT = 1
 # An entry takes 60 to 70 bytes, and ten million of them, merged, one file of 0.6 GB.
 MOST_FILE_BYTES: Final = 2 << 30
 _MOST_HEADER_BYTES = 32 << 20  # enough for 200,000 topics: a directory each, and the number of a fact
-_SMALLEST_MEMBER: Final = 20  # bytes
+_SMALLEST_MEMBER: Final = 16  # bytes: zstd of an empty object
 # A frame that every zstd decoder skips: its kind and the size of its content, which is the size of the frame behind it.
 _LEAD: Final = struct.Struct("<III")
 _LEAD_MARKS: Final = (0x184D2A50, 4)
@@ -124,7 +124,7 @@ def _read_header(content: bytes) -> tuple[dict[str, Any], int]:
     if tuple(marks) != _LEAD_MARKS:
         raise ValueError("it begins otherwise")
     end = _LEAD.size + size
-    most_bytes = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * size)
+    most_bytes = min(_MOST_HEADER_BYTES, _FEW_HEADER_BYTES + _MOST_HEADER_TIMES * len(content))
     header, stream = unpack(cut_member(content[_LEAD.size : end]), most_bytes)
     if stream.read(1):
         raise ValueError("more than a line")

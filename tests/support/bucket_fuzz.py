@@ -230,7 +230,7 @@ def _bent_columns(rng: random.Random, member: Member) -> bytes:
         row = rng.randrange(member.header["count"])
         if rng.random() < 0.8:
             column = member.numbers[rng.choice(sorted(member.numbers))]
-            column[row] = rng.choice((-(2**63), -1, 0, 1, column[row] + 1, 10, 2**31, 2**62, 2**63 - 1))
+            column[row] = rng.choice((-(2**63), -1, 0, 1, column[row] ^ 1, 10, 2**31, 2**62, 2**63 - 1))
         else:
             name = rng.choice(sorted(member.texts))
             width = member.header[name]

@@ -101,7 +101,7 @@ def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Seque
 def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     half = SEGMENTS // 2
     append_to_index(Archive(proxied.store, LAYOUT), entries[:half])
-    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not gzip", {}, kind=ObjectKind.FACT)
+    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not zstd", {}, kind=ObjectKind.FACT)
     append_to_index(Archive(proxied.store, LAYOUT), entries[half:-3])
     assert proxied.read()[1] == 3
     proxied.store.delete([LAYOUT.index_key(0, 0)])

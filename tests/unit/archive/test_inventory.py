@@ -1,9 +1,7 @@
 """docs/format.md §7: the read rule, against what single offsets say; and where a writer goes on."""
 
-import json
 import random
 import threading
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,6 +33,7 @@ from archiver.archive.segment_facts import Bounds, SegmentFacts
 from archiver.archive.segments import Segment
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectInfo, ObjectKind
+from tests.support.index_reader import read_member
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key
 from tests.support.plain_plan import without_covers
@@ -517,10 +516,7 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     found = read_inventory(Archive(store, LAYOUT), share=share_learned)
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
-        {
-            topic: json.loads(zlib.decompress(member, wbits=31))["count"]
-            for (topic, _), member in split_file(one, "k").members.items()
-        }
+        {topic: read_member(member).header["count"] for (topic, _), member in split_file(one, "k").members.items()}
         for one in files
     ]
     assert counts == [{"a": 7}, {"a": 3, "b": 4}, {"b": 6, "c": 1}, {"c": 7}, {"c": 2}]
