@@ -15,7 +15,7 @@ from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.json_values import as_list, as_number, as_object, as_text
 
 INDEX_FORMAT = 1
-# An entry takes 60 to 70 bytes, and ten million of them, merged, one file of 0.6 GB.
+# An entry takes 56 to 70 bytes, and ten million of them, merged, one file of 0.6 GB.
 MOST_FILE_BYTES: Final = 2 << 30
 _MOST_HEADER_BYTES = 32 << 20  # enough for 200,000 topics: a directory each, and the number of a fact
 _SMALLEST_MEMBER: Final = 16  # bytes: zstd of an empty object

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 # So many files make a generation full: a backup then begins the next one. Each file costs every reader a request.
 MOST_FILES: Final = 64
 # What is read of a generation. While nobody can merge, it grows beyond MOST_FILES: by a file in ten minutes of each instance.
-# All its files are in memory at once; a merged file of ten million objects has 0.9 GB.
+# All its files are in memory at once; a merged file of ten million objects has 0.6 GB.
 _MOST_FILES_READ: Final = 1_000
 MOST_GENERATION_BYTES: Final = 3 << 30
 INDEX_DIGEST: Final = "archiver-sha256"  # of a whole file, in its metadata
