@@ -175,7 +175,7 @@ class Pump:
                 if feed.writer.is_due or feed.put_again_at_s is not None:
                     self.advance(feed)
                 feed.note_pending(now_s)
-                if self._troubles.is_any and feed.is_caught_up:
+                if self._troubles.is_any and feed.is_caught_up and not feed.stalled_s(now_s):
                     self._troubles.note_works(feed.key)
             self._make_room()
             self._set_aside(now_s)

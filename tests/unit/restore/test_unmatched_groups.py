@@ -37,7 +37,7 @@ def problem(
 
 def test_the_groups_of_the_restored_topics_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     positions = [position("billing"), position("billing", partition=1), position("mail", topic="a.b")]
-    positions += [position("else", topic="axb"), position("archiver")]
+    positions += [position("else", topic="axb"), position(group_of(CONFIG))]
     told = problem(monkeypatch, positions, {"orders", "a.b"})
     assert told.startswith("--groups 'biling' matches none of those that the archive has: 2 groups have positions in")
     assert "topics: billing, mail. Run" in told
@@ -50,7 +50,7 @@ def test_the_groups_of_the_restored_topics_are_named(monkeypatch: pytest.MonkeyP
 
 
 def test_where_there_is_none_nothing_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    positions = [position("archiver"), position("x", topic="other")]
+    positions = [position(group_of(CONFIG)), position("x", topic="other")]
     assert problem(monkeypatch, positions, {"orders"}) == ""
     assert problem(monkeypatch, positions, set()) == ""
 
