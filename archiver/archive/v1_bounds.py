@@ -37,17 +37,6 @@ class Container:
             position = block.end
         return None
 
-    def blocks(self) -> Iterator[Block]:
-        """Read all blocks with a record, one at a time."""
-        position = self.header.size
-        while position < self._size:
-            beginning = self._read(position, min(position + _BEGINNING_BYTES, self._size))
-            size = block_size(memoryview(beginning), 0)
-            block = block_at(memoryview(self._read(position, position + size)), 0, self.header, self.name)
-            if block.count:
-                yield block
-            position += size
-
     def last_block(self) -> Block | None:
         """Return the last block with a record. It is searched from the end of the object, further back until it is whole."""
         earliest = self.header.size - len(self.header.sync)  # the header ends with a sync marker, too
@@ -71,22 +60,15 @@ class Container:
         return memoryview(self._head)
 
 
-def open_container(store: ObjectStore, name: str, size: int) -> Container | None:
-    """Open an object of the store; None when it is gone."""
-    head = store.get_range(name, 0, min(size, END_PIECE_BYTES)) if size else b""
-    if head is None:
-        return None
-    return Container(head, lambda start, stop: store.get_range(name, start, stop) or b"", name, size)
-
-
 def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
     """Read the bounds of an object without metadata; None when it is gone. Raises NotWholeError when it is not of v1.0.
 
     Its first and last records are all that stands for its facts (docs/format.md §3.2).
     """
-    container = open_container(store, name, size)
-    if container is None:
+    head = store.get_range(name, 0, min(size, END_PIECE_BYTES)) if size else b""
+    if head is None:
         return None
+    container = Container(head, lambda start, stop: store.get_range(name, start, stop) or b"", name, size)
     header = container.header
     if RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None:
         raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")

@@ -21,7 +21,6 @@ class Archived:
     """An archived object. It counts up to `next`: there the object ends, or another life goes on."""
 
     key: str
-    size: int
     facts: SegmentFacts
     next: int
 
@@ -79,10 +78,9 @@ async def newest_first(
     for stretch in reversed(lineage):
         until = stretch.until_offset
         for key in await pool.call(_keys_newest_first, archive, topic, partition, stretch):
-            found = await pool.call(_head_segment, archive.store, key)
-            if found is not None:
-                size, facts = found
-                yield Archived(key, size, facts, facts.next if until is None else min(facts.next, until))
+            facts = await pool.call(_head_segment, archive.store, key)
+            if facts is not None:
+                yield Archived(key, facts, facts.next if until is None else min(facts.next, until))
 
 
 def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: Stretch) -> list[str]:
@@ -95,12 +93,11 @@ def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: St
     return [key for _, key in sorted(found, reverse=True)]
 
 
-def _head_segment(store: ObjectStore, key: str) -> tuple[int, SegmentFacts] | None:
+def _head_segment(store: ObjectStore, key: str) -> SegmentFacts | None:
     info = store.head(key)
     if info is None:
         return None
     try:
-        facts = facts_from_metadata(info.metadata, key)
+        return facts_from_metadata(info.metadata, key)
     except NotWholeError:
         return None
-    return None if facts is None else (info.size, facts)
