@@ -1,11 +1,15 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-long test-worlds docs demo bench bench-quick pins
+.PHONY: help setup check test test-full test-long test-worlds docs demo bench bench-quick pins
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: four at once keep two cores busy. Whole files, which share what they start.
 # They are begun in the order of tests/conftest.py: the longest first.
 SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+# A part of all tests, one for each command and promise; ARGS chooses among all of them.
+QUICK = $(shell sed 's/ *\#.*//' tests/quick.txt)
+# Each start of a command would compile its modules again, and each worker all tests: a minute of CPU before the first one runs.
+unexport PYTHONDONTWRITEBYTECODE
 SETUP_INPUTS := pyproject.toml constraints.txt $(wildcard infra/*.sh)
 
 help: ## what can be made
@@ -21,8 +25,11 @@ check: .venv/.set-up-test ## lint, format, types, architecture
 	@if command -v shellcheck >/dev/null; then shellcheck infra/*.sh .ci/run; fi
 
 # The verdict depends on the code alone: the same seeds in each run (tests/conftest.py), and sets in the same order.
-test: export PYTHONHASHSEED := 0
-test: .venv/.set-up-test ## every test, small counts; needs Python and a JDK; ARGS="-k name" for pytest
+test test-full: export PYTHONHASHSEED := 0
+test: .venv/.set-up-test ## the tests of tests/quick.txt; needs Python and a JDK; ARGS="-k name" for those of all tests
+	$(BIN)/pytest $(SIDE_BY_SIDE) $(or $(ARGS),$(QUICK))
+
+test-full: .venv/.set-up-test ## every test, small counts
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-long: export PYTHONHASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')

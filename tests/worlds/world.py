@@ -89,4 +89,4 @@ class World:
     kafka: StartKafka
     store: StartStore
     refusal: Refusal | None = None
-    is_quick: bool = False  # one that every `make test` runs
+    is_quick: bool = False  # one that every `make test-full` runs
