@@ -14,6 +14,7 @@ from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.shown import PositionFilter, ShownGroups, ShownPosition
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.unmatched_groups import unmatched_problem
+from archiver.store.address import group_of
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_group_restore import position
 
