@@ -1,9 +1,7 @@
 """An archiver for Apache Kafka: topics to S3 as plain Avro, and back with Spark.
 
-Reading order of the rooms: process, config; codec (records in memory, bytes <-> Frame); store and kafka (the two worlds outside); archive
-(what lies in the bucket); groups; backup, restore, upkeep (the order of effects); spark (runs their plans); cli. Each room's docstring lists
-its modules. Beside the rooms stand errors (every error that is raised on purpose, and its exit code), interrupt (what a signal does before anything is
-imported), import_path (no code from the current folder), and submit (what spark-submit is given).
+Reading order of the rooms: process, config; codec (records in memory, bytes <-> Frame); store and kafka (the outside world); archive (the
+objects in the bucket); groups; backup, restore, upkeep (the order of effects); spark (runs their plans); cli. docs/modules.md lists the modules.
 """
 
 import sys

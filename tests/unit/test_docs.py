@@ -1,6 +1,5 @@
 """What the pages tell a user to type exists, and parses."""
 
-import ast
 import re
 import shlex
 import tomllib
@@ -18,6 +17,7 @@ from archiver.errors import ArchiverError
 from archiver.kafka.settings import KafkaSettings
 from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
+from tests.support.modules_page import modules_page
 from tests.support.secure_broker import Certificates
 
 OF_SPARK_SUBMIT = {"--archives", "--deploy-mode", "--files", "--master", "--py-files"}
@@ -160,13 +160,8 @@ def test_alarms_name_metrics_that_exist() -> None:
     assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS, *SWEEP_METRICS)}
 
 
-@pytest.mark.parametrize(
-    "init", sorted((REPOSITORY / "archiver").glob("*/**/__init__.py")), ids=lambda path: path.parent.name
-)
-def test_a_room_says_what_each_of_its_modules_owns(init: Path) -> None:
-    told = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
-    named = re.findall(r"^- (\w+): \S", told, re.MULTILINE)
-    assert named == sorted(path.stem for path in init.parent.glob("[!_]*.py"))
+def test_the_page_of_modules_is_made_of_their_docstrings() -> None:
+    assert text_of("docs/modules.md") == modules_page(), "make docs"
 
 
 def test_the_drawing_of_the_rooms_is_the_contract() -> None:
