@@ -24,6 +24,7 @@ from archiver.archive.control import (
     latest_fact,
     most_fact_bytes,
     most_parsed_bytes,
+    only_fact,
     read_fact,
     read_history,
     read_with,
@@ -37,6 +38,7 @@ from archiver.archive.topics import (
     Stretch,
     TopicFact,
     is_compacted,
+    read_cluster,
     read_topic,
     read_topic_history,
     record_branch,
@@ -93,6 +95,32 @@ def test_streams_are_kept_apart() -> None:
     store.put_if_absent("p/control/restores/x/9.json", b"", {}, kind=ObjectKind.FACT)
     assert latest_fact(Archive(store, LAYOUT), "restores/x") == {"format": 1, "count": 1}
     assert latest_fact(Archive(store, LAYOUT), "restores/x/t/0") == {"format": 1, "count": 3}
+
+
+def test_nobody_replaces_the_fact_of_a_stream_that_has_one_by_adding_another(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    archive = Archive(store, LAYOUT)
+    assert only_fact(archive, "cluster") is None
+    forged = LAYOUT.fact_key("cluster", 1)
+    assert store.put_if_absent(forged, encode_fact({"format": 1, "cluster_id": "d"}), {}, kind=ObjectKind.FACT)
+    assert read_cluster(archive) is None
+    record_cluster(archive, "c")
+    record_cluster(archive, "c")
+    assert read_cluster(archive) == "c"
+    assert f"{forged}: is not read" in caplog.text
+    with pytest.raises(StrangerError, match=r"control/cluster/000000\.json: this archive belongs to cluster c"):
+        record_cluster(archive, "d")
+
+
+def test_a_put_of_the_only_fact_whose_answer_was_lost_holds() -> None:
+    class Losing(MemoryStore):
+        def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+            super().put_if_absent(key, body, metadata, kind=kind)
+            return None
+
+    archive = Archive(Losing(), LAYOUT)
+    record_cluster(archive, "c")
+    assert read_cluster(archive) == "c"
 
 
 def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:

@@ -74,6 +74,15 @@ def gone(store: MemoryStore, base: int) -> None:
     store.delete([LAYOUT.segment_key(replace(KEY, base=base))])
 
 
+@pytest.mark.parametrize("stream", ["cluster", "present"])
+def test_a_second_fact_where_there_is_one_is_named_and_not_read(store: MemoryStore, stream: str) -> None:
+    key = LAYOUT.fact_key(stream, 1)
+    fact = {"format": 1, "cluster_id": "another", "at_ms": 0, "topics": {}}
+    assert store.put_if_absent(key, encode_fact(fact), {}, kind=ObjectKind.FACT)
+    told = f"{key}: there is one such fact, number 0, and this one is not read; look who put it, and delete it"
+    assert told in check_listing(Archive(store, LAYOUT)).problems
+
+
 def test_a_whole_archive_is_whole(store: MemoryStore) -> None:
     found = check_listing(Archive(store, LAYOUT))
     assert (found.topics, found.partitions, len(found.segments), found.records) == (1, 1, 3, 60)
