@@ -58,9 +58,15 @@ def cases_in(drawn: Iterable[str]) -> int:
     return sum(one.startswith("('case'") for one in drawn)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, set[str]]:
+    """A run without options."""
+    return drawn_by(tmp_path_factory.mktemp("plain"))
+
+
 @pytest.mark.timeout(120)
-def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
-    seed, drawn = drawn_by(tmp_path)
+def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path, plain: tuple[str, set[str]]) -> None:
+    seed, drawn = plain
     assert len(drawn) > 40
     assert {f"('found', {seed})", "('found', 77)"} <= drawn
     assert cases_in(drawn) == 2
@@ -69,8 +75,8 @@ def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_long_run_hunts_with_a_seed_that_it_tells(tmp_path: Path) -> None:
+def test_a_long_run_hunts_with_a_seed_that_it_tells(tmp_path: Path, plain: tuple[str, set[str]]) -> None:
     seed, drawn = drawn_by(tmp_path, "--long", "-n", "2")
-    assert seed != drawn_by(tmp_path)[0]
+    assert seed != plain[0]
     assert cases_in(drawn) == 6
     assert drawn_by(tmp_path, "--long", f"--hypothesis-seed={seed}") == (seed, drawn)

@@ -119,7 +119,7 @@ def still_said(records: Sequence[Rec]) -> list[tuple[int, bytes | None, bytes | 
 
 
 def test_with_folds_the_log_says_the_same(pytestconfig: pytest.Config) -> None:
-    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 20)
     @given(log=logs(), folded=st.sets(st.integers(0, 20)), until=st.integers(-1, 31))
     def holds(log: Log, folded: set[int], until: int) -> None:
         archive = put_all(log, sorted(folded))
@@ -138,7 +138,7 @@ def test_with_folds_the_log_says_the_same(pytestconfig: pytest.Config) -> None:
 
 
 def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(pytestconfig: pytest.Config) -> None:
-    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 20)
     @given(log=logs(), folded=st.sets(st.integers(0, 20)))
     def holds(log: Log, folded: set[int]) -> None:
         archive = put_all(log, sorted(folded - {len(log.ends) - 1}))
@@ -156,7 +156,7 @@ def test_a_fold_of_folds_keeps_what_an_oracle_keeps_and_any_reader_reads_it(pyte
 
 
 def test_where_objects_are_gone_a_fold_says_the_same_or_that_it_is_unknown(pytestconfig: pytest.Config) -> None:
-    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 20)
     @given(
         log=logs(), folded=st.sets(st.integers(0, 39), min_size=1), lost=st.integers(1, 40), until=st.integers(-1, 31)
     )

@@ -115,7 +115,7 @@ def folds_of(archive: OffsetsArchive) -> list[str]:
 
 
 def test_as_of_all_times_that_are_kept_positions_stay_what_they_were(pytestconfig: pytest.Config) -> None:
-    @settings(max_examples=100 if pytestconfig.getoption("--long") else 35)
+    @settings(max_examples=100 if pytestconfig.getoption("--long") else 20)
     @given(
         log=logs(),
         folded=st.sets(st.integers(0, 20), max_size=2),
