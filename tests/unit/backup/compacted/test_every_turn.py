@@ -73,6 +73,7 @@ def near_and_far(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.long) if name in FAR else name for name in names]
 
 
+@pytest.mark.timeout(600)  # the largest takes 20 s of CPU
 @pytest.mark.parametrize("name", near_and_far(SMALL))
 def test_a_complete_copy_stands_in_every_small_world(name: str) -> None:
     explored = run(SMALL[name])
