@@ -273,6 +273,18 @@ def test_an_index_that_cannot_be_read_is_found_in_the_listing(store: MemoryStore
             assert check_control(Archive(store, LAYOUT)) == [problem]
 
 
+def test_a_part_of_the_index_that_cannot_be_read_is_found_where_no_object_is_left(store: MemoryStore) -> None:
+    """The listing has no such topic, so that nobody else asks the index for it."""
+    key, facts = SegmentKey(topic="gone", partition=0, base=0), facts_from_metadata(store.objects[NAME].metadata, NAME)
+    assert facts is not None
+    append_to_index(Archive(store, LAYOUT), [IndexEntry(key, 5, "e", facts)])
+    name = LAYOUT.index_key(0, 1)
+    body = store.objects[name].body[:-1] + b"x"
+    store.objects[name] = replace(store.objects[name], body=body, metadata={})
+    (problem,) = check_listing(Archive(store, LAYOUT)).problems
+    assert problem.startswith(f"{name}: not an index: ")
+
+
 def test_an_archive_without_an_index_does_not_know_its_ends_and_says_so(store: MemoryStore) -> None:
     store.delete([LAYOUT.index_key(0, 0)])
     gone(store, 48)

@@ -686,7 +686,7 @@ def test_no_generation_goes_whose_successor_is_not_whole(
     plan = survey_debris(archive, TERMS)
     assert not any(one.startswith("index") for one in streams(plan))
     (error,) = plan.errors
-    assert error.startswith("earlier generations of the index: p/control/index/999999/000000.jsonl.gz: ")
+    assert error.startswith("earlier generations of the index: p/control/index/999999/000000.zst: ")
     assert "restores/r-1" in streams(plan)  # the other kinds go on
 
 
