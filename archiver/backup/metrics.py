@@ -1,20 +1,16 @@
 """The metrics of a running backup, of which instances have all, too. Each is declared here, once; docs/metrics.md is made of that."""
 
-import threading
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import Metric
 
 from archiver import __version__
 from archiver.archive.segment_facts import HoleCause
-from archiver.process.declared_metrics import Declared, Labels, family_of
+from archiver.process.declared_metrics import Declared, Labels, counters_of, family_of
 
 RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
 PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of the keys and values made durable.")
@@ -120,8 +116,9 @@ BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the 
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
 
-# From a put of a small object in the same network to the 300 s after which a writer gives up.
+_ASKED: Final = (REBALANCES, COMMIT_FAILURES)  # counted elsewhere
 _CAUSES: Final = (HoleCause.EXPIRED, HoleCause.BEFORE_START, HoleCause.UNREADABLE)  # of the holes that a backup makes
+# From a put of a small object in the same network to the 300 s after which a writer gives up.
 _PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -157,10 +154,9 @@ class PartitionState:
 
 
 class Metrics:
-    """The ledger of a backup (`observe.Ledger`) and what a scrape shows of it.
+    """The ledger of a backup (`archiver.backup.ledger`), in a registry of its own.
 
-    `state`, `gone` topics and the two counts of the group membership are asked at each scrape, from the thread that serves it; `others` too:
-    what else a process has to show.
+    `state`, `gone` topics and the two counts of the group membership are asked at each scrape, from the thread that serves it.
     """
 
     def __init__(
@@ -171,94 +167,74 @@ class Metrics:
         rebalances: Callable[[], int] = int,
         commit_failures: Callable[[], int] = int,
         gone: Callable[[], Iterable[str]] = tuple,
-        others: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._clock_ms = clock_ms
         self._rebalances = rebalances
         self._commit_failures = commit_failures
         self._gone = gone
-        self._others = others
-        self._lock = threading.Lock()  # a scrape sees all effects of a call, or none
-        self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
-        self._puts_within = [0] * (len(_PUT_BOUNDS_S) + 1)
-        self._put_seconds = 0.0
+        self.registry = CollectorRegistry()
+        self.registry.register(self)  # before the counters: it begins them at zero
+        self._counters = counters_of((one for one in METRICS if one not in _ASKED), self.registry)
+        self._put_seconds = Histogram(
+            PUT_SECONDS.name, PUT_SECONDS.meaning, buckets=_PUT_BOUNDS_S, registry=self.registry
+        )
 
     def put(self, topic: str, *, records: int, payload_bytes: int, stored_bytes: int, seconds: float) -> None:
-        with self._lock:
-            self._counts[RECORDS][topic,] += records
-            self._counts[PAYLOAD_BYTES][topic,] += payload_bytes
-            self._counts[STORED_BYTES][topic,] += stored_bytes
-            self._counts[PUTS][topic,] += 1
-            self._puts_within[bisect_left(_PUT_BOUNDS_S, seconds)] += 1
-            self._put_seconds += seconds
+        self._count(RECORDS, topic, by=records)
+        self._count(PAYLOAD_BYTES, topic, by=payload_bytes)
+        self._count(STORED_BYTES, topic, by=stored_bytes)
+        self._count(PUTS, topic)
+        self._put_seconds.observe(seconds)
 
     def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
-        with self._lock:
-            if cause == HoleCause.UNREADABLE:
-                self._counts[UNREADABLE_OFFSETS][topic, str(partition)] += offsets
-            self._counts[HOLES][topic, cause] += 1
-            self._counts[HOLE_OFFSETS][topic, cause] += offsets
+        if cause == HoleCause.UNREADABLE:
+            self._count(UNREADABLE_OFFSETS, topic, str(partition), by=offsets)
+        self._count(HOLES, topic, cause)
+        self._count(HOLE_OFFSETS, topic, cause, by=offsets)
 
     def fetched(self, topic: str, fetched_bytes: int) -> None:
-        with self._lock:
-            self._counts[FETCHED_BYTES][topic,] += fetched_bytes
+        self._count(FETCHED_BYTES, topic, by=fetched_bytes)
 
     def retried(self, effect: str, cause: str) -> None:
-        with self._lock:
-            self._counts[RETRIES][effect, cause] += 1
+        self._count(RETRIES, effect, cause)
 
     def failed(self, topic: str, cause: str) -> None:
-        with self._lock:
-            self._counts[FAILURES][topic, cause] += 1
+        self._count(FAILURES, topic, cause)
 
     def branched(self, topic: str) -> None:
-        with self._lock:
-            self._counts[BRANCHES][topic,] += 1
+        self._count(BRANCHES, topic)
+
+    def _count(self, declared: Declared, *labels: str, by: int = 1) -> None:
+        self._counters[declared].labels(*labels).inc(by)
 
     @property
     def records(self) -> int:
         """Records made durable, of all topics."""
-        with self._lock:
-            return int(sum(self._counts[RECORDS].values()))
-
-    def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the text and its content type: OpenMetrics where the Accept header names it, else Prometheus' own."""
-        openmetrics = "application/openmetrics-text"
-        # The header itself is not used: a version that a client writes there would become part of our answer.
-        encode, content_type = choose_encoder(openmetrics if openmetrics in accept else "")
-        return encode(self), content_type
+        (family,) = self._counters[RECORDS].collect()
+        return int(sum(sample.value for sample in family.samples))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family, as prometheus-client asks of a collector."""
+        """Yield what is worked out at a scrape: gauges, and counts of others."""
         states = list(self._state())
+        self._begin_at_zero({state.topic for state in states})
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
         values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
         values[BUILD] = {(__version__,): 1}
-        with self._lock:
-            self._begin_at_zero({state.topic for state in states})
-            values.update({declared: dict(counts) for declared, counts in self._counts.items()})
-            puts = self._put_histogram()
         for declared in METRICS:
-            yield puts if declared is PUT_SECONDS else family_of(declared, values.get(declared, {}))
-        for other in self._others:
-            yield from other()
+            if declared.kind == "gauge" or declared in _ASKED:
+                yield family_of(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
         """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first event matters."""
         for topic in topics:
             for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
-                self._counts[declared][topic,] += 0
+                self._count(declared, topic, by=0)
             for declared in (HOLES, HOLE_OFFSETS):
                 for cause in _CAUSES:
-                    self._counts[declared][topic, cause.value] += 0
-
-    def _put_histogram(self) -> Metric:
-        bounds = [*map(str, _PUT_BOUNDS_S), "+Inf"]
-        buckets = list(zip(bounds, accumulate(self._puts_within), strict=True))
-        return HistogramMetricFamily(PUT_SECONDS.name, PUT_SECONDS.meaning, buckets, self._put_seconds)
+                    self._count(declared, topic, cause.value, by=0)
 
 
 def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dict[Labels, float]]:

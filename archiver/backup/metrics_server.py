@@ -1,19 +1,23 @@
 """The HTTP endpoint of a running backup: /metrics, /healthz, /readyz."""
 
+import io
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from archiver.backup.metrics import Metrics
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
 from archiver.errors import UsageError
 from archiver.process.text import printable
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -23,32 +27,33 @@ HealthCheck = Callable[[], str | None]  # None: all is well; otherwise what is w
 MOST_CONNECTIONS: Final = 16
 _CLIENT_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.1  # how soon `serve_forever` notices that it should end
-_PLAIN: Final = "text/plain; charset=utf-8"
+_OPENMETRICS: Final = "application/openmetrics-text"
+_NAME: Final = "kafka-archiver"  # else wsgiref tells the versions of itself and of Python
 
 
 class MetricsServer:
     """Serves while its `with` block is entered, from threads that never keep a process alive.
 
     Entering raises UsageError where `listen` (host:port, [IPv6]:port; port 0: any free one) cannot be had. The checks
-    and `metrics` are called from the server's threads.
+    and the registry's collectors are called from the server's threads.
     """
 
-    def __init__(self, listen: str, metrics: Metrics, *, is_healthy: HealthCheck, is_ready: HealthCheck) -> None:
+    def __init__(
+        self, listen: str, registry: CollectorRegistry, *, is_healthy: HealthCheck, is_ready: HealthCheck
+    ) -> None:
         self._listen = listen
-        self._pages: dict[str, _Page] = {
-            "/metrics": lambda accept: (HTTPStatus.OK, *metrics.exposition(accept)),
-            "/healthz": lambda _: _verdict(is_healthy()),
-            "/readyz": lambda _: _verdict(is_ready()),
-        }
+        self._metrics: WSGIApplication = make_wsgi_app(registry)
+        self._checks = {"/healthz": is_healthy, "/readyz": is_ready}
 
     def __enter__(self) -> Self:
         try:
-            self._server = _Server(self._listen, self._pages)
+            self._server = _Server(self._listen)
         except (
             OSError,
             OverflowError,
         ) as error:  # the address is taken, is not ours, or has no such name; or the port is above 65535
             raise UsageError(f"metrics.listen: cannot listen on {self._listen}: {error}; choose another") from error
+        self._server.set_app(self._answer)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_S,), name="metrics-server", daemon=True
         )
@@ -69,22 +74,32 @@ class MetricsServer:
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if self._server.address_family == socket.AF_INET6 else f"{host!s}:{port}"
 
+    def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        def begin(status: str, headers: list[tuple[str, str]], *error: Any) -> Callable[[bytes], object]:  # noqa: ANN401
+            return start_response(status, [*headers, ("Server", _NAME)], *error)
 
-_Answer = tuple[HTTPStatus, bytes, str]
-_Page = Callable[[str], _Answer]  # from an Accept header
+        def answer(status: str, text: str) -> list[bytes]:
+            begin(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [printable(" ".join(text.split())).encode() + b"\n"]
+
+        path = environ["PATH_INFO"]
+        # The header itself is not used: a version that a client writes there would become part of our answer.
+        environ["HTTP_ACCEPT"] = _OPENMETRICS if _OPENMETRICS in environ.get("HTTP_ACCEPT", "") else ""
+        try:
+            if environ["REQUEST_METHOD"] != "GET":
+                return answer("405 Method Not Allowed", "only GET is")
+            if path == "/metrics":
+                return self._metrics(environ, begin)
+            if path not in self._checks:
+                return answer("404 Not Found", "/metrics, /healthz, /readyz")
+            reason = self._checks[path]()
+            return answer("200 OK", "ok") if reason is None else answer("503 Service Unavailable", reason)
+        except Exception as error:
+            log.exception("%s could not be worked out", path)
+            return answer("500 Internal Server Error", repr(error))
 
 
-def _verdict(reason: str | None) -> _Answer:
-    if reason is None:
-        return HTTPStatus.OK, b"ok\n", _PLAIN
-    return HTTPStatus.SERVICE_UNAVAILABLE, _line(reason), _PLAIN
-
-
-def _line(text: str) -> bytes:
-    return printable(" ".join(text.split())).encode() + b"\n"
-
-
-class _Server(ThreadingHTTPServer):
+class _Server(ThreadingMixIn, WSGIServer):
     """One thread per connection, and a bounded number of both: a client that hangs loses its place to a new one."""
 
     daemon_threads = True
@@ -93,10 +108,9 @@ class _Server(ThreadingHTTPServer):
         False  # some versions of Python set this: a second instance would get half of our scrapes, without an error
     )
 
-    def __init__(self, listen: str, pages: dict[str, _Page]) -> None:
+    def __init__(self, listen: str) -> None:
         host, _, port = listen.rpartition(":")
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-        self.pages = pages
         self._connections: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
         super().__init__((host.strip("[]"), int(port)), _Handler)
@@ -104,6 +118,8 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind, without HTTPServer's question to DNS after our own name: it can take a minute."""
         TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
         with self._lock:
@@ -135,27 +151,14 @@ def _hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_PATIENCE_S
-    server: _Server
-
-    def do_GET(self) -> None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        status, body, content_type = HTTPStatus.NOT_FOUND, b"/metrics, /healthz, /readyz\n", _PLAIN
-        if page is not None:
-            try:
-                status, body, content_type = page(self.headers.get("Accept", ""))
-            except Exception as error:
-                log.exception("%s could not be worked out", self.path)
-                status, body = HTTPStatus.INTERNAL_SERVER_ERROR, _line(repr(error))
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
     def version_string(self) -> str:
-        return "kafka-archiver"
+        return _NAME
+
+    def get_stderr(self) -> io.StringIO:
+        return io.StringIO()  # a client that went away is no event
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Log nothing: a scrape every few seconds is no event."""

@@ -106,7 +106,7 @@ def run_service(
         with ExitStack() as stack:
             if config.metrics.listen is not None:
                 checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
-                stack.enter_context(MetricsServer(config.metrics.listen, metrics, **checks))
+                stack.enter_context(MetricsServer(config.metrics.listen, metrics.registry, **checks))
             pool = stack.enter_context(decoders())
             spool = stack.enter_context(spool_of(config))
             request = await unless_stopped(

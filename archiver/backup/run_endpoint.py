@@ -27,7 +27,7 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
     with ExitStack() as stack:
         try:
-            stack.enter_context(MetricsServer(listen, metrics, **checks))
+            stack.enter_context(MetricsServer(listen, metrics.registry, **checks))
         except UsageError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
                 raise

@@ -1,11 +1,14 @@
-"""The declaration of a metric: its name, kind, meaning and labels; and the family that Prometheus is shown of it."""
+"""The declaration of a metric, and what prometheus_client makes of it: a counter, or the family of a scrape."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter has a second series, *_created
 
 Labels = tuple[str, ...]
 
@@ -18,6 +21,13 @@ class Declared:
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     labels: Labels = ("topic",)
+
+
+def counters_of(metrics: Iterable[Declared], registry: CollectorRegistry) -> dict[Declared, Counter]:
+    """Register the counters of these metrics."""
+    return {
+        one: Counter(one.name, one.meaning, one.labels, registry=registry) for one in metrics if one.kind == "counter"
+    }
 
 
 def family_of(declared: Declared, values: Mapping[Labels, float]) -> Metric:

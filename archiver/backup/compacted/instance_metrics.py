@@ -1,16 +1,16 @@
 """The metrics of a process of an instance, besides those that a backup has, too: each is declared here, once."""
 
-import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from archiver.backup.compacted.alarms import AlarmKind
 from archiver.backup.compacted.turn import ACTIVATE, PASSIVATE, Role
-from archiver.process.declared_metrics import Declared, Labels, family_of
+from archiver.process.declared_metrics import Declared, Labels, counters_of, family_of
 
 _BY_ROLE: Final = ("topic", "role")
 
@@ -134,19 +134,21 @@ NOTHING_SEEN: Final = Standing(generations={}, bytes={}, alarms={})
 
 
 class InstanceMetrics:
-    """Counts what a process does, from any thread; `collect` also asks for what holds at the moment of a scrape."""
+    """Counts what a process does, from any thread. `turns` and `standing` are asked at each scrape."""
 
     def __init__(
         self,
         turns: Callable[[], Iterable[TurnState]] = tuple,
         standing: Callable[[], Standing] = lambda: NOTHING_SEEN,
         clock_ms: Callable[[], int] = int,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._turns = turns
         self._standing = standing
         self._clock_ms = clock_ms
-        self._lock = threading.Lock()
-        self._counts: dict[Declared, Counter[Labels]] = defaultdict(Counter)
+        self.registry = registry or CollectorRegistry()
+        self.registry.register(self)  # before the counters: it begins them at zero
+        self._counters = counters_of(INSTANCE_METRICS, self.registry)
 
     def took_over(self, topic: str) -> None:
         self._add(TURNS, topic)
@@ -171,29 +173,26 @@ class InstanceMetrics:
         self._add(HINTS_RECEIVED)
 
     def _add(self, declared: Declared, *labels: str, by: int = 1) -> None:
-        with self._lock:
-            self._counts[declared][labels] += by
+        counter = self._counters[declared]
+        (counter.labels(*labels) if labels else counter).inc(by)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family, as prometheus-client asks of a collector."""
+        """Yield the gauges."""
         turns = list(self._turns())
         topics = {turn.topic for turn in turns}
         values = {**_gauges(turns, self._clock_ms()), **_of_standing(self._standing(), topics)}
-        with self._lock:
-            self._begin_at_zero(topics)
-            values.update({declared: dict(counts) for declared, counts in self._counts.items()})
+        self._begin_at_zero(topics)
         for declared in INSTANCE_METRICS:
-            yield family_of(declared, values.get(declared, {}))
+            if declared.kind == "gauge":
+                yield family_of(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
         """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1."""
         for topic in topics:
             for declared in _FROM_ZERO:
-                self._counts[declared][topic,] += 0
+                self._add(declared, topic, by=0)
         for event in (ACTIVATE, PASSIVATE):
-            self._counts[HINTS_SENT][event,] += 0
-        for declared in (CLEARING_FAILURES, HINTS_RECEIVED):
-            self._counts[declared][()] += 0
+            self._add(HINTS_SENT, event, by=0)
 
 
 def _gauges(turns: Iterable[TurnState], now_ms: int) -> dict[Declared, dict[Labels, float]]:

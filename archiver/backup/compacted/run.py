@@ -38,22 +38,21 @@ def run_instance(
     sweep_defects()
 
     vitals = InstanceVitals(config)
-    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms)
     ledger = Metrics(
         vitals.states,
         vitals.clock_ms,
         rebalances=vitals.rebalances,
         commit_failures=vitals.commit_failures,
         gone=vitals.gone_topics,
-        others=[counts.collect],
     )
+    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, ledger.registry)
 
     async def run() -> None:
         stop, listen = stop_on_signals(), config.metrics.listen
         with ExitStack() as stack:
             if listen is not None:
                 checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
-                stack.enter_context(MetricsServer(listen, ledger, **checks))
+                stack.enter_context(MetricsServer(listen, ledger.registry, **checks))
             pool, spool = stack.enter_context(decoders()), stack.enter_context(spool_of(config))
             request = await unless_stopped(
                 stop, persist("probe", lambda: request_of(config, spool, ledger, pool), ledger)

@@ -1,12 +1,10 @@
 """The metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, and nobody can scrape it."""
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from prometheus_client.exposition import generate_latest
+from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.metrics_core import Metric
 
 from archiver.archive.sweeps import SweepReport
@@ -47,21 +45,17 @@ def check_metrics_file(path: Path) -> None:
 
 
 def write_metrics(path: Path, report: SweepReport) -> None:
-    """Write the file whole, beside its place, and move it there: whoever reads sees the former one or this one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")  # no *.prom: the collector leaves it alone
+    """Replace the file at once: a reader sees the former one or this one, whole."""
+    registry = CollectorRegistry()
+    registry.register(_Families(report))
     try:
-        try:
-            beside.write_bytes(generate_latest(_Families(report)))
-            beside.replace(path)
-        finally:
-            with suppress(FileNotFoundError):
-                beside.unlink()
+        write_to_textfile(str(path), registry)
     except OSError as error:
         raise ArchiverError(f"--metrics-file {path}: was not written: {error}; the sweep itself is done") from error
 
 
 class _Families:
-    """What Prometheus' encoder asks for metrics."""
+    """A collector of the metrics of one sweep."""
 
     def __init__(self, report: SweepReport) -> None:
         self._values = _values_of(report)

@@ -31,7 +31,7 @@ def nothing() -> None:
 def serve(
     listen: str = "127.0.0.1:0", *, is_healthy: HealthCheck = nothing, is_ready: HealthCheck = nothing
 ) -> MetricsServer:
-    return MetricsServer(listen, Metrics(list, lambda: 0), is_healthy=is_healthy, is_ready=is_ready)
+    return MetricsServer(listen, Metrics(list, lambda: 0).registry, is_healthy=is_healthy, is_ready=is_ready)
 
 
 @pytest.fixture
@@ -55,14 +55,16 @@ def connect(server: MetricsServer) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=QUICK_S)
 
 
-def test_metrics(server: MetricsServer) -> None:
-    answer = ask(server, "/metrics")
+@pytest.mark.parametrize("accept", ["", "*/*", "text/html", "text/plain; version=x", "text/plain; version=1.0.0"])
+def test_metrics(server: MetricsServer, accept: str) -> None:
+    answer = ask(server, "/metrics", Accept=accept)
     assert (answer.status, answer.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert "\narchiver_rebalances_total 0.0\n" in answer.body
 
 
-def test_openmetrics_is_negotiated(server: MetricsServer) -> None:
-    answer = ask(server, "/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.1")
+@pytest.mark.parametrize("version", ["", ";version=1.0.0", ";version=2.0.0;escaping=x", ";version=a\tb"])
+def test_openmetrics_is_negotiated(server: MetricsServer, version: str) -> None:
+    answer = ask(server, "/metrics", Accept=f"application/openmetrics-text{version},text/plain;q=0.1")
     assert answer.content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert answer.body.endswith("# EOF\n")
 
@@ -77,7 +79,7 @@ def test_nothing_else_is_there(server: MetricsServer, path: str) -> None:
 
 
 def test_nothing_is_taken(server: MetricsServer) -> None:
-    assert ask(server, "/metrics", method="POST").status == 501
+    assert ask(server, "/metrics", method="POST").status == 405
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -153,6 +155,15 @@ def test_a_client_that_hangs_stops_nobody_and_is_left_at_the_end() -> None:
     assert _soon(lambda: threading.active_count() <= before)
 
 
+def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    for name in ("getfqdn", "gethostbyaddr"):
+        monkeypatch.setattr(socket, name, asked.append)
+    with serve() as server:
+        assert ask(server, "/metrics").status == 200
+    assert asked == []
+
+
 def test_many_clients_that_hang_take_no_place_from_one_that_asks(server: MetricsServer) -> None:
     before = threading.active_count()
     with ExitStack() as clients:
@@ -176,9 +187,11 @@ def test_garbage_is_answered_and_silent(server: MetricsServer, capfd: pytest.Cap
 
 def test_nothing_is_told_of_the_machine(server: MetricsServer) -> None:
     connection = HTTPConnection(server.address, timeout=QUICK_S)
-    connection.request("GET", "/healthz")
-    response = connection.getresponse()
-    assert response.headers["Server"] == "kafka-archiver"
+    for path in ("/healthz", "/metrics", "/none"):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        assert response.headers["Server"] == "kafka-archiver"
+        response.read()
     connection.close()
 
 

@@ -1,5 +1,6 @@
 """The metrics of a sweep, as Prometheus' own parser reads the file."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def test_who_reads_sees_a_whole_file_of_one_sweep(tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", fail)
+        patch.setattr(os, "rename", fail)
         with pytest.raises(
             ArchiverError, match=r"was not written: .*No space left on device; the sweep itself is done$"
         ):
