@@ -49,10 +49,11 @@ def read_member(frame: bytes) -> Member:
     return Member(header, numbers, texts)
 
 
-def facts_of(member: Member, row: int) -> dict[str, int | str]:
+def facts_of(member: Member, row: int) -> dict[str, Any]:
     """Return the columns of one entry, and the facts that it shares with others."""
     values = {name: column[row] for name, column in (member.numbers | member.texts).items()}
-    return values | member.header["kinds"][values["kind"]]
+    kind: dict[str, Any] = member.header["kinds"][values["kind"]]
+    return values | kind
 
 
 def write_member(member: Member) -> bytes:
