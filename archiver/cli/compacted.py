@@ -2,7 +2,7 @@
 
 import argparse
 
-from archiver.cli import compacted_accept, compacted_run, compacted_status
+from archiver.cli import compacted_clear, compacted_run, compacted_status
 from archiver.cli.options import parser_of
 
 
@@ -15,6 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             compacted_status,
             "who is active, which copies stand, what is next, and what somebody should look at",
         ),
-        ("accept", compacted_accept, "say that a log was meant to begin later, or to end earlier, than its copies"),
+        ("clear", compacted_clear, "delete copies of a partition that only its log keeps"),
     ):
         module.add_options(parser_of(ways, name, summary))
+    compacted_clear.add_refused_options(parser_of(ways, "accept", "no command any more: see clear"))

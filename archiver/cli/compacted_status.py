@@ -32,8 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
     from archiver.archive.store_clock import epoch_ms
-    from archiver.backup.compacted.accepting import asker_of
     from archiver.backup.compacted.alarms import alarms_in
+    from archiver.backup.compacted.live_logs import asker_of
     from archiver.backup.compacted.status import StatusReader
     from archiver.kafka.settings import KafkaSettings
 

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3]
 SPARK_S = 240.0  # a start takes 50 s where others want both cores, too
 COMMANDS = (
     "demo", "backup", "ls", "cat", "inspect", "verify", "restore", "query", "spark-env pack", "spark-env entry",
-    "config show", "config reference", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold",
+    "config show", "config reference", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold",
     "retention", "hold add", "hold list", "hold release",
 )  # fmt: skip
 

@@ -8,10 +8,10 @@ import pytest
 
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.roles import CompleteCopy, RolePlace, read_newest_entry
-from archiver.backup.compacted.accepting import asker_of
 from archiver.backup.compacted.clearing import ClearingRules
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.live_logs import asker_of
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.kafka.settings import KafkaSettings

@@ -24,7 +24,6 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
-from archiver.archive.accepted_logs import AcceptedEnd, AcceptedLog, accept_logs, read_accepted
 from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
@@ -399,11 +398,6 @@ def _write_moments(store: MemoryStore, number: int = 9) -> None:
     clear_old_moments(Archive(store, LAYOUT), "blue", _PROCESS, number, 2**41)
 
 
-def _accept(store: MemoryStore) -> None:
-    end = AcceptedEnd(log_end=3, position=9)
-    accept_logs(Archive(store, LAYOUT), "t", 0, {0: AcceptedLog(log_start=5), 1: AcceptedLog(end=end)})
-
-
 def _show_status(store: MemoryStore) -> None:
     """What cannot be read is an alarm, and keeps copies."""
     status = StatusReader(Archive(store, LAYOUT), _INSTANCES, 2**41, takes_noted=True).read(re.compile(".*"))
@@ -456,7 +450,6 @@ _DOORS: Mapping[str, Sequence[Door]] = {
         lambda store: take_back(Archive(store, LAYOUT), _PLACE, 2**62),
         lambda store: list(lost_entries(Archive(store, LAYOUT))),
     ),
-    "accepted/t/0": (lambda store: read_accepted(Archive(store, LAYOUT), "t", 0), _accept, _show_status),
     _MOMENTS: (_read_moments, _write_moments, _show_status),
     "restores/mine/t/0": _CLAIM_DOORS,
     "restores/mine/t/repartition": _JOINT_DOORS,
@@ -480,7 +473,6 @@ def _facts() -> MemoryStore:
         held, replaced = complete_copy("blue", number, 10), complete_copy("green", 0, 8)
         key, content = role_entry("t", 0, number, holder=held, replaced=replaced, candidate=("blue", number))
         put(store, f"{LAYOUT.root}{key}", content)
-    _accept(store)
     _write_moments(store, 7)
     _write_claims(store)
     _write_joint_claims(store)

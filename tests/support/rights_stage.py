@@ -91,7 +91,6 @@ IN_STORE: Final = {
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
     Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
-    Right.PUT_ACCEPTED: ("s3:PutObject", "control/accepted/"),
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
     Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),
     Right.PUT_TOPICS: ("s3:PutObject", "control/topics/"),
@@ -192,14 +191,14 @@ class RightsStage:
             self._set_group(case)
         if case.command.kind is Kind.INSTANCE and COORDINATION in own_topics(self._admin):
             delete_topic(self._broker.bootstrap, COORDINATION)
-        if case.command.kind is Kind.ACCEPT:
+        if case.command.kind is Kind.COPIED:
             self._put_role_log(case)
         if case.command.kind is Kind.SWEEP:
             self._archive_old_records(case)
         if case.command.kind is Kind.HELD:
             prepared = self._write("own.yaml", self._config(prefix_of(case), {}, {}))
             assert _run([*case.command.typed, "-c", prepared]).exit_code == 0
-        if case.command.kind in {Kind.GONE, Kind.COMPARED}:
+        if case.command.kind in {Kind.GONE, Kind.COMPARED, Kind.CLEARED}:
             self._archive_own_topic(case)
         if case.command.kind is Kind.FOLD:
             anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
@@ -230,7 +229,7 @@ class RightsStage:
         time.sleep(_TICK_S)
 
     def _archive_own_topic(self, case: Case) -> None:
-        """A topic that is deleted then; or of which a copy has a record more than Kafka, at the offset of a marker."""
+        """A topic that is deleted then; or of which copies have a record more than Kafka, at the offset of a marker."""
         topic, bootstrap = topic_of(case), self._broker.bootstrap
         create_topic(bootstrap, topic, configs={"cleanup.policy": "compact"})
         producer = producer_of(bootstrap, transactional_id=topic)
@@ -254,22 +253,21 @@ class RightsStage:
         segment.append(frame_of([Rec(0, 1000, 0, b"kept", b"v"), Rec(1, 1000, 0, b"gone", b"v")]), 0)
         segment.cover(2, leader_epoch=facts.leader_epoch, source_bytes=1, stable_end=2)
         finished = segment.finish()
-        key = f"{prefix_of(case)}/{copy_place(topic, 0, 'a', 0)}{item.key.rpartition('/')[2]}"
-        metadata = finished.facts.to_metadata()
-        archive.store.put_if_absent(key, content_of(finished), metadata, kind=ObjectKind.SEGMENT)
-        key, content = role_entry(topic, 0, 1, holder=complete_copy("a", 0, 2), replaced="topics/", candidate=("a", 0))
-        archive.store.put_if_absent(f"{prefix_of(case)}/{key}", content, {}, kind=ObjectKind.FACT)
+        instances = "ab" if case.command.kind is Kind.CLEARED else "a"
+        for number, name in enumerate(instances):
+            key = f"{prefix_of(case)}/{copy_place(topic, 0, name, number)}{item.key.rpartition('/')[2]}"
+            metadata = finished.facts.to_metadata()
+            archive.store.put_if_absent(key, content_of(finished), metadata, kind=ObjectKind.SEGMENT)
+            key, content = role_entry(topic, 0, number + 1, holder=complete_copy(name, number, 2), replaced="topics/")
+            archive.store.put_if_absent(f"{prefix_of(case)}/{key}", content, {}, kind=ObjectKind.FACT)
 
     def _put_role_log(self, case: Case) -> None:
-        """Of a copy that was read to the end of the log; to be accepted, to an offset that the log does not have."""
+        """Of a copy that was read to the end of the log."""
         anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
         topics = {"topics": {"include": [topic_of(case)]}}
         own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "off"}, {}) | anybody | topics)
         assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
-        is_accepted = "accept" in case.command.typed
-        key, content = role_entry(
-            topic_of(case), 0, 0, holder=complete_copy("a", 0, 0, 50 if is_accepted else len(RECORDS[0]))
-        )
+        key, content = role_entry(topic_of(case), 0, 0, holder=complete_copy("a", 0, 0, len(RECORDS[0])))
         s3_client(self._site.bucket).put_object(
             Bucket=self._site.bucket.name, Key=f"{prefix_of(case)}/{key}", Body=content
         )
@@ -327,6 +325,8 @@ class RightsStage:
 
     def _arguments(self, case: Case) -> list[str]:
         tree = self._config(prefix_of(case), case.command.backup, case.command.storage)
+        if case.command.kind is Kind.CLEARED:
+            tree["compacted"] = {"enabled": True, "instances": ["a", "b"], "clear.delay": 0}
         if case.command.kind in {Kind.GONE, Kind.COMPARED}:
             tree["topics"]["include"] = [topic_of(case)]
             tree["backup"]["group"] = self.group
@@ -343,8 +343,8 @@ class RightsStage:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
         if case.command.kind is not Kind.RESTORE:
-            has_rows = case.command.typed[0] in {"cat", "hold"} or "accept" in case.command.typed
-            return [*verbose[: 2 if "accept" in case.command.typed else 3], *([] if has_rows else ["--format", "json"])]
+            has_rows = case.command.typed[0] in {"cat", "hold"} or case.command.kind is Kind.CLEARED
+            return [*verbose, *([] if has_rows else ["--format", "json"])]
         target = self._write("target.yaml", {"kafka": self._kafka})
         named = ["--rename-group", f"{GROUP}={group_of(case)}"] if "--groups" in case.command.typed else []
         return [*verbose, "--target", target, "--topics", ORDERS, "--rename", f"{ORDERS}={target_of(case)}", *named]
@@ -479,10 +479,13 @@ class RightsStage:
             self._assert_copies_told(case, done)
 
     def _assert_copies_told(self, case: Case, done: Done) -> None:
-        if "accept" in case.command.typed:
-            (key,) = keys_below(self._site.bucket, f"{prefix_of(case)}/control/accepted/")
-            assert key.endswith(f"/{topic_of(case)}/0/000000.json")
-        elif case.command.kind is Kind.ACCEPT:
+        if case.command.kind is Kind.CLEARED:
+            copies = [
+                key.partition("/compacted/")[2]
+                for key in keys_below(self._site.bucket, f"{prefix_of(case)}/compacted/")
+            ]
+            assert [key[0] for key in copies] == ["b"]
+        elif case.command.kind is Kind.COPIED:
             assert [row["lag"] for row in json.loads(done.out)["partitions"]] == [0]
         elif case.command.kind is Kind.READER:
             assert json.loads(done.out)["partitions"] == []  # no instance has worked here
@@ -574,9 +577,9 @@ def target_of(case: Case) -> str:
 
 def topic_of(case: Case) -> str:
     """What is archived."""
-    if case.command.kind in {Kind.SWEEP, Kind.GONE, Kind.COMPARED}:
+    if case.command.kind in {Kind.SWEEP, Kind.GONE, Kind.COMPARED, Kind.CLEARED}:
         return f"old-{case.number}"
-    return KEPT if case.command.kind in {Kind.INSTANCE, Kind.ACCEPT} else ORDERS
+    return KEPT if case.command.kind in {Kind.INSTANCE, Kind.COPIED} else ORDERS
 
 
 def group_of(case: Case) -> str:
@@ -590,11 +593,12 @@ def prefix_of(case: Case) -> str:
         Kind.SERVICE,
         Kind.FOLD,
         Kind.INSTANCE,
-        Kind.ACCEPT,
+        Kind.COPIED,
         Kind.HOLD,
         Kind.HELD,
         Kind.GONE,
         Kind.COMPARED,
+        Kind.CLEARED,
         Kind.SWEEP,
     }
     return f"fresh/{case.number}" if has_own else PREFIX

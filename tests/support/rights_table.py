@@ -46,7 +46,6 @@ class Right(Enum):
     PUT_NOTES = "PutObject on `control/restores/`"
     PUT_INDEX = "PutObject on `control/index/`"
     PUT_FOLDS = "PutObject on `control/group-folds/`"
-    PUT_ACCEPTED = "PutObject on `control/accepted/`"
     PUT_HOLDS = "PutObject on `control/holds/`"
     PUT_ROLES = "PutObject on `control/roles/`"
     PUT_TOPICS = "PutObject on `control/topics/`"
@@ -63,7 +62,7 @@ class Right(Enum):
 
 
 _OF_STORE: Final = {
-    Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS, Right.PUT_ACCEPTED,
+    Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS,
     Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
@@ -93,7 +92,8 @@ class Kind(Enum):
     BACKUP = "fills an archive of its own"
     SERVICE = "fills one until it is stopped"
     INSTANCE = "keeps copies in an archive of its own, until it is stopped"
-    ACCEPT = "accepts what stands against copies in an archive of its own"
+    COPIED = "tells how copies in an archive of its own stand"
+    CLEARED = "clears copies in an archive of its own"
     HOLD = "holds records of an archive of its own"
     HELD = "holds what it has held already"
     GONE = "accepts that a topic of an archive of its own is gone"
@@ -230,7 +230,7 @@ COMMANDS: Final = (
     Command(
         name="`compacted status --against-kafka`",
         typed=("compacted", "status", "--against-kafka"),
-        kind=Kind.ACCEPT,
+        kind=Kind.COPIED,
         needs={
             Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}; its lag is not known", 3),
             **READING,
@@ -238,14 +238,10 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(
-        name="`compacted accept --yes`",
-        typed=("compacted", "accept", "kept", "--yes"),
-        kind=Kind.ACCEPT,
-        needs={
-            Right.DESCRIBE_TOPICS: Loss(r"grant this user Describe on topic {topic}$"),
-            **READING,
-            Right.PUT_ACCEPTED: denied(r"/control/accepted/\S+: PutObject", "s3:PutObject"),
-        },
+        name="`compacted clear --force`",
+        typed=("compacted", "clear", "{topic}-0", "--force"),
+        kind=Kind.CLEARED,
+        needs={**READING, Right.DELETE_COPIES: Loss(r"DeleteObjects was denied; grant s3:DeleteObject on ", 3)},
         is_brief=True,
     ),
     Command(

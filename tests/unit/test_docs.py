@@ -59,7 +59,7 @@ def test_options_exist(page: str) -> None:
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
     commands = (
-        "backup", "ls", "cat", "compacted run", "compacted status", "compacted accept", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
+        "backup", "ls", "cat", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
         "retention", "hold add", "hold list", "hold release", "topics",
     )  # fmt: skip
     help_texts = "".join(map(_help_of, commands))

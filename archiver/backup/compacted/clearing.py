@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog
 from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.archive.store_clock import from_epoch_ms
@@ -54,6 +53,8 @@ class LogBounds:
         return self.policy is None or "compact" in self.policy
 
 
+FORCED: Final = "`archiver compacted clear --force TOPIC-PARTITION` deletes the copies that are read no more"
+
 # Of a life that has ended, and where nobody asks the cluster: no log stands against its copies.
 NO_LOG: Final = LogBounds(log_start=0, log_end=MOST_OFFSET, policy="compact,delete")
 
@@ -97,7 +98,6 @@ class Situation:
     standing: tuple[StandingCopy, ...]
     holder: CopyState | None = None  # None: it was not asked
     log: LogBounds | None = None  # None: the cluster does not tell
-    accepted: AcceptedLog = NOTHING_ACCEPTED
     doubts: tuple[str, ...] = ()  # other reasons why nothing may go
 
     @property
@@ -179,10 +179,10 @@ def _reasons_of_objects(situation: Situation, generation: Generation, state: Cop
     complete_to = situation.holder.complete_to if situation.holder else 0
     if not state.problem and not clearable(situation.number, situation.entry, standing, complete_to):
         yield f"it ends at {state.end}, and what is read is complete up to {complete_to}, as its objects prove: it is needed"
-    if begins_lower(situation, state) and not accepts_start(situation):
+    if begins_lower(situation, state):
         yield (
             f"it has the log from offset {state.begins} on, and records above that were deleted, not compacted, before what is read"
-            " was begun; `archiver compacted accept` says that this was meant"
+            f" was begun; if that was meant, {FORCED}"
         )
 
 
@@ -194,13 +194,6 @@ def begins_lower(situation: Situation, state: CopyState) -> bool:
     has_objects = situation.holder is not None and situation.holder.end
     began = situation.holder_begins if has_objects else min(log.log_start, situation.holder_begins)
     return state.begins < began
-
-
-def accepts_start(situation: Situation) -> bool:
-    log, accepted = situation.log, situation.accepted
-    if log is None or not log.is_known:
-        return log is not None and accepted.log_start is not None
-    return accepted.accepts_start(log.log_start)
 
 
 def holder_problems(situation: Situation) -> tuple[str, ...]:
@@ -216,8 +209,8 @@ def holder_problems(situation: Situation) -> tuple[str, ...]:
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:
-    """Say how the log stands against the copy that is read, as far as nobody has accepted that."""
-    log, accepted = situation.log, situation.accepted
+    """Say how the log stands against the copy that is read."""
+    log = situation.log
     if not isinstance(situation.entry.holder, CompleteCopy) or situation.holder is None:
         return ()
     if log is None:
@@ -225,15 +218,15 @@ def log_problems(situation: Situation) -> tuple[str, ...]:
     problems = []
     if not log.is_compacted:
         problems.append(f"cleanup.policy is {log.policy}, without compact")
-    if is_start_risen(situation) and not accepts_start(situation):
+    if is_start_risen(situation):
         problems.append(
             f"the log begins at offset {log.log_start}, and the copy that is read at {situation.holder_begins}: records were"
-            " deleted while cleanup.policy had delete; `archiver compacted accept` says that this was meant"
+            f" deleted while cleanup.policy had delete; if that was meant, {FORCED}"
         )
-    if is_end_fallen(situation) and not accepted.accepts_end(log.log_end, situation.reached):
+    if is_end_fallen(situation):
         problems.append(
             f"the log ends at offset {log.log_end}, and the copy that is read reaches {situation.reached}: the log was cut back,"
-            " or is another topic's; `archiver compacted accept` says that this was meant"
+            f" or is another topic's; if that was meant, {FORCED}"
         )
     return tuple(problems)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from archiver.archive.accepted_logs import NOTHING_ACCEPTED, AcceptedLog, read_accepted
 from archiver.archive.handle import Archive
 from archiver.archive.listing import ListedSegment
 from archiver.archive.restore_pins import PinnedCopies, RestorePins
@@ -88,23 +87,16 @@ class ClearingSurvey:
         copies = list_copies(self.archive, topic, life)
         self.facts.forget_others(logs.keys(), copies)
         self.whole.forget_others(logs, {copy_key(place, one) for place in logs for one in copies.get(place, {})})
-        accepted, doubts = self._accepted(topic, life)
-        surveyed = [self._standing(log, copies.get(place, {}), now_ms, doubts) for place, log in logs.items()]
+        surveyed = [self._standing(log, copies.get(place, {}), now_ms) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):
-            surveyed = self._ask(surveyed, accepted, self.pins.read(now_ms - self.pin_ms))
+            surveyed = self._ask(surveyed, self.pins.read(now_ms - self.pin_ms))
         return surveyed
 
-    def _accepted(self, topic: str, life: int) -> tuple[Mapping[int, AcceptedLog], tuple[str, ...]]:
-        try:
-            return read_accepted(self.archive, topic, life), ()
-        except NotWholeError as error:
-            return {}, (str(error),)
-
-    def _standing(self, log: ListedRoleLog, objects: Objects, now_ms: int, doubts: tuple[str, ...]) -> Surveyed:
+    def _standing(self, log: ListedRoleLog, objects: Objects, now_ms: int) -> Surveyed:
         if log.entry is None:
             return Surveyed(log=log, objects=objects)
         standing = tuple(_standing_copy(log, log.entry, generation) for generation in sorted(objects, key=_by_number))
-        situation = Situation(number=log.number, entry=log.entry, now_ms=now_ms, standing=standing, doubts=doubts)
+        situation = Situation(number=log.number, entry=log.entry, now_ms=now_ms, standing=standing)
         return Surveyed(log=log, objects=objects, situation=situation)
 
     def _may_go(self, one: Surveyed) -> bool:
@@ -115,22 +107,13 @@ class ClearingSurvey:
             not early_reasons(situation, self.rules, copy) for copy in situation.standing
         )
 
-    def _ask(
-        self, surveyed: Sequence[Surveyed], accepted: Mapping[int, AcceptedLog], pins: PinnedCopies
-    ) -> list[Surveyed]:
+    def _ask(self, surveyed: Sequence[Surveyed], pins: PinnedCopies) -> list[Surveyed]:
         """Ask the objects where something may go, and then the cluster where these logs begin and end."""
         asked = [self._with_objects(one, pins) if self._may_go(one) else one for one in surveyed]
         places = [one.place for one in asked if self._may_go(one)]
         bounds = self.ask_logs(places)
         return [
-            replace(
-                one,
-                situation=replace(
-                    one.situation,
-                    log=bounds.get(one.place),
-                    accepted=accepted.get(one.place.partition, NOTHING_ACCEPTED),
-                ),
-            )
+            replace(one, situation=replace(one.situation, log=bounds.get(one.place)))
             if one.situation is not None and one.place in places
             else one
             for one in asked

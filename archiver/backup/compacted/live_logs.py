@@ -1,14 +1,18 @@
 """Where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from archiver.archive.handle import Archive
 from archiver.archive.roles import RolePlace
-from archiver.archive.topics import POLICY, TopicFact
+from archiver.archive.topics import POLICY, TopicFact, read_cluster, read_newest_topic_facts
 from archiver.backup.compacted.clearing import NO_LOG, LogBounds
-from archiver.errors import ArchiverError
+from archiver.backup.compacted.clearing_survey import AskLogs
+from archiver.errors import ArchiverError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.settings import KafkaSettings
 
 _Described = Mapping[str, TopicDescription]
 _NO_LIFE: Final = -1
@@ -36,6 +40,30 @@ async def ask_logs(
         for place in live
         if (found := offsets.get((place.topic, place.partition))) is not None
     }
+
+
+def asker_of(archive: Archive, settings: KafkaSettings, report_refusal: Callable[[ArchiverError], None]) -> AskLogs:
+    """Return what asks the cluster where logs begin and end, each time through a client of its own. Raises StrangerError.
+
+    `report_refusal` is called with why the cluster does not tell that of a topic.
+    """
+
+    async def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
+        names = {place.topic for place in places}
+        facts = {
+            name: fact
+            for name, fact in read_newest_topic_facts(archive, names.__contains__).items()
+            if isinstance(fact, TopicFact)
+        }
+        async with KafkaClient(settings) as client:
+            archived_of, cluster_id = read_cluster(archive), await client.cluster_id()
+            if archived_of not in {None, cluster_id}:
+                raise StrangerError(
+                    f"kafka.bootstrap.servers leads to cluster {cluster_id}, and this archive belongs to {archived_of}"
+                )
+            return await ask_logs(client, facts, places, report_refusal)
+
+    return lambda places: asyncio.run(ask(places))
 
 
 def policy_of(fact: TopicFact) -> str | None:

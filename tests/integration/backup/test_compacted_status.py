@@ -1,4 +1,4 @@
-"""The status of compacted topics, their clearing and `accept`, with two instances on a real broker and a real store."""
+"""The status of compacted topics, their clearing, also by force, with two instances on a real broker and a real store."""
 
 import json
 import subprocess
@@ -13,10 +13,10 @@ from confluent_kafka.admin._resource import ResourceType
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.accepting import asker_of
 from archiver.backup.compacted.clearing import ClearingRules
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.live_logs import asker_of
 from archiver.config.model import StorageConfig
 from archiver.kafka.settings import KafkaSettings
 from archiver.store.s3 import S3Store
@@ -67,21 +67,19 @@ def test_a_turn_is_told_and_its_copy_cleared(broker: Broker, site: ArchiveSite, 
     assert {row["instance"] for row in found["instances"] if row["heard_ms"]} == {"a", "b"}
     assert (code, found["alarms"]) == (0, [])
 
-    assert "there is nothing to accept" in run(site, "accept", topic).stdout
     _delete_below(broker.bootstrap, topic, 50)
     code, found = status(site, "--against-kafka")
     assert (code, "in-question" in {alarm["kind"] for alarm in found["alarms"]}) == (3, True)
     report = clear(site, broker.bootstrap, topic)
     assert "the log begins at offset 50" in str(report.alarms)
-    shown = run(site, "accept", topic)
-    assert f"{topic}-0: the log begins at offset 50, and a copy has what was there from 0 on" in shown.stdout
-    assert "nothing was written" in shown.stdout
-    assert not clear(site, broker.bootstrap, topic).cleared
-    assert "accepted" in run(site, "accept", topic, "--yes").stdout
-
     before = generations_of(site.bucket, topic)
-    (cleared,) = clear(site, broker.bootstrap, topic).cleared
-    assert f"{cleared.generation.instance}:{cleared.generation.number}" == min(before)
+    kept = run(site, "clear", f"{topic}-0", "--force")
+    assert (kept.returncode, "compacted.clear.delay" in kept.stdout) == (0, True)
+    now = {**config, "compacted": {**config["compacted"], "clear.delay": 0}}
+    (site.folder / "now.yaml").write_text(json.dumps(now))
+    shown = site.run_within("compacted", "clear", "-c", "now.yaml", f"{topic}-0", "--force")
+    number = min(before).replace(":", "/")
+    assert f"{topic}-0: generation {number} was deleted by force" in shown.stdout
     assert list(generations_of(site.bucket, topic)) == [max(before)]
     code, found = status(site)
     assert [row["role"] for row in found["partitions"][0]["generations"]] == ["active"]

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from archiver.archive.accepted_logs import AcceptedEnd, AcceptedLog, accept_logs
 from archiver.archive.roles import (
     CompleteCopy,
     EntryType,
@@ -292,14 +291,20 @@ def test_a_log_that_nobody_asked_lets_nothing_go() -> None:
     assert bucket.standing() == {"b2"}
 
 
-def test_a_log_start_that_rose_is_accepted_by_a_user() -> None:
-    bucket, risen = turned(), replace(COMPACTED, log_start=5)
-    report = clear(bucket, bounds=risen)
-    assert "the log begins at offset 5, and the copy that is read at 0" in report.alarms[PLACE][0]
-    accept_logs(bucket.archive, "orders", 0, {3: AcceptedLog(log_start=6)})
-    assert clear(bucket, bounds=risen).alarms
-    accept_logs(bucket.archive, "orders", 0, {3: AcceptedLog(log_start=5)})
-    assert not clear(bucket, bounds=replace(risen, log_start=7)).alarms
+@pytest.mark.parametrize(
+    ("bounds", "why"),
+    [
+        (replace(COMPACTED, log_start=5), "the log begins at offset 5, and the copy that is read at 0"),
+        (replace(COMPACTED, log_end=29), "the log ends at offset 29, and the copy that is read reaches 30"),
+    ],
+)
+def test_a_log_that_stands_against_the_copy_that_is_read_keeps_all_until_somebody_forces_it(
+    bounds: LogBounds, why: str
+) -> None:
+    bucket = turned()
+    assert why in clear(bucket, bounds=bounds).alarms[PLACE][0]
+    assert bucket.standing() == {"a0", "b2"}
+    assert not clear(bucket, bounds=NO_LOG).alarms  # as `compacted clear --force` does
     assert bucket.standing() == {"b2"}
 
 
@@ -308,8 +313,7 @@ def test_a_copy_with_records_that_were_deleted_by_hand_before_the_next_one_stays
     bucket.fill("b2", [(0, 10)], begins=5)
     assert "records above that were deleted, not compacted" in reasons(clear(bucket, bounds=risen), "a0")
     assert bucket.standing() == {"a0", "b2"}
-    accept_logs(bucket.archive, "orders", 0, {3: AcceptedLog(log_start=5)})
-    clear(bucket, bounds=risen)
+    clear(bucket, bounds=NO_LOG)
     assert bucket.standing() == {"b2"}
 
 
@@ -317,20 +321,6 @@ def test_retention_may_raise_the_log_start() -> None:
     bucket = turned()
     bucket.fill("b2", [(0, 10)], begins=5)
     clear(bucket, bounds=LogBounds(log_start=9, log_end=99, policy="delete,compact"))
-    assert bucket.standing() == {"b2"}
-
-
-def test_a_log_end_that_fell_is_accepted_for_this_position_alone() -> None:
-    bucket, fallen = turned(), replace(COMPACTED, log_end=29)
-    assert (
-        "the log ends at offset 29, and the copy that is read reaches 30"
-        in clear(bucket, bounds=fallen).alarms[PLACE][0]
-    )
-    accept_logs(bucket.archive, "orders", 0, {3: AcceptedLog(end=AcceptedEnd(log_end=29, position=30))})
-    bucket.fill("b2", [(30, 31)])
-    assert clear(bucket, bounds=fallen).alarms
-    bucket.store.delete([bucket.prefix("b2") + "orders+3-00000000000000000030.data"])
-    assert not clear(bucket, bounds=fallen).alarms
     assert bucket.standing() == {"b2"}
 
 
@@ -523,7 +513,6 @@ class Drawn:
     damaged: set[str]
     restores: list[tuple[str, int, bool]]  # name, when it was planned, whether it is finished
     log: LogBounds | None
-    accepted: AcceptedLog | None
     rules: ClearingRules = field(default_factory=lambda: RULES)
 
 
@@ -561,8 +550,6 @@ def situation_of(random: Random) -> Drawn:
     left = {name: random.randint(int(name[1:]), number) for name in others}
     freed = random.sample(range(number), random.choice([0, 0, 1, 2]))
     moments = sorted(random.randint(NOW_MS - 3 * DAY_MS, NOW_MS) for _ in range(number + 1))
-    end = AcceptedEnd(log_end=random.randint(2, 6), position=random.randint(5, 8))
-    accepted = AcceptedLog(log_start=random.choice([None, 0, 1, 2]), end=random.choice([None, end]))
     return Drawn(
         number=number,
         holder=(holder, following, following + random.choice([0, 0, 1, 4])) if holder in known else holder,
@@ -579,7 +566,6 @@ def situation_of(random: Random) -> Drawn:
         restores=[(random.choice(NAMES), NOW_MS - PIN_MS + random.randint(-2, 2), random.random() < 0.3)]
         * random.choice([0, 1]),
         log=bounds_of(random),
-        accepted=random.choice([None, accepted]),
         rules=ClearingRules(
             delay_ms=random.choice([0, HOUR_MS, DAY_MS]), keep_generations=random.choice([0, 0, 0, 1, 2])
         ),
@@ -622,8 +608,6 @@ def stored(drawn: Drawn) -> StandingCopies:
         bucket.note(at, replace(entry, replaced=replaced), moment_ms)
     for at, (name, moment_ms, is_finished) in enumerate(drawn.restores):
         bucket.restore(f"r{at}", [f"{bucket.prefix(name)}x"], moment_ms, is_finished=is_finished)
-    if drawn.accepted is not None:
-        accept_logs(bucket.archive, PLACE.topic, PLACE.life, {PLACE.partition: drawn.accepted})
     return bucket
 
 
@@ -666,23 +650,18 @@ def may_go(drawn: Drawn) -> set[str]:
     whole, end = reached_by(spans, drawn.begins.get(holder, 0))
     if whole != end or whole < promised or (holder in drawn.damaged and spans):
         return set()
-    reached, accepted = max(whole, position), drawn.accepted or AcceptedLog()
-    is_alone = drawn.log.policy in {"compact", None}
-    took_start = accepted.log_start is not None and drawn.log.log_start >= accepted.log_start
-    took_end = (
-        accepted.end is not None and drawn.log.log_end >= accepted.end.log_end and reached <= accepted.end.position
-    )
+    reached, is_alone = max(whole, position), drawn.log.policy in {"compact", None}
     begins = log_began(drawn, holder) if spans else reached
-    if is_alone and drawn.log.log_start > begins and not took_start:
+    if is_alone and drawn.log.log_start > begins:
         return set()
-    if reached > drawn.log.log_end and not took_end:
+    if reached > drawn.log.log_end:
         return set()
     least = begins if spans else min(reached, drawn.log.log_start)
     going = set()
     for name in drawn.spans.keys() - {holder, drawn.candidate}:
         own = reached_by(drawn.spans[name], drawn.begins[name])
         left_at = min(at for at in drawn.put_ms if at >= min(drawn.left.get(name, int(name[1:])), drawn.number))
-        is_deleted_by_hand = is_alone and log_began(drawn, name) < least and not took_start
+        is_deleted_by_hand = is_alone and log_began(drawn, name) < least
         is_restored = any(
             one == name and planned >= NOW_MS - PIN_MS and not done for one, planned, done in drawn.restores
         )

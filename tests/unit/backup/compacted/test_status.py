@@ -11,15 +11,12 @@ from archiver.archive.roles import HISTORY, RoleEntry, RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import record_topic
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.accepting import accept, find_in_question
 from archiver.backup.compacted.alarms import AlarmKind, alarms_in, spell_span
 from archiver.backup.compacted.clearing import LogBounds, spell_ms
 from archiver.backup.compacted.dues import turn_stagger_ms
 from archiver.backup.compacted.status import CompactedStatus, PartitionStatus, StatusReader
-from archiver.cli.compacted_accept import accept_lines
 from archiver.cli.compacted_status import status_lines, status_row
 from archiver.config.model import ArchiverConfig
-from archiver.errors import NotWholeError, UsageError
 from tests.support.segments import facts_of
 from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
 
@@ -258,40 +255,6 @@ def test_both_printers() -> None:
     assert (third["lag"], third["log_end"], third["generations"][0]["role"]) == (7, 40, "left")
 
 
-# --- accept
-
-
-def test_what_stands_against_copies_is_accepted_once() -> None:
-    bucket, _ = turned()
-    log = LogBounds(log_start=5, log_end=32, policy="compact")
-
-    def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
-        return dict.fromkeys(places, log)
-
-    found = find_in_question(bucket.archive, "orders", ask, NOW_MS)
-    assert list(accept_lines(found)) == [
-        "orders-3: the log begins at offset 5, and a copy has what was there from 0 on",
-        "orders-3: the log ends at offset 32, and the copy that is read reaches 33",
-    ]
-    assert "in-question" in alarms(read(bucket, log))
-    accept(bucket.archive, found)
-    assert find_in_question(bucket.archive, "orders", ask, NOW_MS) == []
-    assert alarms(read(bucket, log)) == {}
-    log = LogBounds(log_start=6, log_end=31, policy="compact")  # it was cut back once more
-    (again,) = find_in_question(bucket.archive, "orders", ask, NOW_MS)
-    assert (again.accepted.log_start, again.accepted.end and again.accepted.end.log_end) == (None, 31)
-
-
-def test_where_nothing_is_in_question_or_nothing_is_known() -> None:
-    bucket, _ = turned()
-    assert find_in_question(bucket.archive, "orders", lambda _: {}, NOW_MS) == []
-    with pytest.raises(UsageError, match="topic payments: has no role log"):
-        find_in_question(bucket.archive, "payments", lambda _: {}, NOW_MS)
-    bucket.put(bucket.layout.fact_key(PLACE.stream, 4), b"{}")
-    with pytest.raises(NotWholeError, match="not a control fact"):
-        find_in_question(bucket.archive, "orders", lambda _: {}, NOW_MS)
-
-
 def test_durations_and_turns_are_spelled_and_spread() -> None:
     assert [spell_span(one) for one in (30 * HOUR_MS, 3 * DAY_MS, 90_000, 119_999)] == ["30 h", "3 d", "90 s", "119 s"]
     assert epoch_ms(at_ms(5)) == 5
@@ -336,7 +299,12 @@ def test_without_a_configuration_the_limits_are_those_that_an_instance_noted_las
     assert read(bucket).limits == "of the configuration"
 
 
-def test_a_copy_that_only_an_acceptance_frees_is_told_with_the_command_without_a_cluster() -> None:
+def test_what_stands_against_copies_is_in_question() -> None:
+    bucket, _ = turned()
+    assert "in-question" in alarms(read(bucket, LogBounds(log_start=5, log_end=32, policy="compact")))
+
+
+def test_a_copy_that_only_force_frees_is_told_with_the_command_without_a_cluster() -> None:
     """The policy was compact, then delete, then compact: the log begins above where the old copy does."""
     bucket, _ = turned()
     soon = CONFIG.compacted.model_copy(update={"clear_delay_ms": HOUR_MS})
@@ -344,8 +312,4 @@ def test_a_copy_that_only_an_acceptance_frees_is_told_with_the_command_without_a
     assert only(read(bucket, config=later)).generations[0].kept == ()
     bucket.fill("b2", [(0, 10)], begins=5)
     (kept,) = only(read(bucket, config=later)).generations[0].kept
-    assert "`archiver compacted accept` says that this was meant" in kept
-    accept(
-        bucket.archive, find_in_question(bucket.archive, "orders", lambda places: dict.fromkeys(places, RISEN), NOW_MS)
-    )
-    assert only(read(bucket, config=later)).generations[0].kept == ()
+    assert "if that was meant, `archiver compacted clear --force TOPIC-PARTITION` deletes" in kept
