@@ -51,9 +51,9 @@ def read_member(frame: bytes) -> Member:
 
 def facts_of(member: Member, row: int) -> dict[str, Any]:
     """Return the columns of one entry, and the facts that it shares with others."""
-    values = {name: column[row] for name, column in (member.numbers | member.texts).items()}
-    kind: dict[str, Any] = member.header["kinds"][values["kind"]]
-    return values | kind
+    numbers = {name: column[row] for name, column in member.numbers.items()}
+    texts = {name: column[row] for name, column in member.texts.items()}
+    return {**numbers, **texts, **member.header["kinds"][numbers["kind"]]}
 
 
 def write_member(member: Member) -> bytes:
