@@ -518,7 +518,8 @@ def problems_with(stream: str, wrong: Mapping[str, object]) -> list[ArchiverErro
         store = WatchedStore(_facts())
         append_fact(Archive(store, LAYOUT), stream, lambda latest: {**(latest or {}), **wrong})
         newest = max(key for key in store.objects if LAYOUT.parse_fact(stream, key) is not None)
-        store.objects[newest] = replace(store.objects[newest], last_modified=_LATER)  # of moments that decides
+        changed = replace(store.objects.pop(newest), last_modified=_LATER)  # of moments that decides
+        store.objects[LAYOUT.fact_key(stream, 0) if stream in {"cluster", "present"} else newest] = changed
         try:
             door(store)
         except ArchiverError as error:
