@@ -110,6 +110,7 @@ class GeneratedStore(MemoryStore):
                     Entries.join([self._entries(topic, at, range(start, stop)) for at in range(self.shape.partitions)])
                 )
                 for topic in self.shape.names
+                if start < stop
             }
             self._file(LAYOUT.index_key(0, number)).write_bytes(join_members(members, NOTHING_SEEN))
 
