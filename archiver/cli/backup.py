@@ -12,8 +12,9 @@ from archiver.cli.options import (
     add_run,
 )
 from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.spelling import table_lines
 from archiver.errors import UsageError
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.backup.feed import Feed, PartitionReport
@@ -125,12 +126,12 @@ def backup_lines(report: "BackupReport", seconds: float, *, by_partition: bool) 
     topics = _by_topic(report.partitions)
     changed = {name: some for name, reports in topics.items() if (some := [one for one in reports if _changed(one)])}
     if changed and by_partition:
-        yield from spell_table(
+        yield from table_lines(
             ("topic", "partition", "offsets", "records", "segments", "stored", ""),
             [_partition_cells(one) for some in changed.values() for one in some],
         )
     elif changed:
-        yield from spell_table(
+        yield from table_lines(
             ("topic", "partitions", "records", "segments", "stored", ""),
             [_topic_cells(name, some, len(topics[name])) for name, some in changed.items()],
         )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, pattern
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import moment
+from archiver.cli.spelling import moment, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.archive.roles import Generation, Holder
@@ -122,7 +122,7 @@ def _standing_row(one: "GenerationStatus") -> dict[str, Any]:
 
 
 def status_lines(status: "CompactedStatus") -> Iterator[str]:
-    yield from spell_table(
+    yield from table_lines(
         (
             "topic",
             "partition",

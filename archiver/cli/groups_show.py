@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from archiver.cli.chosen_positions import add_chosen_positions, wanted_positions
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import moment, moment_from
+from archiver.cli.spelling import moment, moment_from, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import printable, spell_count, spell_name, spell_table
+from archiver.process.text import printable, spell_count, spell_name
 
 if TYPE_CHECKING:
     from archiver.archive.handle import Archive
@@ -138,7 +138,7 @@ def _live_row(log: "LiveLog") -> dict[str, Any]:
 
 
 def groups_lines(found: "ShownGroups", live: LiveLogs | None = None) -> Iterator[str]:
-    yield from spell_table(
+    yield from table_lines(
         ("group", "topic", "partition", "offset", "lag", "committed", "from", ""),
         [_position_cells(one) for one in found.positions],
     )

@@ -12,9 +12,9 @@ from archiver.cli.options import (
     archive_config,
 )
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import MOST_LISTED, left_out_lines
+from archiver.cli.spelling import MOST_LISTED, left_out_lines, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.upkeep.inspection import Inspection
@@ -84,7 +84,7 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
             for name in names[:MOST_LISTED]
         ]
         table = [(_cut(name), _cut(one), "same" if one == other else _cut(other)) for name, one, other in rows]
-        yield from spell_table(("fact", "metadata", "header"), table)
+        yield from table_lines(("fact", "metadata", "header"), table)
         yield from left_out_lines(len(names) - len(rows), "fact")
     if found.schema:
         yield f"{spell_count(found.block_count, 'block')}, {spell_count(found.records, 'record')}"
@@ -92,7 +92,7 @@ def inspection_lines(found: "Inspection") -> Iterator[str]:
             (str(number), f"{one.end:,}", f"{one.records:,}", spell_size(one.stored_bytes))
             for number, one in enumerate(found.blocks)
         ]
-        yield from spell_table(("block", "ends at", "records", "stored"), blocks)
+        yield from table_lines(("block", "ends at", "records", "stored"), blocks)
         yield from left_out_lines(found.block_count - len(blocks), "block")
     for check in found.checks:
         yield f"{check.what}: {check.outcome}"

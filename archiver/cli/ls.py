@@ -14,9 +14,9 @@ from archiver.cli.options import (
     topic_name,
 )
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import moment, put_moment
+from archiver.cli.spelling import moment, put_moment, table_lines
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.archive.holdings import ArchiveSummary, Holding, SegmentRow
@@ -115,7 +115,7 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
     ]
     which = "partition" if holdings and holdings[0].partition is not None else "partitions"
     copies = ["read from"] if has_copies else []
-    yield from spell_table(
+    yield from table_lines(
         ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", *copies, ""), rows
     )
 
@@ -156,4 +156,4 @@ def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
             str(segment.key.partition), f"{facts.base}..{facts.next}", records, size, spell_size(segment.size), times, put,
             segment.object_key, ", ".join([*remarks, *(["shadowed"] if row.is_shadowed else [])]),
         ))  # fmt: skip
-    yield from spell_table(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)
+    yield from table_lines(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)

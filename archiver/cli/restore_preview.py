@@ -9,7 +9,7 @@ from archiver.cli.options import archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_name, spell_size, spell_table
+from archiver.process.text import spell_count, spell_name, spell_size
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
@@ -198,7 +198,7 @@ def preview_lines(preview: "RestorePreview") -> Iterator[str]:
         )
         for topic in preview.topics
     ]
-    yield from spell_table(("topic", "life", "target", "partitions", "records at most", "stored", "target is"), rows)
+    yield from table_lines(("topic", "life", "target", "partitions", "records at most", "stored", "target is"), rows)
     effort = preview.effort
     yield (
         f"restore {preview.restore_id}: {spell_count(sum(topic.records for topic in preview.topics), 'record')} at most,"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.groups_apply import groups_lines, groups_row
-from archiver.cli.spelling import NOTHING_ARCHIVED
-from archiver.process.text import spell_count, spell_size, spell_table
+from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
+from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.restore.report import RestoreResult, TopicReport
@@ -76,7 +76,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         for topic in topics
         for one in topic.partitions
     ]
-    yield from spell_table(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
+    yield from table_lines(("topic", "target", "partition", "records", "already there", "digest", ""), rows)
     dealt = [
         (
             topic.target,
@@ -89,7 +89,7 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
         for one in topic.target_partitions
     ]
     if dealt:
-        yield from spell_table(("dealt by key into", "partition", "records", "digest", ""), dealt)
+        yield from table_lines(("dealt by key into", "partition", "records", "digest", ""), dealt)
     rate = "" if result.records_a_second is None else f", {result.records_a_second:,.0f} a second"
     size = "" if result.bytes is None else f" of {spell_size(result.bytes)}"
     yield (

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
 from typing import Final
 
 # What moves a cursor, colors, rings, breaks a line or turns its direction, for any terminal, pager or log viewer; and halves
@@ -60,11 +59,3 @@ def spell_cell(text: str) -> str:
     """Write a cell of a table: cut where it is long, quoted where it has a space at an end."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return cut if text == text.strip() else f'"{cut}"'
-
-
-def spell_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines whose columns are as wide as their widest cell, up to a limit; wider cells overflow."""
-    told = [head, *([spell_cell(cell) for cell in row] for row in rows)]
-    widths = [min(WIDEST, max(map(len, cells))) for cells in zip(*told, strict=True)]
-    for row in told:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -3,6 +3,7 @@
 import pytest
 
 from archiver.cli.restore_report import restore_lines
+from archiver.cli.spelling import table_lines
 from archiver.cli.verify import verify_lines
 from archiver.process.text import spell_count
 from archiver.restore.report import RestoreResult, TopicReport
@@ -54,4 +55,14 @@ def test_results_of_one_topic() -> None:
     assert list(restore_lines(restored))[2:] == [
         "restore r: 1 record of 5 B, 1 of them filled and read back in 1.0 s, 1 a second; 2.0 s with Spark's start",
         "t: 1 partition may be larger than that; the brokers then delete the oldest records there",
+    ]
+
+
+def test_tables_cut_cells_and_quote_those_with_spaces_at_their_ends() -> None:
+    rows = [("x" * 32_000, "1"), ("good ", "2"), ("", "3")]
+    assert list(table_lines(("group", "n"), rows)) == [
+        f"{'group':60}  n",
+        f"{'x' * 255}…  1",
+        '"good "'.ljust(60) + "  2",
+        f"{'':60}  3",
     ]

@@ -23,7 +23,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.logs import LogField, set_up_logs
 from archiver.process.progress import Progress
-from archiver.process.text import printable, printable_json, spell_name, spell_table
+from archiver.process.text import printable, printable_json, spell_name
 from tests.support.memory_store import MemoryStore
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
@@ -145,12 +145,5 @@ def test_logs_and_progress_do_nothing(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "\x1b]0" not in terminal.getvalue()
 
 
-def test_tables_cut_cells_and_quote_those_with_spaces_at_their_ends() -> None:
-    rows = [("x" * 32_000, "1"), ("good ", "2"), ("", "3")]
-    assert list(spell_table(("group", "n"), rows)) == [
-        f"{'group':60}  n",
-        f"{'x' * 255}…  1",
-        '"good "'.ljust(60) + "  2",
-        f"{'':60}  3",
-    ]
+def test_a_name_that_is_empty_or_looks_quoted_is_quoted() -> None:
     assert [*map(spell_name, ("good", "", '"good "'))] == ["good", '""', '""good ""']
