@@ -18,7 +18,7 @@ from fastavro.read import HEADER_SCHEMA
 
 import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
-from archiver.archive.control import Fact, encode_fact
+from archiver.archive.control import Fact, append_fact, encode_fact
 from archiver.archive.control_census import count_control_objects
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
@@ -29,7 +29,7 @@ from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_nam
 from archiver.archive.listing import list_strangers
 from archiver.archive.probe import probe_key, probe_store
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
-from archiver.archive.topics import Branch, record_branch, record_cluster, record_topic
+from archiver.archive.topics import Branch, read_topic, record_branch, record_cluster, record_topic
 from archiver.backup.indexer import Indexer
 from archiver.cli.inspect import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
@@ -190,7 +190,6 @@ def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
         ("BBBBBBBBBBBBBBBBBBBBBQ", "c", "c", ["3 objects are of topic id AAAAAAAAAAAAAAAAAAAAAQ"]),
         ("AAAAAAAAAAAAAAAAAAAAAQ", "d", "c", ["is of cluster d, and p/control/cluster/000000.json of c"]),
         ("AAAAAAAAAAAAAAAAAAAAAQ", "c", "d", ["is of cluster c, and", "3 objects are of cluster c, and"]),
-        ("", "c", "c", []),
     ],
 )
 def test_facts_that_are_not_of_the_objects_are_found(
@@ -204,6 +203,15 @@ def test_facts_that_are_not_of_the_objects_are_found(
     problems = check_listing(Archive(store, LAYOUT)).problems
     assert len(problems) == len(messages)
     assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
+
+
+def test_a_life_without_a_topic_id_has_objects_of_any_id(store: MemoryStore) -> None:
+    archive = Archive(store, LAYOUT)
+    noted = read_topic(archive, "orders")
+    assert noted is not None
+    unknown = replace(noted, lives=tuple(replace(life, topic_id="") for life in noted.lives))
+    append_fact(archive, "topics/orders", lambda _: unknown.to_fact())
+    assert check_listing(archive).problems == []
 
 
 def test_objects_of_a_life_that_no_fact_has_are_found(store: MemoryStore) -> None:
