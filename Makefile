@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test test-full test-long test-worlds docs demo bench bench-quick pins
+.PHONY: help setup check test test-full test-long test-broken test-worlds docs demo bench bench-quick pins
 
 BIN := .venv/bin
 # Most tests wait, for brokers and for time: four at once keep two cores busy. Whole files, which share what they start.
@@ -35,6 +35,9 @@ test-full: .venv/.set-up-test ## every test, small counts
 test-long: export PYTHONHASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 test-long: .venv/.set-up-test ## the full counts too, with seeds that are drawn
 	$(BIN)/pytest --long $(ARGS)
+
+test-broken: .venv/.set-up-test ## copies of the program that are broken on purpose: tests must fail
+	$(BIN)/pytest tests/broken --broken $(ARGS)
 
 test-worlds: .venv/.set-up-test ## the full cycle on each broker and store of tests/worlds/table.py; fetches them; writes their table
 	$(BIN)/pytest tests/worlds --worlds $(ARGS)

@@ -51,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kafka-bootstrap", help="use this broker instead of starting 3.9 and 4.1")
     group.addoption("--s3-endpoint", help="use this S3 (credentials from AWS_ACCESS_KEY_ID, ...) instead of MinIO")
     group.addoption("--long", action="store_true", help="also run the tests marked long")
+    group.addoption("--broken", action="store_true", help="also run the tests marked broken")
     group.addoption(
         "--worlds", action="store_true", help="also run the tests marked worlds, and write down their figures"
     )
@@ -81,7 +82,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    unwanted = [name for name in ("long", "worlds") if not config.getoption(f"--{name}")]
+    unwanted = [name for name in ("long", "worlds", "broken") if not config.getoption(f"--{name}")]
     held = {item for item in items if any(item.get_closest_marker(name) for name in unwanted)}
     if not config.getoption("--long"):
         held.update(_beyond_samples([item for item in items if item not in held]))
