@@ -1,4 +1,4 @@
-"""The limits that were last agreed to, or longer ones seen since: what those would have kept goes only if somebody agrees (docs/format.md §8)."""
+"""The longest limits in force since the last agreement: a sweep asks before it deletes what they would keep (docs/format.md §8)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _LIMITS: Final = f"{SWEEPS}/limits"
 
 
 class Whose(StrEnum):
-    """Whose limits they are. Each has a memory of its own: who goes by others than before, asks."""
+    """The source of limits. Each source is noted separately, so that a change of source asks."""
 
     TOPIC = "topic"  # those that the topic has in the cluster
     FIXED = "fixed"  # those of the configuration, for all topics that the archive knows
@@ -25,7 +25,7 @@ class Whose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedLimits:
-    """What a sweep compares with: `life` is the one without a parent from which the others come. None: there was no such limit."""
+    """The limits that a sweep compares with; `life` is the root life. None: no such limit."""
 
     topic: BoundedText
     life: Number
@@ -52,7 +52,7 @@ def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], App
 def change_applied(
     archive: Archive, stream: str, decide: Callable[[AppliedLimits | None], AppliedLimits | None]
 ) -> None:
-    """Note what `decide` makes of what was noted last. None: nothing is to be noted."""
+    """Note the result of `decide` on the newest note. None: nothing to note."""
 
     def as_fact(latest: Fact | None) -> Fact | None:
         before = None if latest is None else _of_fact(archive, stream, latest)

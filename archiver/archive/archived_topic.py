@@ -61,14 +61,14 @@ class CopyReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """What the archive has of a topic in one life, and in the lives that this one goes on from. `fact` None: the topic's shape is not known."""
+    """A topic in one life, joined with the lives that it continues. `fact` None: the topic's shape is unknown."""
 
     topic: str
     life: int
     fact: TopicFact | None
     partitions: Mapping[int, PartitionInventory]
-    damaged: Mapping[int, Sequence[str]]  # partition -> what is wrong with its objects
-    other_lives: tuple[int, ...]  # lives that have records, and of which nothing is joined here
+    damaged: Mapping[int, Sequence[str]]  # partition -> problems of its objects
+    other_lives: tuple[int, ...]  # lives with records that are not joined here
     copies: Mapping[int, CopyReading] = field(default_factory=dict)  # of partitions that have a role log
     notes: tuple[str, ...] = ()  # what may surprise about that, a line each
     ignored: tuple[str, ...] = ()  # role logs that are not read, and should not be there
@@ -80,7 +80,7 @@ class ArchivedTopic:
 
 
 def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
-    """Name what is missing of the wanted offsets. A damaged object counts as wanted: nobody knows which offsets it holds."""
+    """Return the missing ones of the wanted offsets. A damaged object counts as wanted, since its offsets are unknown."""
     inventory = topic.partitions.get(number, EMPTY_PARTITION)
     gaps = tuple(
         gap

@@ -1,4 +1,4 @@
-"""Memory that is shared: by all open segments, and by all threads that decode what was fetched."""
+"""Shared memory budgets: of all open segments, and of all threads that decode fetched data."""
 
 import threading
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ class DecodingBudget:
 
     @contextmanager
     def lend(self, size: int) -> Iterator[Scratch]:
-        """Wait until so many bytes are free, or nobody else holds any. Nothing decoded in them may outlive the block."""
+        """Wait until so many bytes are free, or all others are returned. Decoded data must not outlive the block."""
         scratch = self._take(size + _OVERHEAD_BYTES, is_usual=size <= self._usual_bytes)
         try:
             yield scratch

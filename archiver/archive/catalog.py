@@ -207,7 +207,7 @@ def _swept_notes(topic: str, partitions: Mapping[int, PartitionInventory]) -> It
 def join_lives(
     inventory: Inventory, topic: str, life: int, fact: TopicFact | None
 ) -> tuple[dict[int, PartitionInventory], dict[int, Sequence[str]]]:
-    """Join each partition as it stood in a life: what that life holds, and what the lives before it hold that it goes on from."""
+    """Join each partition as of a life: that life, and the parts of earlier lives that it continues."""
     family = {life} if fact is None else {one.life for one in fact.lives if fact.root(one.life) == fact.root(life)}
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}

@@ -22,11 +22,11 @@ from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 
-COORDINATION_TOPIC: Final = "_compacted_log_backup_coordination"  # by which instances tell each other to look
+COORDINATION_TOPIC: Final = "_compacted_log_backup_coordination"  # hints between the instances
 
 
 def is_kept_by_turns(fact: TopicFact) -> bool | None:
-    """Tell whether instances make copies of a topic, if it is included; None when that is not known.
+    """Return whether instances copy a topic, if it is included; None if unknown.
 
     Not of `__consumer_offsets`: positions as of a time come from its history. Nor of what the instances write themselves.
     """
@@ -45,7 +45,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludeEntry:
-    """An entry of topics.include or topics.exclude, and where it stands."""
+    """An entry of topics.include or topics.exclude, and its place in the file."""
 
     entry: str
     place: str
@@ -62,11 +62,11 @@ class TopicRow:
     include: Sequence[IncludeEntry]
     exclude: Sequence[IncludeEntry]
     in_archive: bool
-    is_accepted_gone: bool = False  # somebody has accepted that the cluster has it no longer
+    is_accepted_gone: bool = False  # a user has accepted that the cluster no longer has it
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is to be archived, and was deleted, and nobody has accepted that."""
+        """Whether it is included, was deleted, and no user has accepted that."""
         return self.standing is Standing.GONE and bool(self.include) and not self.exclude and not self.is_accepted_gone
 
 
@@ -109,7 +109,7 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
 def refuse_without_ids(archive: Archive, seen: ClusterTopics) -> ClusterTopics:
     """Move topics that brokers report without a topic id to the refused ones. Those that are left in `found` have one.
 
-    A missing id is unknown: a topic of which the archive knows an id may have it again in a moment.
+    A missing id is unknown: a topic with an archived id may have it again soon.
     """
     without = {name for name, topic in seen.found.items() if not topic.topic_id}
     if not without:
@@ -182,7 +182,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
 
 
 def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
-    """Return which deleted topics may be gone. Who may not read their facts is told of all of them."""
+    """Return the deleted topics that may be gone; all of them for a user who may not read their notes."""
     try:
         facts = read_newest_topic_facts(archive, gone.__contains__)
     except StoreError:

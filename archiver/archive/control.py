@@ -92,7 +92,7 @@ def read_dated_history(archive: Archive, stream: str) -> list[tuple[int, Fact]]:
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
     """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
 
-    When another writer was faster, `decide` is called again with that writer's fact; None means that there is nothing to add.
+    If another writer was faster, `decide` is called again with that writer's fact; None means nothing to add.
     When the answer to our own put was lost, `decide` is given our own fact, and must recognize it.
     """
     for _ in range(_ATTEMPTS):
@@ -127,12 +127,12 @@ def encode_bounded(fact: Fact, stream: str, key: str) -> bytes:
 
 
 def is_readable(fact: Fact, stream: str) -> bool:
-    """Tell whether a fact is within the limits of readers."""
+    """Return whether a fact is within the limits of readers."""
     return not _excess(encode_fact(fact), stream)
 
 
 def _excess(content: bytes, stream: str) -> str:
-    """Return by which limit readers refuse a fact; empty: by none."""
+    """Return the limit by which readers refuse a fact; empty if they accept it."""
     if len(content) > most_fact_bytes(stream):
         return f"would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}"
     expected, most = parsed_bytes(content.decode()), most_parsed_bytes(stream)
@@ -140,7 +140,7 @@ def _excess(content: bytes, stream: str) -> str:
 
 
 def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
-    """Write the first fact of a stream unless there is one. Returns the fact that holds."""
+    """Write the first fact of a stream if it has none. Returns the fact that holds."""
     return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 
 
@@ -150,7 +150,7 @@ def surplus_facts(archive: Archive, stream: str) -> list[str]:
 
 
 def only_fact(archive: Archive, stream: str) -> Fact | None:
-    """Return the fact of a stream that has only one: number 0, which nobody replaces by adding another. None: it has none."""
+    """Return the fact of a stream with a single one (number 0; later numbers are ignored). None: it has none."""
     numbers = list_numbers(archive, stream)
     if numbers and numbers[-1]:
         key = archive.layout.fact_key(stream, numbers[-1])
@@ -293,7 +293,7 @@ def _digest_of(fact: Fact, key: str) -> str:
 
 
 def is_as_written(content: bytes) -> bool:
-    """Tell whether a fact is, byte for byte, what this program has written; False also for facts of others. Nothing is parsed."""
+    """Return whether a fact is byte for byte as this program writes it; False also for foreign facts. It is not parsed."""
     found = _DIGEST_LINE.search(content)
     if found is None:
         return False
@@ -303,7 +303,7 @@ def is_as_written(content: bytes) -> bool:
 
 
 def has_digest(content: bytes) -> bool:
-    """Tell whether a fact, which must be readable, has a digest in it."""
+    """Return whether a readable fact contains its digest."""
     return _DIGEST in as_object(parse_json(content, _MOST_PARSED_ENDS_BYTES))
 
 

@@ -1,4 +1,4 @@
-"""Control objects, counted: how many of them there are, and which are gone.
+"""Counts control objects, and finds missing ones.
 
 A control object is any object without records: facts, offset maps, lists of chosen records, the index, the probe.
 """
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 _READS_AT_ONCE = 16
 _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
-# What is not counted: facts that some other number tells of, or that may go.
+# Not counted: facts that another number accounts for, or that may be deleted.
 _UNCOUNTED = frozenset({TOPICS, CLUSTER, MOMENTS, ROLES, SWEPT, SWEEPS})
 
 
 def count_control_objects(
     archive: Archive, below: str = "", *, goes_on: Callable[[], bool] = lambda: True
 ) -> Mapping[str, int]:
-    """Count the control objects, by what they belong to: `restores/<id>`, `group-positions`, `probe` and others.
+    """Count the control objects by owner: `restores/<id>`, `group-positions`, `probe` and others.
 
     The index and the facts of topics are left out: the index knows their numbers. `below`: only streams that begin with
     that. When `goes_on` stops the counting early, counts are too small: each means "at least so many". What sweeps have taken
@@ -55,7 +55,7 @@ def count_control_objects(
 
 
 def _taken_or_nothing(archive: Archive) -> Taken:
-    """Read what sweeps have taken; of a damaged fact `verify` tells, and who counts without it counts too little."""
+    """Read the notes of deleted objects; `verify` reports a damaged one, and the counts are too low without it."""
     try:
         return read_taken(archive)
     except NotWholeError as error:
@@ -68,7 +68,7 @@ def _group_of(layout: Layout, key: str) -> str:
 
 
 def _belongs_to(layout: Layout, key: str) -> str:
-    """Return what a control object belongs to that nobody may delete; empty for any other object."""
+    """Return the owner of a control object that must not be deleted; empty for other objects."""
     root = root_of(key.removeprefix(layout.control_root))
     is_of_restore = layout.parse_offset_map(key) is not None or layout.is_chosen(key)
     is_ours = is_of_restore or layout.is_fact(key)
@@ -129,7 +129,7 @@ def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], lis
             counts.get(root, 0),
             root.startswith(f"{RESTORES}/"),
         )
-        if not left and is_restore:  # the whole restore was deleted: somebody has tidied up
+        if not left and is_restore:  # a user has deleted the whole restore
             notes.append(
                 f"{place}: is gone, with all of {spell_count(count, 'object')}: that restore can neither go on nor be checked again"
             )
@@ -142,7 +142,7 @@ def lost_control_objects(archive: Archive, index: Index) -> tuple[list[str], lis
             )
     unknown = sum(max(0, count - seen.get(root, 0)) for root, count in there.counts.items())
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        log.info(  # nobody needs to do anything: the next backup counts them
+        log.info(  # no action is needed: the next backup counts them
             "%s: %s in no file of the index: put since a backup wrote the last one, or its newest file is gone",
             archive.layout.index_prefix,
             spell_count(unknown, "object beside the records is", "objects beside the records are"),
@@ -190,7 +190,7 @@ class _ControlListing:
                 self.folds.add(item.key)
 
     def leave_out(self, before: Taken, after: Taken) -> None:
-        """Leave out what sweeps are taking, or took while this was listed: what is missing there proves nothing."""
+        """Leave out groups that sweeps delete, or deleted during the listing: missing objects there prove nothing."""
         groups = before.taking.keys() | after.taking.keys()
         roots = {root for root, count in after.taken.items() if count > before.taken.get(root, 0)}
         self.numbers = {
@@ -215,7 +215,7 @@ def _lost_facts(layout: Layout, there: _ControlListing) -> Iterator[Gone]:
 
 
 def _lost_of_restores(archive: Archive, there: _ControlListing) -> Iterator[Gone]:
-    """Yield what is missing of restores: facts and offset maps that must have been put before other objects that are there."""
+    """Yield missing objects of restores: facts and offset maps that must have been put before existing objects."""
     for stream in there.of_restores():
         target, _, last = stream.rpartition("/")
         if last == "finished" and f"{target}/plan" not in there.numbers:

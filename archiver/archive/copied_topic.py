@@ -1,4 +1,4 @@
-"""What is read of a topic with role logs: in which life, of each partition whose records, and what is to be told of that (docs/format.md §11)."""
+"""A topic with role logs: the life and the records that are read of each partition, and the reports about them (docs/format.md §11)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from archiver.archive.topics import (
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
 
-_CLOCK: Final = timedelta(seconds=1)  # a store tells only the second of a put
+_CLOCK: Final = timedelta(seconds=1)  # stores return times of puts in whole seconds
 _FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
 _MOST_STRETCHES: Final = 1_000  # of one partition: more have no plan of ours
@@ -40,9 +40,9 @@ class CopyChoice:
     """What a reader asked for. Without any wish the role logs decide."""
 
     instance: str | None = None  # its newest complete copy
-    is_history: bool = False  # what lies under `topics/`, whatever the role logs say
+    is_history: bool = False  # reads `topics/`, ignoring role logs
     as_of_ms: int | None = None  # no record that was in the log then may be gone from the copy
-    pinned: Pins = field(default_factory=dict)  # as was planned before, whoever holds by now
+    pinned: Pins = field(default_factory=dict)  # as planned earlier, whatever is current now
 
     def __post_init__(self) -> None:
         if self.instance is not None and self.is_history:
@@ -56,7 +56,7 @@ BY_ROLES: Final = CopyChoice()
 
 @dataclass(slots=True)
 class _Found:
-    """What is read of each partition, as far as it is found out."""
+    """The readings of the partitions found so far."""
 
     partitions: dict[int, PartitionInventory] = field(default_factory=dict)
     damaged: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -153,7 +153,7 @@ class CopiedTopic:
     # --- which life
 
     def _life(self, choice: CopyChoice) -> int:
-        """Return the newest life of the newest topic of that name that is all there; tell which newer topic is not."""
+        """Return the newest complete life of the newest topic of that name; report newer, incomplete topics."""
         lives = self._with_records | set(self._logs.listed)
         roots = sorted({self._root(life) for life in lives}, reverse=True)
         told: list[str] = []
@@ -186,7 +186,7 @@ class CopiedTopic:
         return ""
 
     def _newest_of(self, lives: Collection[int]) -> int:
-        """Return the newest life that has objects under `topics/`, or of which somebody's records are read."""
+        """Return the newest life with objects under `topics/` or with a current copy."""
         held = {
             life
             for life, entries in self._logs.newest(lives).items()
@@ -204,7 +204,7 @@ class CopiedTopic:
         return life
 
     def _root(self, life: int) -> int:
-        """Return the life without a parent that a life goes back to; a life that no fact has stands alone."""
+        """Return the root of a life; a life without a note is its own root."""
         known = self._newest
         return life if known is None or life >= len(known.lives) else known.root(life)
 
@@ -244,7 +244,7 @@ class CopiedTopic:
         found.add({number: self._with_later(number, life, entries[number].life, one) for number, one in read.items()})
 
     def _read_history(self, found: _Found, life: int, number: int, *, is_begun: bool, is_expected: bool) -> None:
-        """Read what lies under `topics/` of a partition of which no copy is complete, and say so."""
+        """Read a partition without a complete copy from `topics/`, and report that."""
         inventory, damaged = self._under_topics(life, number, 0)
         is_there = bool(inventory.readable or inventory.gaps or damaged)
         if is_there:
@@ -260,7 +260,7 @@ class CopiedTopic:
             )
 
     def _with_later(self, number: int, life: int, held_life: int, read: ReadPartition) -> ReadPartition:
-        """Go on in what lies under `topics/` of a later life, where the log was cut back since and no copy of that is complete."""
+        """Continue in `topics/` of a later life after a truncation, if that life has no complete copy."""
         lineage = self._lineage(life, number)
         later = [one for one in lineage if one.life > held_life and self._has(one.life, number)]
         if not later:
@@ -282,7 +282,7 @@ class CopiedTopic:
         )
 
     def _read_instance(self, found: _Found, instance: str, family: Sequence[int], numbers: Sequence[int]) -> None:
-        """Read the newest complete copies of one instance that still stand."""
+        """Read the newest complete copies of one instance that still exist."""
         for number in numbers:
             copies = ((life, one) for life in reversed(family) if (one := self._copy_of(instance, life, number)))
             first = next(copies, None)
@@ -297,7 +297,7 @@ class CopiedTopic:
             raise UsageError(f"instance {instance} has no complete copy of topic {self.topic}; {self._who_has(family)}")
 
     def _copy_of(self, instance: str, life: int, number: int) -> ReadPartition | None:
-        """Return the newest copy of an instance that was complete and still is. What holds now is read as it is."""
+        """Return the newest copy of an instance that was complete and still is. The current copy is read unchanged."""
         for entry in self._logs.holders(life, number):
             copy = entry.holder
             if isinstance(copy, CompleteCopy) and copy.generation.instance == instance:
@@ -313,7 +313,7 @@ class CopiedTopic:
         return f"the copies that are read are of {', '.join(having)}" if having else "no instance has one"
 
     def _checked(self, number: int, reading: CopyReading) -> CopyReading:
-        """Refuse to read again what was never to be read: whoever may write a plan may name any objects in it."""
+        """Refuse a reading that a plan may not contain: a forged plan may name any objects."""
         bounds = [
             bound for one in reading.stretches for bound in (one.from_offset, one.until_offset) if bound is not None
         ]
@@ -342,7 +342,7 @@ class CopiedTopic:
     def _as_of(
         self, read: Mapping[int, ReadPartition], entries: Mapping[int, LifeEntry], as_of_ms: int
     ) -> dict[int, ReadPartition]:
-        """Return for each partition a reading that lacks nothing of what was there at a time. Raises UsageError."""
+        """Return for each partition a reading that was complete at a time. Raises UsageError."""
         moment = _moment(as_of_ms)
         found: dict[int, ReadPartition] = {}
         earliest: dict[int, datetime] = {}
@@ -363,14 +363,14 @@ class CopiedTopic:
         return found
 
     def _first_moment(self, life: int, number: int, entry: RoleEntry) -> datetime:
-        """Return a time at which the holder was complete already. What lies under `topics/` has all from its beginning."""
+        """Return a time at which the current copy was complete already. `topics/` is complete from its beginning."""
         if not isinstance(entry.holder, CompleteCopy) or entry.switched is None:
             return _FIRST_MOMENT
         put = self._logs.put_by(life, number, entry.switched)
         return _LAST_MOMENT if put is None else put + _CLOCK
 
     def _earlier(self, life: int, number: int, moment: datetime, present: ReadPartition) -> ReadPartition | None:
-        """Return what held at a time, if that still stands and reached then, and behind its end what is read now."""
+        """Return the copy that was current at a time, if it still exists and reached then, followed by the present reading."""
         numbers = self._logs.numbers(life, number)
         then = max((one for one, put in numbers.items() if put + _CLOCK <= moment), default=None)
         told = None if then is None else self._logs.entry(life, number, then)
@@ -387,7 +387,7 @@ class CopiedTopic:
         has_reached = joined is read or max(puts, default=moment - _CLOCK) >= moment
         return joined if has_reached and is_whole_until(read, until) else None
 
-    # --- what lies under `topics/`
+    # --- `topics/`
 
     def _lineage(self, life: int, number: int) -> list[Stretch]:
         known = self._newest
@@ -405,7 +405,7 @@ class CopiedTopic:
         return self._inventory.join(self.topic, number, lineage, is_above=True)
 
     def _doubts(self, life: int, found: _Found) -> Mapping[int, str]:
-        """Say where what is read under `topics/` may lack deletions."""
+        """Report where the history under `topics/` may lack deletions."""
         layout = self._logs.archive.layout
         some = {
             number: one
@@ -441,7 +441,7 @@ def find_copied_topics(
 
 
 def copied_by(archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None) -> frozenset[str]:
-    """Return of which of the wanted topics the instance that is asked for has a complete copy of some partition."""
+    """Return the wanted topics of which the requested instance has a complete copy of some partition."""
     found, _ = find_copied_topics(archive, Inventory(partitions={}, strangers=(), damaged=()), wanted)
     return frozenset(one.topic for one in found if one.lives(choice))
 
@@ -482,7 +482,7 @@ def _each(told: Mapping[int, Mapping[int, Told]]) -> Iterator[Told]:
 def _deciding(
     told: Mapping[int, Mapping[int, Told]], family: Sequence[int], number: int
 ) -> LifeEntry | NotWholeError | None:
-    """Return the entry of the newest life in which somebody's records are read; where that cannot be told, why."""
+    """Return the entry of the newest life with a current copy, or the reason why it is unknown."""
     for life in reversed(family):
         entry = told.get(life, {}).get(number)
         if isinstance(entry, NotWholeError):
@@ -493,7 +493,7 @@ def _deciding(
 
 
 def _of_compacted(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, tuple[str, ...]]:
-    """Leave out the role logs of a topic that was never compacted, and say so. Where one of its facts tells no policy, it may have been."""
+    """Leave out and report role logs of a topic that was never compacted. A fact without a policy may hide that it was."""
     if not logs.listed or not history or any(is_compacted(fact) is not False for fact in history):
         return logs, ()
     where = f"{logs.archive.layout.control_prefix(ROLES)}{logs.topic}/"
@@ -505,7 +505,7 @@ def _of_compacted(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLog
 
 
 def _of_known_lives(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, list[str]]:
-    """Leave out lives that the topic does not have: its fact comes before any entry, so nobody of ours has written those."""
+    """Leave out lives that the topic does not have: writers note a life before any entry."""
     strange = sorted(life for life in logs.listed if history and life >= len(history[-1].lives))
     notes = [
         f"{logs.topic}: there is a role log of life {life}, which the topic's control fact does not have; it is not read"

@@ -27,14 +27,14 @@ WasComplete = Callable[[int, int, Generation], bool]
 
 
 class LifeEntry(NamedTuple):
-    """The entry by which a partition is read, and the life whose role log has it."""
+    """The entry by which a partition is read, and the life of its role log."""
 
     life: int
     entry: RoleEntry
 
 
 class ReadPartition(NamedTuple):
-    """What is read of one partition: its objects, what is wrong with them, and whose they are."""
+    """The reading of one partition: its objects, their problems, and the copy they belong to."""
 
     inventory: PartitionInventory
     damaged: Sequence[str]
@@ -43,7 +43,7 @@ class ReadPartition(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """The objects of a generation, arranged; or what of that lies at or above an offset."""
+    """The objects of a generation, arranged, from an offset on."""
 
     inventory: PartitionInventory
     damaged: Sequence[str]
@@ -56,7 +56,7 @@ class _Arranged(NamedTuple):
     damaged: Sequence[DamagedSegment]
 
     def above(self, offset: int) -> _Loaded:
-        """Return what lies at or above an offset. A damaged object counts unless a later one begins below that."""
+        """Return the objects at or above an offset. A damaged object counts unless a later one begins below that."""
         least = last_base(self.inventory, offset) if offset else 0
         damaged = [damage.message for damage in self.damaged if damage.key.base >= least]
         return _Loaded(self.inventory.from_offset(offset), damaged)
@@ -88,7 +88,7 @@ class CopyReader:
         self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
-        """Read partitions as entries say: the holder, and behind its end what it replaced."""
+        """Read partitions by their entries: the current copy, followed by the copy that it replaced."""
         wanted = (
             (number, life, whose)
             for number, (life, entry) in entries.items()
@@ -123,7 +123,7 @@ class CopyReader:
         return ReadPartition(joined, damaged, reading, max(joined.end, reading.stretches[-1].from_offset))
 
     def _joined(self, number: int, life: int, entry: RoleEntry) -> ReadPartition:
-        """Read the holder; the records beyond the switch that it lacks, from what it replaced; and that again behind its end."""
+        """Read the current copy, missing records beyond the switch from the former copy, and the former copy's tail."""
         held, copy = self._promised(number, life, entry.holder), entry.holder
         end = tail = _end_of(copy, held.inventory)
         settled, problems = Settled(end, ()), list[str]()
@@ -206,7 +206,7 @@ class CopyReader:
         others: Mapping[CopyKey, ListedPartition],
         found: Mapping[CopyKey, PartitionInventory],
     ) -> list[str]:
-        """Say which copy goes beyond what is read, and was complete by an earlier entry: the newest one may be forged."""
+        """Report a copy that reaches further than the current one and was complete by an earlier entry: the newest may be forged."""
         reach = {copy: int(listed.base.max()) + 1 for copy, listed in others.items()}
         reach |= {copy: max(reach[copy], inventory.end) for copy, inventory in found.items()}
         for copy in sorted(reach, key=lambda one: -reach[one]):
@@ -250,7 +250,7 @@ class CopyReader:
     # --- objects of generations, and under `topics/`
 
     def _promised(self, partition: int, life: int, holder: Holder) -> _Loaded:
-        """Return what there is of a holder. Where its end is missing, that is a gap; where a damaged copy ends is not known."""
+        """Return the objects of a current copy. A missing end is a gap; the end of a damaged copy is unknown."""
         found = self._of(partition, life, holder, 0)
         if isinstance(holder, CompleteCopy) and not found.damaged:
             return found._replace(inventory=found.inventory.reaching(holder.next))
@@ -353,7 +353,7 @@ def _stretches(
 def _inventory_of(
     stretches: Sequence[CopyStretch], held: _Loaded, former: _Loaded, holder: Generation | None
 ) -> PartitionInventory:
-    """Put together what is read. Each shadowed object is told once."""
+    """Combine the parts of a reading. Each shadowed object is reported once."""
     if len(stretches) == 1:
         return held.inventory
     joined, used = EMPTY_PARTITION, set[Generation | None]()
@@ -387,12 +387,12 @@ def _end_of(holder: Holder, inventory: PartitionInventory) -> int:
 
 
 def is_whole_until(read: ReadPartition, offset: int) -> bool:
-    """Tell whether nothing below an offset is missing or damaged."""
+    """Return whether nothing below an offset is missing or damaged."""
     return not read.damaged and not any(gap.first_offset < offset for gap in read.inventory.gaps)
 
 
 def join_read(one: ReadPartition, behind: ReadPartition) -> ReadPartition:
-    """Read on behind the end of what was read, in what another reading has there."""
+    """Extend a reading with another one from its end on."""
     end = one.reach
     later = behind.inventory.from_offset(end)
     if not (later.readable or later.gaps):

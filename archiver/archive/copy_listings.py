@@ -15,7 +15,7 @@ _Copies = Mapping[CopyKey, ListedPartition]
 
 
 class CopyInstances:
-    """The instances that have any copy in the archive: listed when somebody asks, and once for all topics of a command."""
+    """The instances with copies in the archive: listed on demand, once for all topics of a command."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive

@@ -62,7 +62,7 @@ def settle(found: PartitionInventory, start: int) -> Settled:
 
 
 def _may_lack(block: Readings) -> Readings:
-    """Return the objects that have holes, or do not tell that they lack nothing, by columns."""
+    """Return the objects that have holes, or may lack records, by columns."""
     segments = block.segments
     is_chosen = (segments.numbers("unserved") != 0) | ~segments.has_facts
     is_chosen[segments.places_with_holes()] = True
@@ -70,7 +70,7 @@ def _may_lack(block: Readings) -> Readings:
 
 
 def lacks_until(segment: Segment, begin: int) -> int:
-    """Return below which offset those records lie that replaced what an object lacks; 0: it lacks nothing."""
+    """Return the offset below which the successors of an object's missing records are; 0: it lacks nothing."""
     return segment.facts.lacks_until(begin) if isinstance(segment.facts, SegmentFacts) else LAST_LONG
 
 
@@ -94,7 +94,7 @@ def better_ranges(settled: Settled, former: PartitionInventory) -> list[tuple[in
 
 
 def has_record(found: PartitionInventory, start: int, stop: int) -> bool:
-    """Tell whether an object may have a record between two offsets."""
+    """Return whether an object may have a record between two offsets."""
     return any(
         bool(((block.segments.numbers("last") >= start) & (block.segments.numbers("first") < stop)).any())
         for block in blocks_of(found.readable)

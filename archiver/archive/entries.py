@@ -32,7 +32,7 @@ class Traits(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What is known of one object of a topic."""
+    """An index entry: one object of a topic with its facts or bounds."""
 
     partition: int
     is_merged: bool
@@ -121,7 +121,7 @@ class Entries:
         return narrow(np.where(merged, self.numbers("next")[places], 0)) if merged.any() else same(0, len(merged))
 
     def has_facts(self, places: Places) -> Numbers:
-        """Tell which of these objects have facts."""
+        """Return which of these objects have facts."""
         found: Numbers = np.array([trait is not None for trait in self.traits], bool)[self.numbers("kind")[places]]
         return found
 
@@ -185,7 +185,7 @@ def _empty(bounds: Bounds) -> _Unknown:
 
 
 def can_be(columns: Mapping[str, Numbers]) -> Numbers:
-    """Tell of each entry whether its numbers can be facts, by the rules of SegmentFacts."""
+    """Return for each entry whether its numbers can be facts, by the rules of SegmentFacts."""
     base, first, last, following = (columns[name] for name in ("base", "first", "last", "next"))
     records, tombstones = columns["records"], columns["tombstones"]
     are_offsets = (base >= 0) & (base <= first) & (first <= last) & (last < following)

@@ -41,7 +41,7 @@ Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x
 
 
 def with_members(*names: str) -> BeforeValidator:
-    """Require members that have a default in the code, and stand in every fact."""
+    """Require members that have a default in the code but are present in every fact."""
 
     def check(value: object) -> dict[str, Any]:
         found = as_object(value)

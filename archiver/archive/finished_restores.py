@@ -39,7 +39,7 @@ def target_ids(note: Fact) -> TargetIds | None:
 def is_finished(
     archive: Archive, parent: str, plans: Sequence[Fact], finished: int, *, has_claims: bool = True
 ) -> bool:
-    """Tell whether a target is finished: all its plans and its end name it, and what was verified of each partition fits each plan.
+    """Return whether a target is finished: all plans and the end name it, and the verified claims of each partition fit each plan.
 
     `parent`: what the streams of the target begin with. `finished`: the number of the newest fact of its end. `has_claims`: False
     where a sweep has proved it before, and is deleting the notes. Raises NotWholeError.
@@ -57,7 +57,7 @@ def is_finished(
 
 
 def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, int]) -> bool:
-    """Tell whether each partition of a plan was verified, with as many records as were planned."""
+    """Return whether each partition of a plan was verified with the planned number of records."""
     partitions = {str(as_number(one["partition"])): as_object(one) for one in as_list(plan["partitions"])}
     count = plan.get(REPARTITION)
     streams = {name: f"{parent}/{name if count is None else REPARTITION}" for name in partitions}

@@ -37,7 +37,7 @@ class FreshEntries:
             self._entries.extend([*entries, *newer])
 
     def note_found(self, directory: Directory, partition: int, end: int) -> None:
-        """Note where a partition ended before this process put anything: the index should know all that lies below."""
+        """Note the end of a partition before this process's first put: the index should have everything below."""
         with self._lock:
             self._found.setdefault(directory, {})[partition] = end
 

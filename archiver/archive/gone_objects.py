@@ -19,7 +19,7 @@ _BELOW_PREFIX: Final = 4  # parts of a segment's key: topics, topic, partition, 
 
 
 def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> CorruptSegmentError:
-    """Return the error for an object that is gone. What was swept is read now: it was written down before the object went.
+    """Return the error for a missing object. Deleted ranges are read now: a sweep notes them before it deletes.
 
     `next_offset`: where the object ended, if that is known.
     """
@@ -50,7 +50,7 @@ def _layout_of(key: str) -> Layout | None:
 
 
 def _is_cleared(store: ObjectStore, key: str, next_offset: int | None) -> bool:
-    """Tell whether a key is of a copy that is not read now, and the copy that is has objects up to where this one ended."""
+    """Return whether a key is of a copy that is not read now, and the current copy has objects up to its end."""
     root, found, _ = key.partition("compacted/")
     layout = Layout(root.removesuffix("/"))
     copy = layout.parse_copy(key)
@@ -72,7 +72,7 @@ def _is_cleared(store: ObjectStore, key: str, next_offset: int | None) -> bool:
 
 
 def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:
-    """Tell whether an object lies there now that has all offsets of the one that is gone: a sweep takes what nobody reads."""
+    """Return whether an existing object has all offsets of the missing one: sweeps delete shadowed objects."""
     layout = _layout_of(key)
     gone = None if layout is None else layout.parse_segment(key)
     end = next_offset if gone is None else gone.next or next_offset

@@ -1,4 +1,4 @@
-"""The archive as a value: a store, and where in that store everything lies. Whatever reads or writes the archive is given this value."""
+"""The archive as a value: a store and its layout. All code that reads or writes the archive takes this value."""
 
 from typing import NamedTuple
 

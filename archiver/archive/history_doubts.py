@@ -1,4 +1,4 @@
-"""Whether what lies under `topics/` of a compacted topic may lack deletions: where it was read so late that tombstones had gone."""
+"""Finds where the history of a compacted topic under `topics/` may lack deletions: it was read after tombstones had expired."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import TOMBSTONES_KEPT, TopicFact
 from archiver.codec.selection import NO_TIMESTAMP
 
-_MARGIN: Final = 10  # brokers clean in passes, and clocks differ: a tenth of what they promise is not counted on
+_MARGIN: Final = 10  # brokers clean in passes, and clocks differ: allow a tenth
 
 
 def doubtful_offset(found: PartitionInventory, layout: Layout, seen_ms: int | None, kept_ms: int | None) -> int | None:
@@ -43,7 +43,7 @@ def _has_expired(segment: Segment) -> bool:
 
 
 def _lacks_offsets(segment: Segment) -> bool:
-    """Tell whether Kafka had deleted something there before it was read; also where nothing tells."""
+    """Return whether Kafka had deleted records there before they were read; True if unknown."""
     facts = segment.facts
     if not isinstance(facts, SegmentFacts):
         return True
@@ -51,7 +51,7 @@ def _lacks_offsets(segment: Segment) -> bool:
 
 
 def _written_ms(segment: Segment) -> int | None:
-    """Return when an object's last record was written, at the earliest. A time behind the object's put tells nothing."""
+    """Return the earliest write time of an object's last record. A time after the object's put is ignored."""
     facts, put_at = segment.facts, segment.put_at
     if not isinstance(facts, SegmentFacts) or facts.max_timestamp == NO_TIMESTAMP or put_at is None:
         return None
@@ -72,7 +72,7 @@ def expired_offset(found: PartitionInventory) -> int | None:
 
 
 def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
-    """Return the smallest delete.retention.ms that a topic was seen to have; None: it was never told."""
+    """Return the smallest delete.retention.ms seen for a topic; None if none was seen."""
     told = ((fact.effective or fact.configs).get(TOMBSTONES_KEPT, "") for fact in history)
     return min((int(one) for one in told if one.isascii() and one.isdigit()), default=None)
 
@@ -80,7 +80,7 @@ def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
 def history_doubts(
     topic: str, life: int, found: Mapping[int, PartitionInventory], layout: Layout, history: Sequence[TopicFact]
 ) -> dict[int, str]:
-    """Say of which of these partitions what lies under `topics/` may have values of deleted keys, and why."""
+    """Report which of these partitions may have values of deleted keys under `topics/`, and why."""
     kept_ms = least_kept_ms(history)
     newest = history[-1] if history else None
     root = None if newest is None or life >= len(newest.lives) else newest.lives[newest.root(life)]

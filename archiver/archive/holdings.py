@@ -55,7 +55,7 @@ class Holding:
     shadowed: int
     damaged: int
     uncounted: int
-    copy: str = ""  # whose copies are read; empty: what lies under `topics/`
+    copy: str = ""  # the copy that is read; empty: the history under `topics/`
 
     @property
     def is_empty(self) -> bool:
@@ -64,7 +64,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """One object of a partition; `is_shadowed`: other objects hold its records, too, and nobody reads it."""
+    """One object of a partition; `is_shadowed`: other objects have its records, and it is not read."""
 
     segment: Segment
     is_shadowed: bool
@@ -72,7 +72,7 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary:
-    """The whole archive, or one topic with its objects; `problems` name what is damaged or missing."""
+    """The whole archive, or one topic with its objects; `problems` names damaged and missing ones."""
 
     holdings: Sequence[Holding]
     segments: Sequence[SegmentRow] = ()
@@ -146,7 +146,7 @@ def _summarize_topic(archive: Archive, topic: str, share: ShareLearned, choice: 
 def _with_copies(
     archive: Archive, inventory: Inventory, summary: ArchiveSummary, choice: CopyChoice, topic: str | None = None
 ) -> ArchiveSummary:
-    """Add what is read of compacted topics by their role logs; of one topic, by partition."""
+    """Add the readings of compacted topics by their role logs; of one topic, by partition."""
     if choice.is_history:
         return summary
     found, unreadable = find_copied_topics(archive, inventory, None if topic is None else topic.__eq__)
@@ -168,7 +168,7 @@ def _with_copies(
 
 
 def _copied(topic: ArchivedTopic, number: int | None = None) -> Holding:
-    """Sum up what is read of a topic, or of one of its partitions, by its role logs."""
+    """Sum up the reading of a topic, or of one of its partitions, by its role logs."""
     copies = topic.copies if number is None else {number: topic.copies[number]}
     damaged = sum(len(topic.damaged.get(one, ())) for one in copies)
     whose = dict.fromkeys(
@@ -286,7 +286,7 @@ def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
 
 
 def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Collection[int]]) -> list[Holding]:
-    """Sum up each partition of a topic, in all its lives; `shapes` tells which partitions a life has had."""
+    """Sum up each partition of a topic in all its lives; `shapes` has the partitions of each life."""
     lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
     lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
     rows: list[Holding] = []

@@ -1,4 +1,4 @@
-"""Holds: records that no sweep may delete until somebody releases them (docs/format.md §8)."""
+"""Legal holds: records that no sweep may delete until the hold is released (docs/format.md §8)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +100,7 @@ def add_hold(archive: Archive, hold: Hold) -> None:
 
 
 def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
-    """Release a hold: the next sweep may delete what it held. Raises UsageError."""
+    """Release a hold: the next sweep may delete its records. Raises UsageError."""
 
     def decide(latest: Fact | None) -> Fact | None:
         if latest is None:
@@ -115,7 +115,7 @@ def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
 
 
 def _checked(hold: Hold) -> Fact:
-    """Make a fact that can be read: nothing is swept while there is one that cannot, and no fact is ever changed."""
+    """Create a valid fact: sweeps refuse to run beside an unreadable one, and facts never change."""
     fact = _FACT.write(hold)
     _FACT.read(fact, lambda why: UsageError(f"{hold.name}: {why}"))
     return fact

@@ -40,7 +40,7 @@ class KnownDirectory:
         return before
 
     def rows(self, partition: int) -> Places:
-        """Return the rows of a partition, in the order in which they were written."""
+        """Return the rows of a partition in the order of writing."""
         found = self._rows.get(partition)
         return slice(0, 0) if found is None else as_slice(found)
 
@@ -72,7 +72,7 @@ class KnownDirectory:
         return self.entries.numbers("base")[rows], self.entries.named_next(rows), self.entries.numbers("rewrite")[rows]
 
     def of_names(self, partition: int, *asked_names: Numbers) -> Numbers:
-        """Return the latest row for each of these objects, by base, next and rewrite of their names; -1 where there is no entry."""
+        """Return the latest row for each of these objects, by base, next and rewrite of their names; -1 without an entry."""
         rows = np.arange(len(self.entries), dtype=np.int32)[self.rows(partition)]
         names = [
             np.concatenate([told.astype(np.int64), asked])
@@ -88,12 +88,12 @@ class KnownDirectory:
         return found
 
     def is_listed(self, listed: ListedPartition, row: Numbers) -> bool:
-        """Tell whether the object of one row is listed."""
+        """Return whether the object of one row is listed."""
         names = zip((listed.base, listed.named_next, listed.rewrite), self._names(row), strict=True)
         return bool(np.logical_and.reduce([column == told for column, told in names]).any())
 
     def find(self, listed: ListedPartition) -> Numbers:
-        """Return for each listed object the row that has its name, size and ETag, and facts; -1 where there is none."""
+        """Return for each listed object the row with its name, size, ETag and facts; -1 without one."""
         found = self.of_names(listed.partition[-1], listed.base, listed.named_next, listed.rewrite)
         places = np.flatnonzero(found >= 0)
         rows, objects, entries = found[places], listed.only(as_slice(places)), self.entries
@@ -104,22 +104,22 @@ class KnownDirectory:
 
 
 class Index:
-    """The entries of some topic directories. Those of a directory stay packed until somebody asks for it."""
+    """The entries of some topic directories. A directory stays packed until its first access."""
 
     def __init__(self) -> None:
         self.seen_control = NOTHING_SEEN  # what any writer ever saw of control objects
         self.files = 0  # in the newest generation
-        self.lost_files = 0  # missing before the last file: what they remembered is lost
+        self.lost_files = 0  # missing before the last file
         self._problems: dict[str, str] = {}
         self._packed: dict[Directory, list[tuple[str, bytes]]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
 
     def add(self, directory: Directory, key: str, member: bytes) -> None:
-        """Add what a file, given by its key, has of a topic directory. What is added later wins."""
+        """Add a topic directory of a file, given by its key. Later entries win."""
         self._packed.setdefault(directory, []).append((key, member))
 
     def note_problem(self, key: str, problem: str) -> None:
-        """Note what is wrong with a file, or with the whole index, given by its prefix."""
+        """Note a problem of a file, or of the whole index, given by its prefix."""
         self._problems.setdefault(key, problem)
 
     @property
@@ -134,7 +134,7 @@ class Index:
         return self._packed.keys() | self._known.keys()
 
     def of(self, directory: Directory) -> KnownDirectory:
-        """Return what is known of a topic directory. Members that cannot be read are left out."""
+        """Return the entries of a topic directory. Unreadable members are left out."""
         if directory not in self._known:
             found = Entries.join([Entries.of(()), *self._unpack(self._packed.pop(directory, []))])
             self._known[directory] = KnownDirectory(found)
@@ -171,7 +171,7 @@ class Index:
         return found
 
     def sizes(self) -> dict[str, int]:
-        """Tell how many bytes the objects of each topic have together."""
+        """Return the total object size of each topic."""
         sizes: Counter[str] = Counter()
         for directory in self.directories:
             known = self.of(directory)

@@ -137,7 +137,7 @@ def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObje
 
 
 def _newest_generation(archive: Archive) -> tuple[int, list[ListedObject]]:
-    """Return the number of the newest generation, and its files in order. Number 0 without a file: there is no index yet."""
+    """Return the number of the newest generation, and its files in order. Number 0 without files: no index exists yet."""
     names = archive.store.list_directories(archive.layout.index_prefix)
     generation = max(
         (found for name in names if (found := archive.layout.parse_index_generation(name)) is not None), default=0

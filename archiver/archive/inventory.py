@@ -48,7 +48,7 @@ class Gap:
     first_offset: int
     last_offset: int
     is_certain: bool = True
-    is_remembered: bool = False  # only the index knows that there was something
+    is_remembered: bool = False  # only the index has it
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -79,7 +79,7 @@ class PartitionInventory:
         return self.readable[-1].next if self.readable else 0
 
     def from_offset(self, offset: int) -> "PartitionInventory":
-        """Leave out what lies below an offset."""
+        """Leave out everything below an offset."""
         return PartitionInventory(
             readable=Chain(block.above(offset) for block in blocks_of(self.readable)),
             shadowed=self.shadowed,
@@ -89,7 +89,7 @@ class PartitionInventory:
         )
 
     def below(self, offset: int) -> "PartitionInventory":
-        """Leave out what lies at or above an offset."""
+        """Leave out everything at or above an offset."""
         return PartitionInventory(
             readable=Chain(block.below(offset) for block in blocks_of(self.readable)),
             shadowed=self.shadowed,
@@ -99,7 +99,7 @@ class PartitionInventory:
         )
 
     def until_offset(self, offset: int) -> "PartitionInventory":
-        """Leave out what lies at or above an offset; what is missing up to that offset is a gap."""
+        """Leave out everything at or above an offset; missing offsets up to it are a gap."""
         left = self.below(offset)
         gaps = tuple(gap for gap in self.gaps if gap.last_offset < left.end)
         if left.end < offset:
@@ -125,7 +125,7 @@ class PartitionInventory:
         )
 
     def without_swept(self, swept: OffsetRanges) -> "PartitionInventory":
-        """Tell what a sweep took from what is missing. It takes no last objects, which the index alone remembers."""
+        """Split missing offsets into swept and lost ones. Sweeps keep last objects, which only the index remembers."""
         parts = [((gap,), ()) if gap.is_remembered and self.readable else _split(gap, swept) for gap in self.gaps]
         return replace(
             self,
@@ -145,7 +145,7 @@ def _gaps_below(gaps: tuple[Gap, ...], offset: int) -> tuple[Gap, ...]:
 
 
 def _split(gap: Gap, swept: OffsetRanges) -> tuple[tuple[Gap, ...], tuple[Gap, ...]]:
-    """Split a gap into what is missing, and what was swept."""
+    """Split a gap into lost and swept offsets."""
     whole = OffsetRanges.of([(gap.first_offset, gap.last_offset + 1)])
 
     def gaps(ranges: OffsetRanges) -> tuple[Gap, ...]:
@@ -183,12 +183,12 @@ class Inventory:
         return lives
 
     def damage_of(self, topic: str, life: int) -> dict[int, list[str]]:
-        """Return what is wrong in each partition that has a damaged object."""
+        """Return the problems of each partition with a damaged object."""
         damaged = self._damaged_in.get((topic, life), {})
         return {number: [damage.message for damage in found] for number, found in damaged.items()}
 
     def numbers_of(self, topic: str, lives: Iterable[int]) -> set[int]:
-        """Return the partitions of which any of these lives has an object."""
+        """Return the partitions with an object in any of these lives."""
         return {
             number
             for life in lives
@@ -248,7 +248,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
         shared = [shared_overlap(found, *one) for one in shared_offsets(merged, plain, base)]
     end_before = np.append(0, read.stop[:-1])
     is_certain = has_facts[read.places] & np.append(True, has_facts[read.places[:-1]])
-    # An archive of v1.0 begins where the log began, and does not tell what was below.
+    # An archive of v1.0 begins where the log began, and does not record earlier offsets.
     gaps = (read.start > end_before) & ((np.arange(len(read.places)) > 0) | is_certain)
     is_shadowed = np.ones(len(base), bool)
     is_shadowed[read.places] = False
@@ -386,7 +386,7 @@ def _add_lost_ends(
 
 
 def tell_swept(archive: Archive, partitions: dict[tuple[str, int], dict[int, PartitionInventory]]) -> None:
-    """Tell what sweeps took from what is missing. That is read after the listing: a sweep writes it down before it deletes."""
+    """Split missing offsets into swept and lost ones. Read after the listing: a sweep notes ranges before it deletes."""
     topics = {topic for (topic, _), found in partitions.items() if any(one.gaps for one in found.values())}
     for topic in sorted(topics):
         try:
@@ -402,17 +402,17 @@ def tell_swept(archive: Archive, partitions: dict[tuple[str, int], dict[int, Par
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedEnd:
-    """Where a writer goes on, and which log the newest segment came from. Zero, -1 and empty when there is no segment."""
+    """The next offset of a writer, and the log of the newest segment. Zero, -1 and empty without a segment."""
 
     next: int = 0
     leader_epoch: int = -1
     topic_id: str = ""
     cluster_id: str = ""
     key: str = ""  # of the newest segment
-    gap: Gap | None = None  # between the newest segment and what lies before it
+    gap: Gap | None = None  # between the newest segment and its predecessor
 
     def spell_gap(self, gap: Gap) -> str:
-        """Say what is missing before the newest segment."""
+        """Return the problem of missing offsets before the newest segment."""
         return (
             f"{self.key}: the newest object begins at offset {gap.last_offset + 1}, and the objects before it end at"
             f" {gap.first_offset}: offsets {gap} are in no object"
@@ -430,7 +430,7 @@ class ArchivedEnd:
 
 
 def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
-    """Return where a writer goes on: the end of the coverage, with two HEADs, or three beside a merged segment.
+    """Return the next offset of a writer: the end of the coverage, with two HEADs, or three beside a merged segment.
 
     The last plain segment tells by its facts, a merged one by its name: an old writer's segment within a merged one moves
     nothing back. The segment before the newest is asked only where it ends. `newest_base` is a hint, the base of the newest
@@ -450,7 +450,7 @@ def position_of(archive: Archive, topic: str, life: int, partition: int, newest_
 
 
 def position_of_copy(archive: Archive, copy: CopyKey) -> ArchivedEnd:
-    """Return where a writer of a copy goes on, as `position_of` does for a partition of `topics/`."""
+    """Return the next offset of a writer of a copy, as `position_of` does for `topics/`."""
     listed = archive.store.list(archive.layout.copy_prefix(copy))
     return end_at(archive.store, _newest_of(listed, lambda key: archive.layout.parse_copied_segment(copy, key)))
 
@@ -465,7 +465,7 @@ def _newest_of(listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey
 
 
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
-    """Return where a writer goes on, by a listing of its partition. The object is asked for its facts: an index must not decide this."""
+    """Return the next offset of a writer from a listing of its partition. Facts come from the object, never from the index."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
     # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
     if not newest.plain and not newest.merged:
@@ -476,7 +476,7 @@ def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
 
 
 def _with_gap(store: ObjectStore, end: ArchivedEnd, before: Before) -> ArchivedEnd:
-    """Note what is missing between the newest segment and what lies before it."""
+    """Note the gap between the newest segment and its predecessor."""
     named = Layout.parse_segment_name(end.key.rpartition("/")[2])
     base = 0 if named is None else named.base
     reach = before.merged_next

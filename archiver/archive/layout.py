@@ -23,7 +23,7 @@ _SEGMENT_NAME = re.compile(rf"(?P<topic>{_TOPIC})\+(?P<partition>{_NUMBER})-.*",
 _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
 _MOST_KEY = 1024  # bytes of a key in S3
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users give, and that stand in keys
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users choose and keys contain
 _COPIED = re.compile(
     rf"(?P<instance>{_NAME})/topics/(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/generation=(?P<generation>{_NUMBER})/[^/]+",
     re.ASCII,
@@ -48,28 +48,28 @@ _INDEX_FILE = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.zst", re.ASCII)
 
 @lru_cache(maxsize=4096)  # called for every key of a listing
 def is_topic_name(text: str) -> bool:
-    """Tell whether Kafka takes this as a topic's name."""
+    """Return whether Kafka accepts this as a topic name."""
     return re.fullmatch(_TOPIC, text, re.ASCII) is not None and text not in {".", ".."}
 
 
 def is_partition_number(text: str) -> bool:
-    """Tell whether a text is a partition number, spelled as we spell it."""
+    """Return whether a text is a partition number in our spelling."""
     return re.fullmatch(_NUMBER, text, re.ASCII) is not None and int(text) <= MOST_PARTITION
 
 
 def is_restore_id(text: str) -> bool:
-    """Tell whether a text can be the id of a restore, which stands in keys."""
+    """Return whether a text can be the id of a restore, which is part of keys."""
     return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
 def is_instance(text: str) -> bool:
-    """Tell whether a text can be the name of an instance that copies compacted topics."""
+    """Return whether a text can be the name of an instance that copies compacted topics."""
     return re.fullmatch(_NAME, text, re.ASCII) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
-    """What the key of a segment says. Only a merged segment has `next` in its key, and may have a `rewrite` number."""
+    """The parts of a segment's key. Only a merged segment has `next` in its key, and may have a `rewrite` number."""
 
     topic: str
     life: int = 0
@@ -91,7 +91,7 @@ class SegmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMapKey:
-    """What the key of an offset map says: which restore filled which partition of which target topic."""
+    """The parts of an offset map's key: restore, target topic and partition."""
 
     restore_id: str
     topic: str
@@ -107,7 +107,7 @@ class OffsetMapKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyKey:
-    """Which copy of a compacted partition: made by which instance, at which of its readings of the log."""
+    """One copy of a compacted partition: its instance and generation."""
 
     instance: str
     topic: str
@@ -124,7 +124,7 @@ class CopyKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldKey:
-    """What the key of a fold says: of which partition of the offsets topic, up to where, and the first digits of its SHA-256."""
+    """The parts of a fold's key: partition of the offsets topic, end, and the first digits of its SHA-256."""
 
     life: int
     partition: int
@@ -157,7 +157,7 @@ class Layout:
         return self._under("")
 
     def is_ours(self, directory: str) -> bool:
-        """Tell whether a directory right under the prefix is one of the archive's, by its name alone."""
+        """Return whether a directory right below the prefix belongs to the archive, by its name."""
         return f"{self.root}{directory}/" in {self.topics_prefix, self.copies_root, self.control_root}
 
     # --- segments
@@ -246,7 +246,7 @@ class Layout:
         return f"{self.copies_root}{instance}/topics/{_directory(topic, life)}/"
 
     def parse_copy(self, key: str) -> CopyKey | None:
-        """Tell below the prefix of which copy a key lies; None for a key that lies below none."""
+        """Return the copy whose prefix contains a key; None for other keys."""
         directory = key.removeprefix(self.copies_root).rpartition("/")[0] if key.startswith(self.copies_root) else ""
         return _parse_copy_directory(directory)
 
@@ -262,7 +262,7 @@ class Layout:
         return replace(found, life=copy.life)
 
     def split_copied(self, key: str) -> tuple[CopyKey, SegmentKey] | None:
-        """Parse a key into the copy that the segment is of, and what its name says; None for anything else."""
+        """Parse a key into its copy and segment key; None for anything else."""
         match = _COPIED.fullmatch(key, len(self.copies_root)) if key.startswith(self.copies_root) else None
         topic_life = _parse_topic_directory(match["directory"]) if match else None
         if (
@@ -311,7 +311,7 @@ class Layout:
         return f"{self.control_prefix(stream)}{_fact_number(number)}.json"
 
     def is_fact(self, key: str) -> bool:
-        """Tell whether a key is the key of a fact, of any stream."""
+        """Return whether a key is the key of a fact of any stream."""
         return self.split_fact(key) is not None
 
     def parse_fact(self, stream: str, key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Facts that a reader had to ask objects for: whoever reads next finds them in the index, if the reader shares them."""
+"""Facts fetched by a reader from objects; added to the index if the reader shares them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -71,5 +71,5 @@ def _entries_of(found: tuple[Directory, list[Segments]]) -> tuple[Directory, Ent
 
 
 def _is_overdue(segments: Segments, now: datetime) -> bool:
-    """Tell whether an object is so old that no backup will add it to the index any more."""
+    """Return whether an object is too old for a backup to add it to the index."""
     return segments.first_put is not None and now - segments.first_put > _OVERDUE

@@ -71,7 +71,7 @@ class ListedPartition(Lazy[ListedSegment]):
         self.partition = partition
         self.stem = stem  # what all keys begin with
         self.base = base
-        self.named_next = named_next  # 0: there is none in the name
+        self.named_next = named_next  # 0: the name has none
         self.rewrite = rewrite
         self.size = size
         self.put = put  # ticks
@@ -162,7 +162,7 @@ class Newest:
             self.merged, self.merged_next, self.before_merged = object_key, key.next, before
 
     def follow(self, object_key: str) -> None:
-        """Note the plain segment behind which the listing began."""
+        """Note the plain segment before the beginning of the listing."""
         self.before_plain = self.before_plain._replace(plain=self.before_plain.plain or object_key)
         self.before_merged = self.before_merged._replace(plain=self.before_merged.plain or object_key)
 
@@ -227,7 +227,7 @@ def _list_strangers_from(archive: Archive, after: str, found: list[str]) -> str 
 def list_newest(
     archive: Archive, topics: Collection[str], most_keys: float = math.inf
 ) -> dict[Partition, Newest] | None:
-    """List topics to find where partitions end: far fewer requests than a listing of each partition. None: there are too many keys."""
+    """List topics to find the ends of partitions: far fewer requests than one listing per partition. None: too many keys."""
     listed = itertools.count(1)
 
     def newest_in(span: _Span) -> dict[Partition, Newest]:

@@ -58,7 +58,7 @@ def find_facts(
     reads: Wanted | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
 ) -> FoundFacts:
-    """Take from the index what it knows of exactly the listed objects, and ask the others.
+    """Take facts of exactly the listed objects from the index, and ask the other objects.
 
     Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie would be found
     out: of objects that will be read, whose reader compares their facts (`reads`: which records of each partition; None:
@@ -100,7 +100,7 @@ def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[S
 
 @dataclass(slots=True)
 class _Contradicted:
-    """Counts the entries of the index that are false: they are of an object as it is, and have other facts than it has."""
+    """Counts false index entries: of an existing object, but with other facts than it has."""
 
     count: int = 0
     _first: str = ""
@@ -120,7 +120,7 @@ class _Contradicted:
 
 
 def _difference(claimed: object, told: object) -> str:
-    """Say in which facts two objects differ."""
+    """Name the facts in which two objects differ."""
     if isinstance(told, Bounds):
         return "it has no facts"
     names = [item.name for item in fields(SegmentFacts)]
@@ -188,7 +188,7 @@ class _PartitionLookup:
     def confirms(
         self, place: int, asked: ListedSegment, seen: "Segment | DamagedSegment | None", contradicted: _Contradicted
     ) -> bool:
-        """Tell whether an object has the facts that the index has of it; if not, disbelieve the index's entry."""
+        """Return whether an object has the facts of its index entry; if not, reject the entry."""
         row = int(self.rows[place])
         if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
             claimed = self.known.entries.facts(row)
@@ -205,7 +205,7 @@ class _PartitionLookup:
         self.learned_put.append(segment.put_ticks)
 
     def forget_asked(self) -> None:
-        """Free the rows of the listing before what was learned is put into columns."""
+        """Free the rows of the listing before learned facts are put into columns."""
         self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
 
     def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
@@ -230,7 +230,7 @@ class _Claims(NamedTuple):
     listed: ListedPartition
     entries: Entries
     rows: Numbers  # of the index
-    follows: Numbers  # the base of the next object that begins later; -1: there is none
+    follows: Numbers  # the base of the next object that begins later; -1: none
 
     @classmethod
     def of(cls, listed: ListedPartition, entries: Entries, places: Numbers, rows: Numbers) -> "_Claims":
@@ -239,7 +239,7 @@ class _Claims(NamedTuple):
         return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
 
     def contradict_names(self) -> Numbers:
-        """Return the claims that do not end where the next object begins: a gap, an overlap, or a lie. A merged object's name shows its end."""
+        """Return the claims that do not end at the next object's base: a gap, an overlap, or a false entry. Merged names show their end."""
         is_plain = self.listed.named_next[self.places] == 0
         found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
         return found

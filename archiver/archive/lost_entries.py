@@ -1,4 +1,4 @@
-"""Role logs whose newest entries are gone: a copy stands that a later entry has begun."""
+"""Finds role logs whose newest entries are missing: a copy exists that a later entry began."""
 
 from collections.abc import Callable, Iterator
 

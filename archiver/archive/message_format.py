@@ -1,4 +1,4 @@
-"""Tells topics in a message format of before Kafka 0.11, whose records have no headers, and whose batches name no producer."""
+"""Finds topics with a message format before Kafka 0.11, whose records have no headers and whose batches have no producer id."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _OLD = ("0.8", "0.9", "0.10")
 
 
 def has_old_format(configs: Mapping[str, str]) -> bool:
-    """Tell whether a topic's configs ask for such a format."""
+    """Return whether a topic's configs select such a format."""
     return configs.get(FORMAT_KEY, "").startswith(_OLD)
 
 

@@ -49,7 +49,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentNote:
-    """What a process tells of a generation that it works on.
+    """The progress of a process on one generation.
 
     `at_ms` None: no moment was reached in time. A process that goes on where another one stopped tells the other's moment,
     until it has reached one itself.
@@ -76,13 +76,13 @@ class MomentNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftNote(MomentNote):
-    """What a process tells of a generation that it has worked on until `left_ms`. Another process may go on there."""
+    """The last progress on a generation that a process left at `left_ms`. Another process may continue it."""
 
     left_ms: Number  # by the store's clock
 
 
 class HeardMoment(NamedTuple):
-    """What was heard of a generation: its newest moment, and when a process last worked on it, by the store's clock."""
+    """The state of a generation from all notes: its newest moment, and when a process last worked on it, by the store's clock."""
 
     moment: Moment | None
     heard_at: datetime
@@ -90,7 +90,7 @@ class HeardMoment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedLimits:
-    """The settings by which a process judges turns and clears copies."""
+    """The settings by which a process schedules and clears copies."""
 
     length_ms: Number
     takeover_ms: Number
@@ -100,23 +100,23 @@ class NotedLimits:
 
 
 class HeardLimits(NamedTuple):
-    """The limits of a process, and when it told them, by the store's clock."""
+    """The limits of a process, and the time of its note by the store's clock."""
 
     heard_at: datetime
     limits: NotedLimits
 
 
 class InstanceNotes(NamedTuple):
-    """What the processes of an instance told last."""
+    """The newest notes of an instance's processes."""
 
     heard: dict[GenerationPlace, HeardMoment]
-    heard_at: datetime | None  # when any of them told something last, by the store's clock
-    limits: HeardLimits | None  # of the process that told any last
+    heard_at: datetime | None  # the newest note of any of them, by the store's clock
+    limits: HeardLimits | None  # of the process that noted any last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A fact of a process: what it works on, and what it has left.
+    """A note of a process: the generations that it works on, and those that it has left.
 
     `noted_ms`: when it was made, by the store's clock; the first one of a process lacks it, for it has put nothing before.
     """
@@ -141,7 +141,7 @@ class _ListedNote(NamedTuple):
 
 
 class _ToldAt(NamedTuple):
-    """What a process told at a time: of what it works on, and of what it has left."""
+    """The contents of a process's note at a time."""
 
     at: datetime
     told: _Told | None  # None: it cannot be read, or is gone
@@ -218,12 +218,12 @@ def _by_place(note: MomentNote) -> tuple[str, int, int, int]:
 def read_moments(
     archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None
 ) -> dict[GenerationPlace, HeardMoment]:
-    """Read what the processes of an instance told last of each generation."""
+    """Read the newest notes of an instance's processes about each generation."""
     return read_notes(archive, instance, report_problem).heard
 
 
 def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None) -> InstanceNotes:
-    """Read what the processes of an instance told last. What cannot be read is reported, and counts as not told."""
+    """Read the newest notes of an instance's processes. Unreadable notes are reported and ignored."""
     listed = {process: max(notes) for process, notes in _listed(archive, instance).items()}
     chosen = sorted(listed, key=lambda process: listed[process].last_modified, reverse=True)
     if len(chosen) > _MOST_PROCESSES:

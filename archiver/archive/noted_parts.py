@@ -18,7 +18,7 @@ from archiver.process.json_values import as_list, as_number, as_object, as_text,
 MOST_OF_PIECE: Final = 20_000  # parts of one fact: two megabytes, as columns
 _DIGITS: Final = 24
 _LEFT_OUT: Final = "rewrite"  # where it is 0 of all objects
-_LONGEST_NUMBER: Final = 22  # a long and what is between two
+_LONGEST_NUMBER: Final = 22  # a long and a separator
 _LONGEST_DIGEST: Final = 32
 _NUMBERS: Final = re.compile(r"-?[0-9]{1,19}(?: -?[0-9]{1,19})*", re.ASCII)
 _PIECE_NAME: Final = re.compile(rf"(0|[1-9][0-9]*)-[0-9a-f]{{{_DIGITS}}}", re.ASCII)
@@ -103,7 +103,7 @@ def piece_of(fact: Fact) -> Piece:
             raise ValueError(f"facts of {len(facts)} objects, and {len(rows)} objects")
         return rows, facts
     count = int(fact["objects"])
-    if not 0 < count <= MOST_OF_PIECE:  # one number may stand for all
+    if not 0 < count <= MOST_OF_PIECE:  # one number may be repeated for all
         raise ValueError(f"{count} objects in a piece")
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
     columns = (_parsed(fact[name] if name != _LEFT_OUT else fact.get(name, "0"), count) for name in PART_COLUMNS)

@@ -199,14 +199,14 @@ def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMap:
-    """Runs, in order. `sources` and `targets` have one entry more than there are runs: the ends of source and target."""
+    """Runs, in order. `sources` and `targets` have one more entry than runs: the ends of source and target."""
 
     facts: OffsetMapFacts
     sources: Longs
     targets: Longs
 
     def translate(self, offsets: Longs) -> Longs:
-        """Return where a reader that stood at these offsets of the source goes on, on the target.
+        """Return the target offsets at which a reader with these source offsets continues.
 
         The offset of a restored record becomes the offset of that record on the target; any other offset, that of the next
         restored record; an offset above the last record, the end of what was restored.
@@ -227,7 +227,7 @@ def _across(here: Longs, there: Longs, offsets: Longs) -> Longs:
 
 
 def read_offset_map(store: ObjectStore, key: str) -> OffsetMap | None:
-    """Read a map; None when there is none. Raises NotWholeError."""
+    """Read a map; None if it does not exist. Raises NotWholeError."""
     found = store.get(key, MOST_MAP_BYTES)
     return None if found is None else decode_offset_map(*found, key)
 
@@ -244,7 +244,7 @@ def decode_offset_map(content: bytes, metadata: Mapping[str, str], key: str) -> 
 
 
 def check_offset_map(content: bytes, metadata: Mapping[str, str], found: OffsetMapKey, key: str) -> None:
-    """Check a whole map, block by block. Raises NotWholeError, also when it maps something else than its key says."""
+    """Check a whole map, block by block. Raises NotWholeError, also if it maps another partition than its key names."""
     header, facts = _open(content, metadata, key)
     if found != facts.key:
         raise CorruptSegmentError(f"{key}: is the map of another partition, or of another restore")

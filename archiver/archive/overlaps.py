@@ -1,4 +1,4 @@
-"""Objects of one partition that cover the same offsets: what is read of each, and what readers report (docs/format.md §7)."""
+"""Objects of one partition with common offsets: which ranges are read of each, and what readers report (docs/format.md §7)."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,11 +51,11 @@ class Overlap:
     read: str
     left_out: str
     cause: OverlapCause = OverlapCause.OF_V1
-    is_within: bool = False  # all of one lies within the other (`part_in_whole`): content can be compared
+    is_within: bool = False  # one is within the other (`part_in_whole`): content can be compared
 
     @property
     def part_in_whole(self) -> tuple[str, str]:
-        """Return which object lies within which."""
+        """Return the inner and the outer object."""
         return (self.read, self.left_out) if self.cause is OverlapCause.PART else (self.left_out, self.read)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class Walk(NamedTuple):
         return cls(position, before, following)
 
     def overlapping(self, base: Numbers) -> Numbers:
-        """Tell of each object whether it begins below the end of an earlier one."""
+        """Return for each object whether it begins below the end of an earlier one."""
         found: Numbers = (self.before >= 0) & (base < self.position) & (self.following > 0)
         return found
 
@@ -107,15 +107,15 @@ class Walk(NamedTuple):
 
 
 class ReadRanges(NamedTuple):
-    """Which offsets are read of which objects: by place, in order, none twice."""
+    """The offsets that are read of each object: by place, in order, none twice."""
 
     places: Numbers
     start: Numbers
     stop: Numbers
 
     def outside(self, other: "ReadRanges") -> "ReadRanges":
-        """Return the parts of these ranges that lie in none of others."""
-        begins, ends = np.append(0, other.stop), np.append(other.start, MOST_OFFSET)  # of what lies between the others
+        """Return the parts of these ranges that are in none of the others."""
+        begins, ends = np.append(0, other.stop), np.append(other.start, MOST_OFFSET)  # the ranges between the others
         first = np.searchsorted(ends, self.start, side="right")
         counts = np.maximum(np.searchsorted(begins, self.stop, side="left") - first, 0)
         rows = np.repeat(np.arange(len(counts)), counts)
@@ -144,7 +144,7 @@ def shared_offsets(merged: ReadRanges, plain: ReadRanges, base: Numbers) -> Iter
 
 
 def overlap_of(read: Segment, left_out: Segment, position: int) -> Iterator[Overlap]:
-    """Report what is left out of a segment, unless its facts are those of all of another one."""
+    """Report the unread offsets of a segment, unless its facts equal those of another one of the same range."""
     ours, theirs = read.facts, left_out.facts
     both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
     if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
@@ -257,7 +257,7 @@ class _Plain(NamedTuple):
 
 
 def _chain(merged: _Row, by_base: Mapping[int, Sequence[_Row]]) -> list[_Row]:
-    """Return objects within a merged one that join each other from its base to its next; empty: there are none."""
+    """Return objects within a merged one that join from its base to its next; empty if none do."""
     chain, position = list[_Row](), merged.base
     while position < merged.next:
         joining = max(

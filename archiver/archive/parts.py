@@ -23,7 +23,7 @@ class ObjectPart:
     until_offset: int | None = None
     next_offset: int | None = None  # where the object's coverage ends, if that is known
     chosen_key: str | None = None  # the key of the list of wanted records; None: all are wanted
-    # The facts that the plan has noted; None: there are none.
+    # The facts that the plan has noted; None if it has none.
     planned: PartFacts | None = field(default=None, compare=False)
 
     @classmethod
@@ -45,7 +45,7 @@ class ObjectPart:
         return f"offsets {self.from_offset}-{'' if end is None else end - 1} in {self.object_key}"
 
     def describe_damage(self, error: object) -> str:
-        """Say what is wrong with the object of this part; the error's text may begin with its key."""
+        """Describe a problem with the object of this part; the error's text may begin with its key."""
         return f"{self}: {str(error).removeprefix(f'{self.object_key}: ')}"
 
 
@@ -91,7 +91,7 @@ class ObjectParts(Lazy[ObjectPart]):
         return ObjectParts(self.stem, *self.columns, chosen=self.chosen, planned=planned)
 
     def with_chosen(self, chosen: Chosen) -> "ObjectParts":
-        """Return the same parts, of which only chosen records are wanted."""
+        """Return the same parts restricted to chosen records."""
         return ObjectParts(self.stem, *self.columns, chosen=chosen)
 
     def value(self, place: int) -> ObjectPart:
@@ -132,7 +132,7 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
 
 
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
-    """Tell whether lists of wanted records were chosen: of all parts, or of none."""
+    """Return whether records were chosen: of all parts, or of none."""
     return bool(parts) and parts[0].chosen_key is not None
 
 

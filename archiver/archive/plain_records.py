@@ -39,7 +39,7 @@ def read_records(
 ) -> Iterator[dict[str, Any]]:
     """Read records as plain values, partition by partition, in offset order; report what cannot be read.
 
-    `positions`: offsets of partitions below which nothing is wanted.
+    `positions`: offsets of partitions below which records are skipped.
     """
     reads, are_gone_told = wanted_of(partition, selection, positions), False
     for number in _numbers(topic, partition):
@@ -61,7 +61,7 @@ def read_records(
 
 
 def wanted_of(partition: int | None, selection: Selection, positions: Mapping[int, int] | None = None) -> Wanted:
-    """Return a function that says what is wanted of each partition; `positions` as in read_records."""
+    """Return a function that gives the selection of each partition; `positions` as in read_records."""
 
     def wanted(number: int) -> Selection | None:
         seen = Selection(first_offset=(positions or {}).get(number, 0))
@@ -82,7 +82,7 @@ def follow_records(
     use: IndexUse = IndexUse.CHECK,
     share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
-    """Read a topic, and what is archived of it later, until stopped. Each problem is reported once."""
+    """Read a topic, and follow what is archived of it until stopped. Each problem is reported once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
     root, life = 0, 0
@@ -101,7 +101,7 @@ def follow_records(
             if root != root_before:
                 positions.clear()  # the topic was created again: another log is read from its beginning
             for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
-                for number, branch in later.branches.items():  # the log was cut back: other records stand there now
+                for number, branch in later.branches.items():  # the log was truncated: other records are there now
                     positions[number] = min(positions.get(number, 0), branch.offset)
             life = topic.life
         for row in read_records(

@@ -30,7 +30,7 @@ _FACT: Final = FactModel(NotedPolicy)
 
 
 def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[NotedPolicy]:
-    """Read what was noted of a topic with an id, the oldest first. Raises NotWholeError.
+    """Read the noted policies of a topic with an id, the oldest first. Raises NotWholeError.
 
     A policy counts from when it was put at the earliest, whatever it says itself, and from no earlier than those before it.
     """

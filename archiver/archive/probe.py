@@ -1,4 +1,4 @@
-"""Tests at each start of a writer whether an archive may lie in this store."""
+"""The probe: tests at each start of a writer whether a store can hold an archive."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -42,7 +42,7 @@ METADATA: Final = SegmentFacts(
 
 
 def probe_key(layout: Layout) -> str:
-    """Return the key of the object that every writer puts, and nobody deletes."""
+    """Return the key of the probe object, which every writer puts and none deletes."""
     return layout.fact_key(_STREAM, 0)
 
 
@@ -75,7 +75,7 @@ def probe_store(archive: Archive) -> None:
 
 
 def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:
-    """Return what is wrong with the object of a probe, or an empty text; None: the key is no probe's."""
+    """Return the problem of a probe object, or an empty text; None: the key is not the probe's."""
     if key != probe_key(layout):
         return None
     # Stores may drop empty values; readers treat a missing value as empty.

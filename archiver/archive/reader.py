@@ -146,7 +146,7 @@ def fetch_parts(
 
 
 def found_or_gone(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> FoundObject:
-    """Return what was fetched; an object that was listed and is not there any more is damage, or was swept."""
+    """Return the fetched object; a listed object that is missing is damage, or was swept."""
     if found is None:
         raise gone_error(store, part.object_key, part.next_offset)
     return found

@@ -10,7 +10,7 @@ from archiver.process.columns import Numbers, total
 
 
 class Count(NamedTuple):
-    """How many records there are, as far as facts of objects tell."""
+    """A number of records, as exactly as facts of objects give it."""
 
     at_least: int
     at_most: int

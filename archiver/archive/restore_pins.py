@@ -21,7 +21,7 @@ _Listed = tuple[int, datetime]  # number of a fact, and when it was put
 
 
 class _Target(NamedTuple):
-    """What a listing tells of one target: its plans, the newest fact of its end, and then how many facts of claims it has.
+    """The listed notes of one target: its plans, the newest end, and the number of claims.
 
     A later plan names what the earlier ones do, and more. Objects stay that any of them names.
     """
@@ -71,7 +71,7 @@ class PinnedObjects:
 
 @dataclass(slots=True)
 class RestorePins:
-    """Reads what is pinned. Plans never change, and what they name is read once.
+    """Reads the pins of unfinished restores. Plans never change, so each is read once.
 
     Of a restore whose notes a sweep took, a later one may have the id: its plan has the same number, and was put later.
     """
@@ -142,7 +142,7 @@ class RestorePins:
         return [read_fact(self.archive, target.stream, number) for number, _ in target.plans]
 
     def _is_finished(self, target: _Target, plans: Sequence[Fact]) -> bool:
-        """Tell whether a target is finished. A claim that is noted anew may have lost what was verified: then it is read again."""
+        """Return whether a target is finished. A claim that was noted again may no longer be verified, so it is read again."""
         if target not in self._ends:
             self._ends[target] = target.finished is not None and is_finished(
                 self.archive, target.parent, plans, target.finished[0]

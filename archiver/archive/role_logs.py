@@ -25,7 +25,7 @@ Told = RoleEntry | NotWholeError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRoleLog:
-    """One role log as a listing shows it. `entry` None: the newest entry cannot be read, and `problem` says why."""
+    """One listed role log. `entry` None: the newest entry cannot be read, because of `problem`."""
 
     place: RolePlace
     number: int  # of the newest entry
@@ -89,19 +89,19 @@ class RoleLogs:
             numbers = [one for one in numbers[1:] if one < before]
 
     def was_read(self, life: int, partition: int, generation: Generation) -> bool:
-        """Tell whether an entry says that a generation was complete: as the holder, or as what a holder replaced."""
+        """Return whether an entry calls a generation complete: as the current copy, or as the copy that it replaced."""
         named = (copy for entry in self.holders(life, partition) for copy in (entry.holder, entry.replaced))
         return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
 
     def was_complete(self, life: int, partition: int, generation: Generation) -> bool:
-        """Tell whether an entry since a generation was begun says that it was complete, whatever later entries say."""
+        """Return whether any entry since a generation began calls it complete, whatever later entries say."""
         numbers = (one for one in sorted(self.numbers(life, partition), reverse=True) if one > generation.number)
         told = (self.entry(life, partition, number) for number in islice(numbers, _MOST_STEPS))
         named = (copy for entry in told if isinstance(entry, RoleEntry) for copy in (entry.holder, entry.replaced))
         return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
 
     def put_by(self, life: int, partition: int, number: int) -> datetime | None:
-        """Return when an entry had been put at the latest: later entries tell that, too, where its own object is gone."""
+        """Return the latest possible time of an entry's put; later entries bound it if its object is gone."""
         return min((at for one, at in self.numbers(life, partition).items() if one >= number), default=None)
 
 
@@ -132,7 +132,7 @@ def list_role_logs_at_once(archive: Archive) -> dict[str, RoleLogs]:
 def _sorted_by_place(
     archive: Archive, topic: str, prefix: str, items: Iterable[ListedObject]
 ) -> dict[int, dict[int, dict[int, datetime]]]:
-    """Sort listed entries of a topic by life and partition. What is no entry is passed over."""
+    """Sort listed entries of a topic by life and partition. Other objects are skipped."""
     listed: dict[int, dict[int, dict[int, datetime]]] = {}
     for item in items:
         life, _, rest = item.key.removeprefix(prefix).partition("/")

@@ -17,7 +17,7 @@ from archiver.store.port import ObjectKind
 
 ROLES: Final = "roles"
 HISTORY: Final = "topics/"
-MOST_LEFT = 1_000  # generations that nobody could clear
+MOST_LEFT = 1_000  # generations that could not be cleared
 
 _Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
 
@@ -31,7 +31,7 @@ class EntryType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One reading of a log from its beginning: by which instance, and the number of the entry that began it."""
+    """One copy of a log from its beginning: its instance, and the number of the entry that began it."""
 
     instance: BoundedText
     number: Number
@@ -67,16 +67,16 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEntry:
-    """An entry of a role log. It says everything: the newest alone decides."""
+    """An entry of a role log. It has the whole state: only the newest counts."""
 
     type: EntryType
     instance: BoundedText  # who wrote it
-    holder: Holder  # whose records are read: a copy's, those under `topics/`, or nobody's
+    holder: Holder  # the current copy: an instance's, the history under `topics/`, or none
     switched: Number | None  # the entry that made it the holder
-    broke: Number | None  # the entry that said of this holder that it is unsure
+    broke: Number | None  # the entry that called this copy unsure
     replaced: Holder  # what the holder replaced: behind the holder's end, its records are read
     candidate: Generation | None  # the newest generation that was begun
-    left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still stand
+    left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still exist
 
     @property
     def open_candidate(self) -> Generation | None:
@@ -142,7 +142,7 @@ def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
 
 
 def put_entry(archive: Archive, place: RolePlace, number: int, entry: RoleEntry) -> None:
-    """Put an entry, unless its number is taken. Only a listing afterwards tells whether it counts: see `read_newest_entry`."""
+    """Put an entry, unless its number is taken. Only a later listing shows whether it counts: see `read_newest_entry`."""
     key = key_behind(archive.layout, place.stream, number - 1)
     content = encode_bounded(_fact_of(entry, place), place.stream, key)
     archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT)

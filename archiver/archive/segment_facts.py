@@ -17,7 +17,9 @@ _FIRST_FORMAT = 1  # written wherever readers of that format understand the whol
 PREFIX_IN_METADATA = "archiver-"
 PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
-SIGNATURE = PREFIX_IN_METADATA + "signature"  # put by whoever signs objects; no fact, and not in the checksum of facts
+SIGNATURE = (
+    PREFIX_IN_METADATA + "signature"
+)  # put by programs that sign objects; no fact, and not in the checksum of facts
 UNENCRYPTED = "none"  # the only name of a block codec that is known as yet
 NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
 NOT_IN_INDEX = ("transactions",)  # facts of few objects, which only a reader of the whole object needs
@@ -31,8 +33,8 @@ class HoleCause(StrEnum):
     """Why offsets inside a coverage were not there to be read."""
 
     EXPIRED = "expired"  # the log start had moved past the position
-    BEFORE_START = "before-start"  # the backup was told to begin later
-    UNREADABLE = "unreadable"  # Kafka had a batch there that nobody can read, and the backup was told to skip it
+    BEFORE_START = "before-start"  # `backup.start` asked for a later beginning
+    UNREADABLE = "unreadable"  # Kafka had an unreadable batch there, which `backup.unreadable: skip` skipped
     UNDECIDED = "undecided"  # records of a transaction without an outcome, left out on purpose
     ERASED = "erased"  # records that a later rewrite of the object left out, on request
 
@@ -84,7 +86,7 @@ class TransactionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What is known of a segment without reading its body. Field names are the fact names, `-` for `_`."""
+    """The facts of a segment, known without its body. Field names are the fact names, `-` for `_`."""
 
     format: int = _FIRST_FORMAT
     writer: str
@@ -105,7 +107,7 @@ class SegmentFacts:
     source_bytes: int
     holes: tuple[Hole, ...] = field(default=())
     unserved: int | None = None  # None: of a program that did not count it
-    stable_end: int | None = None  # the highest last stable offset of the answers it was made of; None: nothing tells
+    stable_end: int | None = None  # the highest last stable offset of its fetches; None: unknown
     transactions: tuple[TransactionRange, ...] | None = None  # of `__consumer_offsets`; None: it has none
     sha256: str
     digest: int
@@ -133,9 +135,9 @@ class SegmentFacts:
             raise ValueError("a number that is too small or too large for what it tells")
 
     def lacks_until(self, begin: int = 0) -> int:
-        """Return below which offset those records lie that replaced what is missing here; 0: nothing is missing.
+        """Return the offset below which the successors of missing records are; 0: nothing is missing.
 
-        Holes below `begin` do not count. The largest number: nothing tells, or no record replaced what is missing.
+        Holes below `begin` do not count. The largest number: unknown, or no record replaced the missing ones.
         """
         if any(hole.last_offset >= begin for hole in self.holes):
             return LAST_LONG
@@ -144,7 +146,7 @@ class SegmentFacts:
         return LAST_LONG if None in {self.unserved, self.stable_end} else self.stable_end or 0
 
     def expired_above(self, offset: int) -> int | None:
-        """Return where the first `expired` hole above an offset begins; None: there is none."""
+        """Return the start of the first `expired` hole above an offset; None if none exists."""
         holes = (hole for hole in self.holes if hole.cause is HoleCause.EXPIRED)
         return min((hole.first_offset for hole in holes if hole.first_offset > offset), default=None)
 
@@ -176,7 +178,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What stands for the facts of a v1.0 object: `base` by its name, the rest by its first and last record (§3.2)."""
+    """The bounds of a v1.0 object: `base` from its name, the rest from its first and last record (§3.2)."""
 
     base: int
     first: int
@@ -246,7 +248,7 @@ def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | Non
 
 
 def _is_almost_its_name(name: str) -> bool:
-    """Tell whether a name is the checksum's name but for one character: a flipped bit must not turn the check off."""
+    """Return whether a name differs from the checksum's name in one character: a flipped bit must not disable the check."""
     return len(name) == len(FACTS_SHA256) and sum(map(ne, name, FACTS_SHA256)) == 1
 
 

@@ -122,11 +122,11 @@ class _Coverage:
     leader_epoch: int = -1
     source_bytes: int = 0
     left_out: int = 0  # markers and aborted records
-    stable_end: int | None = 0  # None: an answer told none
+    stable_end: int | None = 0  # None: an answer had none
     holes: list[Hole] = field(default_factory=list)
 
     def unserved(self, records: int) -> int:
-        """Count the offsets that no batch served: what is neither a record, nor was left out, nor lies in a hole."""
+        """Count the offsets that no batch served: neither records, nor left out, nor in a hole."""
         in_holes = sum(hole.last_offset - hole.first_offset + 1 for hole in self.holes)
         return self.next - self.base - records - self.left_out - in_holes
 
@@ -225,7 +225,7 @@ class OpenSegment:
         """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
 
         `left_out`: how many markers and aborted records were there. Whatever else has no record was not served.
-        `stable_end`: the last stable offset, as the answer told it; None: it did not.
+        `stable_end`: the last stable offset of the answer; None if it had none.
         """
         coverage = self._coverage
         coverage.next = max(coverage.next, next_offset)
@@ -243,7 +243,7 @@ class OpenSegment:
         holes = self._coverage.holes
         last = holes[-1] if holes else None
         if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
-            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record lies between them
+            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record between them
         else:
             holes.append(hole)
         self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
@@ -262,7 +262,7 @@ class OpenSegment:
                 self._file_bytes += file.write(piece)
 
     def finish(self, transactions: tuple[TransactionRange, ...] = ()) -> FinishedSegment:
-        """Write what is pending and state the facts. The segment must hold a record; it cannot be used afterwards.
+        """Write pending rows and state the facts. The segment must have a record; it cannot be used afterwards.
 
         `transactions`: of records of `__consumer_offsets`, how long they may have waited for the marker of their commit.
         """

@@ -1,4 +1,4 @@
-"""All segments of a partition, as columns; and the readings: which offsets of which segment a reader takes."""
+"""Columns of all segments of a partition, and their readings: the offsets that a reader takes from each segment."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _UNKNOWN: Final = -(2**63)  # ticks of an unknown moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One object: what its key says, and its facts, or the bounds of a v1.0 object."""
+    """One object: the parts of its key, and its facts, or the bounds of a v1.0 object."""
 
     key: SegmentKey
     object_key: str
@@ -32,7 +32,7 @@ class Segment:
 
     @property
     def entry(self) -> Entry:
-        """What is known of the object, without topic and life."""
+        """The object's facts or bounds, without topic and life."""
         return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts, self.key.rewrite)
 
     @property
@@ -102,12 +102,12 @@ class Segments(Lazy[Segment]):
 
     @property
     def named_next(self) -> Numbers:
-        """Return the `next` in each name; 0 where there is none."""
+        """Return the `next` in each name; 0 without one."""
         return self._entries.named_next(self._rows)
 
     @property
     def has_facts(self) -> Numbers:
-        """Tell of each segment whether it has facts; a segment without facts is of v1.0."""
+        """Return for each segment whether it has facts; one without is of v1.0."""
         return self._entries.has_facts(self._rows)
 
     @property
@@ -122,7 +122,7 @@ class Segments(Lazy[Segment]):
         return self.only(np.flatnonzero(~self.has_facts))
 
     def put_since(self, moment_s: int) -> "Segments":
-        """Return the segments that were put at a moment or later, and those of which nobody knows when they were put."""
+        """Return the segments put at a moment or later, and those with an unknown put time."""
         return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
 
     @property
@@ -221,7 +221,7 @@ class Readings(Lazy[Reading]):
 
     @property
     def objects(self) -> Segments:
-        """Return the segments, none twice: a merged one is read in parts where plain ones lie between."""
+        """Return the segments, none twice: a merged one is read in parts between plain ones."""
         if self.until_offset is None:
             return self.segments
         names = self.segments.numbers("base"), self.segments.named_next, self.segments.numbers("rewrite")
@@ -252,7 +252,7 @@ class Readings(Lazy[Reading]):
         return [hole for hole in holes if hole[0] < hole[1]]
 
     def above(self, offset: int) -> "Readings":
-        """Leave out what lies below an offset."""
+        """Leave out everything below an offset."""
         kept = self.next > offset
         left = self if kept.all() else self.only(as_slice(np.flatnonzero(kept)))
         if not len(left) or int(left.from_offset.min()) >= offset:
@@ -260,7 +260,7 @@ class Readings(Lazy[Reading]):
         return Readings(left.segments, np.maximum(left.from_offset.astype(np.int64), offset), left.until_offset)
 
     def below(self, offset: int) -> "Readings":
-        """Leave out what lies at or above an offset."""
+        """Leave out everything at or above an offset."""
         kept = self.from_offset < offset
         left = self if kept.all() else self.only(as_slice(np.flatnonzero(kept)))
         ends = left.next

@@ -15,7 +15,7 @@ from archiver.errors import SpoolFullError, TemporaryError, UsageError
 
 # Not `archiver-spool-`, the former name: versions that judged a folder by a PID would delete ours, and do not lock theirs.
 _PREFIX: Final = "archiver-blocks-"
-_SHARE: Final = 0.8  # of the free space: what is fetched already comes on top
+_SHARE: Final = 0.8  # of the free space: fetched data comes on top
 _KEPT_SHARE: Final = 8  # one part in so many of a spool may be files that wait to be overwritten
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
@@ -41,8 +41,8 @@ class Spool:
         keeps_from_bytes: int = _KEPT_FROM_BYTES,
         make_folder: Callable[[], Path] | None = None,
     ) -> None:
-        """`make_folder` makes another folder when somebody has deleted this one, as cleaners of temporary files do."""
-        self.most_bytes = most_bytes  # bytes in files; whoever fills them must keep to that
+        """`make_folder` creates another folder if this one was deleted, as cleaners of temporary files do."""
+        self.most_bytes = most_bytes  # bytes in files; writers must respect it
         self._folder = folder
         self._make_folder = make_folder
         self._keeps_bytes = keeps_bytes
@@ -80,15 +80,15 @@ class Spool:
                 self._folder = self._make_folder()
 
     def has_room(self) -> bool:
-        """Tell whether a disk that was full has room again."""
+        """Return whether a full disk has room again."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError:
-            return True  # whoever writes next finds out
+            return True  # the next writer finds out
         return disk.free >= min(_LEAST_ROOM_BYTES, disk.total // _LEAST_ROOM_SHARE)
 
     def give_back(self, file: Path) -> None:
-        """Take back a file whose content nobody needs any more."""
+        """Return a file whose content is no longer needed."""
         with suppress(FileNotFoundError):
             size = file.stat().st_size
             with self._lock:
@@ -123,7 +123,7 @@ def open_spool(directory: Path | None, most_bytes: int) -> Iterator[Spool]:
 
 @contextmanager
 def in_spool(path: Path) -> Iterator[None]:
-    """Turn an error of a file into one that says what to do."""
+    """Convert an error of a file into one with a next step."""
     try:
         yield
     except FileNotFoundError as error:
@@ -164,7 +164,7 @@ def _own_folder(parent: Path) -> Iterator[Path]:
 
 
 def _sweep(parent: Path) -> None:
-    """Delete folders that nobody holds a lock on: their processes crashed."""
+    """Delete folders without a lock: their processes crashed."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             lock = lock_folder(folder)

@@ -14,11 +14,11 @@ from archiver.store.port import ObjectStore
 
 WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
 _MOST_APART_MS: Final = 15 * 60 * 1000  # so far a store's and a machine's clock may differ before anything is deleted
-_DRIFT: Final = 0.001  # a clock that is set right gradually goes up to half as wrong as that
+_DRIFT: Final = 0.001  # a clock that is corrected gradually drifts by at most half of this
 
 
 def since_boot_s() -> float:
-    """A clock that never goes back, and that also counts while the machine sleeps, where there is one."""
+    """A clock that never goes back and, if the system has one, also counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -69,7 +69,7 @@ class StoreClock:
 
     @property
     def is_known(self) -> bool:
-        """Tell whether an object was put yet: before that, nothing is known of the store's clock."""
+        """Return whether an object was put yet: before that, the store's clock is unknown."""
         return self._earliest is not None
 
     def note(self, put_started_mono_s: float, put_ended_mono_s: float, last_modified: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Reports of retention sweeps: what each took, of which topics, and what it left and why (docs/format.md §8)."""
+"""Reports of retention sweeps: deleted and kept objects by topic, with reasons (docs/format.md §8)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,9 +43,9 @@ class SweptControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """One run. `kept`: topics of which nothing could go, and why; `refused`: how many deletes the store refused.
+    """One run. `kept`: topics without deletions, and why; `refused`: deletes that the store refused.
 
-    `waiting`: topics of which so much would go that somebody has to agree; `failed`: how much could not be listed, asked or read whole.
+    `waiting`: topics that need an agreement; `failed`: objects that could not be listed, asked or read whole.
     A life of a topic that was created again is named `<topic>@<life>`. `without_kafka`: it asked no cluster.
     """
 
@@ -69,7 +69,7 @@ _FACT: Final = FactModel(SweepReport)
 
 
 def read_last_report(archive: Archive) -> SweepReport | None:
-    """Read what the last sweep did; None: there was none. Raises NotWholeError."""
+    """Read the report of the last sweep; None if there was none. Raises NotWholeError."""
     fact = latest_fact(archive, _REPORTS)
 
     def refusal(why: str) -> CorruptSegmentError:

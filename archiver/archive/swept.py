@@ -1,4 +1,4 @@
-"""Which offsets of a partition a sweep has taken out of the archive: what is missing there is no loss (docs/format.md §14)."""
+"""Offsets of a partition that sweeps have deleted: they are not lost (docs/format.md §14)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryEr
 from archiver.process.json_values import spelled_number
 
 SWEPT: Final = "swept"
-MOST_RANGES: Final = 100_000  # objects that were on hold, and lay between others that went
+MOST_RANGES: Final = 100_000  # held objects between deleted ones
 _KEPT_FACTS: Final = 100
 _Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
 Range = tuple[int, int]  # from, and up to but not with
@@ -69,7 +69,7 @@ class OffsetRanges:
         return OffsetRanges.of(piece for start, stop in self.ranges for piece in other.outside(start, stop))
 
     def within(self, start: int, stop: int) -> Iterator[Range]:
-        """Yield the parts that lie between two offsets."""
+        """Yield the parts between two offsets."""
         place = max(bisect_right(self.ranges, (start, MOST_OFFSET + 1)) - 1, 0)
         for first, last in self.ranges[place:]:
             if first >= stop:
@@ -78,7 +78,7 @@ class OffsetRanges:
                 yield max(first, start), min(last, stop)
 
     def outside(self, start: int, stop: int) -> Iterator[Range]:
-        """Yield the parts between two offsets that do not lie in any range."""
+        """Yield the parts between two offsets that are in no range."""
         position = start
         for first, last in self.within(start, stop):
             yield position, first
@@ -91,7 +91,7 @@ NOTHING_SWEPT: Final = OffsetRanges()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Swept:
-    """What of a partition, in one life, a sweep has taken or is about to take. The newest fact says all.
+    """The ranges of a partition, in one life, that a sweep has deleted or is about to delete. The newest fact has all of them.
 
     `noted_ms`: when a sweep last noted what it was about to delete, by the store's clock; 0: not known. `noted_by`: the run that
     noted it, if no other one had a short while before; empty: several, or not known.
@@ -116,7 +116,7 @@ _FACT: Final = FactModel(_Swept)
 
 
 def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges]:
-    """Read what was swept of a topic, in all its lives. Raises NotWholeError."""
+    """Read the deleted ranges of a topic in all its lives. Raises NotWholeError."""
     numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
     places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
     facts = read_facts(archive, {stream: numbers[stream] for stream in places})
@@ -124,18 +124,18 @@ def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges
 
 
 def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:
-    """Read what was swept of one partition in one life. Raises NotWholeError."""
+    """Read the deleted ranges of one partition in one life. Raises NotWholeError."""
     return read_swept_note(archive, place)[0]
 
 
 def read_swept_note(archive: Archive, place: SweptPlace) -> tuple[OffsetRanges, int]:
-    """Read the same, and when a sweep last noted what it was about to delete (0: not known). Raises NotWholeError."""
+    """Read the same, and the time of a sweep's last note before deleting (0: unknown). Raises NotWholeError."""
     found = _checked(archive, place.stream, latest_fact(archive, place.stream))
     return (NOTHING_SWEPT, 0) if found is None else (OffsetRanges(found.ranges), found.noted_ms)
 
 
 def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
-    """Tell whether an offset counted as swept lately, also if that was taken back since. Raises NotWholeError."""
+    """Return whether an offset counted as swept lately, even if it was withdrawn since. Raises NotWholeError."""
     facts = (_of_fact(archive, place.stream, fact) for fact in read_history(archive, place.stream))
     return any(one for ranges in facts for one in ranges.within(offset, offset + 1))
 
@@ -158,7 +158,7 @@ def note_going(archive: Archive, place: SweptPlace, ranges: OffsetRanges, noting
 
 
 def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> OffsetRanges:
-    """Write down that ranges have gone, beside all that went before. Returns what holds then."""
+    """Note that ranges are deleted, in addition to earlier ones. Returns the resulting ranges."""
     return _write(archive, place, lambda before: before.plus(ranges))
 
 
@@ -167,13 +167,13 @@ def take_back_swept(
 ) -> OffsetRanges:
     """Write down that ranges did not go: a loss of them must show. Returns what holds then.
 
-    `noted_by`: only if this run alone has noted something lately: another one may be about to delete what it has noted.
+    `noted_by`: only if no other run has noted anything lately: another one may be about to delete its noted ranges.
     """
     return _write(archive, place, lambda before: before.minus(ranges), noted_by=noted_by)
 
 
 def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
-    """Delete facts that nobody reads any more. Enough stay for readers that have listed them a while ago."""
+    """Delete old facts. Enough remain for readers that listed them some time ago."""
     old = list_numbers(archive, place.stream)[:-_KEPT_FACTS]
     if old:
         with suppress(StoreTemporaryError):  # a later sweep deletes them
@@ -198,7 +198,7 @@ def _write(
         after = change(before)
         if after == before and noting is None:
             return None
-        if len(after.ranges) > MOST_RANGES:  # nobody would read it, and all of them would count as lost
+        if len(after.ranges) > MOST_RANGES:  # readers would refuse it, and all of them would count as lost
             raise ArchiverError(
                 f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
                 f" {MOST_RANGES:,}; release the holds between them"

@@ -1,4 +1,4 @@
-"""Which control objects sweeps have taken, or are about to take: whoever counts control objects counts these, too (docs/format.md §14)."""
+"""Groups of control objects that sweeps have deleted or are about to delete; counts include them (docs/format.md §14)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ def root_of(stream: str) -> str:
 
 
 def group_of(stream: str) -> str:
-    """Return which group of control objects a stream is of: such a group goes as a whole."""
+    """Return the group of control objects that a stream belongs to: a group is deleted as a whole."""
     return "/".join(stream.split("/", maxsplit=GROUP_PARTS)[:GROUP_PARTS])
 
 
@@ -39,7 +39,7 @@ class Taking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What sweeps have taken, by what it is counted under; and what they are about to take, by group. The newest fact says all."""
+    """Deleted control objects by owner, and groups that are about to be deleted. The newest fact has all of them."""
 
     taken: Annotated[Mapping[BoundedText, Item[Number]], Field(max_length=MOST_NAMED)] = field(default_factory=dict)
     taking: Annotated[Mapping[BoundedText, Item[Taking]], Field(max_length=MOST_NAMED)] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def note_taken(archive: Archive, group: str, left: int = 0) -> None:
 
 
 def old_facts_of_taken(archive: Archive) -> list[str]:
-    """Return the keys of facts that nobody reads any more. Enough are left for readers that have listed them a while ago."""
+    """Return the keys of old facts. Enough remain for readers that listed them some time ago."""
     return [archive.layout.fact_key(_STREAM, number) for number in list_numbers(archive, _STREAM)[:-_KEPT_FACTS]]
 
 
@@ -103,7 +103,7 @@ def _write(archive: Archive, change: Callable[[Taken], Taken]) -> None:
         after = change(before)
         if after == before:
             return None
-        # Nobody would read it, and all of them would count as lost.
+        # Readers would refuse it, and all of them would count as lost.
         if max(len(after.taken), len(after.taking)) > MOST_NAMED:
             raise ArchiverError(
                 f"{archive.layout.control_prefix(_STREAM)}: would name more than {MOST_NAMED:,} restores"

@@ -96,7 +96,7 @@ _Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=
 
 
 class Sight(NamedTuple):
-    """A topic id that brokers told, and when."""
+    """A topic id that brokers returned, and when."""
 
     topic_id: str
     at_ms: int
@@ -123,7 +123,7 @@ class TopicFact:
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
     effective: _Effective = None
-    accepted_gone: _AcceptedGone = None  # a life of which somebody has accepted that Kafka no longer has the topic
+    accepted_gone: _AcceptedGone = None  # a life whose deletion in Kafka a user has accepted
     ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: what an archive must reach to be whole
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -149,7 +149,7 @@ class TopicFact:
 
     @property
     def is_accepted_gone(self) -> bool:
-        """Whether somebody has accepted that Kafka no longer has the topic as it was seen last."""
+        """Whether a user has accepted that Kafka no longer has the topic as it was seen last."""
         return self.accepted_gone == self.current.life
 
     @property
@@ -158,14 +158,14 @@ class TopicFact:
         return self.lives[-1]
 
     def root(self, life: int) -> int:
-        """Return the life without a parent that a life goes back to: lives of one root are of one topic.
+        """Return the root of a life: lives of one root are of one topic.
 
         Topic ids are not enough for that: topics of brokers without ids all have the same one, the empty id.
         """
         return self._roots[life]
 
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
-        """Return the life in which a partition goes on. Raises KeyError for a topic id that is not known.
+        """Return the life in which a partition continues. Raises KeyError for an unknown topic id.
 
         Without a topic id, that is the topic that was recorded last.
         """
@@ -214,7 +214,7 @@ _TOPIC_FACT: Final = FactModel(TopicFact)
 
 
 def is_compacted(fact: TopicFact) -> bool | None:
-    """Tell whether the brokers compact a topic's log; None when that is not known."""
+    """Return whether brokers compact a topic's log; None if unknown."""
     policy = cleanup_policy(fact)
     return None if policy is None else says_compact(policy)
 
@@ -225,7 +225,7 @@ def cleanup_policy(fact: TopicFact) -> str | None:
 
 
 def says_compact(policy: str) -> bool:
-    """Tell whether a cleanup.policy has a log compacted."""
+    """Return whether a cleanup.policy includes compaction."""
     return "compact" in {part.strip() for part in policy.split(",")}
 
 
@@ -253,12 +253,12 @@ def topic_stream(topic: str) -> str:
 
 
 def read_topic(archive: Archive, topic: str) -> TopicFact | None:
-    """Return what is known of a topic."""
+    """Return the newest note of a topic."""
     return _parse_topic(archive.layout, topic, latest_fact(archive, topic_stream(topic)))
 
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
-    """Return what was known of a topic, oldest first."""
+    """Return the notes of a topic, oldest first."""
     numbered = enumerate(read_history(archive, topic_stream(topic)))  # facts are numbered from 0 without gaps
     return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
 
@@ -293,7 +293,7 @@ def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
 def read_topic_facts(
     archive: Archive, numbers: Mapping[str, int | None]
 ) -> dict[str, TopicFact | NotWholeError | None]:
-    """Read one fact of each topic, several at a time; instead of a fact that cannot be read there is its error."""
+    """Read the newest note of each topic, several at a time; an unreadable note is returned as its error."""
 
     def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
         topic, number = known
@@ -342,7 +342,7 @@ def record_topic(
     seen_ms: int | None = None,
     earlier: Sight | None = None,
 ) -> TopicFact:
-    """Write down what the topic is now, if that is news. Returns what is known then, its life included.
+    """Note the present state of the topic, if it changed. Returns the resulting note, including the life.
 
     `earlier` is the last sight of the topic before it, if this process had one.
 
@@ -454,7 +454,7 @@ def record_ends(
 
 
 def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
-    """Write down that a partition's log was cut back. Returns the life in which the partition goes on, and its branch.
+    """Note that a partition's log was truncated. Returns the life in which the partition continues, and its branch.
 
     When another instance has branched this partition off that parent already, its branch holds. The partition joins the
     newest life if it can; otherwise a life begins. Raises StrangerError when another topic has followed.
@@ -486,7 +486,7 @@ def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
 
 
 def _branch_off(fact: TopicFact, partition: int, parent: int) -> tuple[int, Branch] | None:
-    """Return the life that a partition went on in after `parent`, and its branch; None if it still lives there."""
+    """Return the life that continues a partition after `parent`, and its branch; None if `parent` is its newest life."""
     for life in fact.lives:
         if life.parent == parent and partition in life.branches:
             return life.life, life.branches[partition]

@@ -63,7 +63,7 @@ class Container:
 def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
     """Read the bounds of an object without metadata; None when it is gone. Raises NotWholeError when it is not of v1.0.
 
-    Its first and last records are all that stands for its facts (docs/format.md §3.2).
+    Its first and last records replace its facts (docs/format.md §3.2).
     """
     head = store.get_range(name, 0, min(size, END_PIECE_BYTES)) if size else b""
     if head is None:
