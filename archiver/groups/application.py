@@ -1,11 +1,11 @@
-"""Sets groups of a target cluster to wanted positions, and sets them back: each position only from where it was noted to stand.
+"""Sets groups of a target cluster to wanted positions, and rolls them back: each position only from its noted one.
 
-Of each group, in this order; killed anywhere, the same command goes on:
+For each group, in this order; after a kill anywhere, the same command continues:
 
-1. Read where the group stands.
-2. Decide of each position what is done.
-3. Note where it stands and where it is to stand, if that is not noted; a rollback notes that nothing is applied any more.
-4. Read again, and set in one request what still stands there, unless the group has moved in any partition.
+1. Read the group's positions.
+2. Decide on each position.
+3. Note the present and the wanted position, if not noted yet; a rollback notes that nothing is applied any more.
+4. Read again, and set the unchanged positions in one request, unless the group has moved in any partition.
 5. Read back, and compare.
 6. Note what was seen where it is to stand. Only then it is known of a group that stands elsewhere that it has run on.
 """
@@ -59,7 +59,7 @@ Given = TypeVar("Given")
 
 
 def report_no_progress(done: int, total: int) -> None:
-    """Take a report of progress, and tell nobody."""
+    """Ignore a report of progress."""
 
 
 async def apply_positions(
@@ -72,7 +72,7 @@ async def apply_positions(
     as_of_ms: int | None = None,
     is_dry_run: bool = False,
 ) -> ApplicationReport:
-    """Set groups to positions that are wanted as of a time; None: the newest. A group that fails is in the report, and the others go on."""
+    """Set groups to the positions as of a time; None: the newest. A failed group is in the report, and the others continue."""
     sendable = {group: one for group, one in wanted.items() if not _name_problem(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
@@ -110,7 +110,7 @@ async def roll_back_positions(
         topics = {topic for note in noted.values() for topic in note.topics}
         run = await _begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
         reports += await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
-        # Of which groups these are, their keys do not tell.
+        # The keys of notes do not contain the group's name.
         reports += [GroupReport(group=key, source_group="", error=error) for key, error in unreadable.items()]
     return await _report(run, reports, is_rollback=True)
 
@@ -128,7 +128,7 @@ class _Run:
     is_dry_run: bool
 
     async def read(self, group: str) -> Positions:
-        """A dry run does not ask for the coordinator, for which brokers would make the topic of all positions."""
+        """A dry run does not ask for the coordinator: that makes brokers create the offsets topic."""
         return await (positions_of if self.is_dry_run else settled_positions)(self.client, group)
 
     def has_members(self, group: str) -> bool:
@@ -142,7 +142,7 @@ class _Run:
         moves: Mapping[TopicPartition, NotedMove],
         ids: TopicIds,
     ) -> GroupNote | None:
-        """Put moves into the note of a group, if there are some. A dry run puts nothing."""
+        """Put moves into the note of a group, if there are any. A dry run puts nothing."""
         if self.is_dry_run or not moves:
             return note
         return await self.pool.call(self.notes.put, note, group, source_group, moves, ids)
@@ -219,7 +219,7 @@ def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNot
 def _to_note(
     decisions: Iterable[Decision], note: GroupNote | None, as_of_ms: int | None
 ) -> Iterator[tuple[TopicPartition, NotedMove]]:
-    """Yield what is noted before positions are set: also where a group stands as wanted, or it would be put back when it has run on."""
+    """Yield the moves to note before setting, also of positions that are as wanted: a rollback must know them."""
     for one in decisions:
         noted = noted_move(note, one)
         if one.outcome is Outcome.SET:
@@ -247,7 +247,7 @@ def _with_seen(
 
 
 async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
-    """Note what was read back as wanted. Where that fails it is told, and the same command mends it: the positions are set."""
+    """Note the positions that were read back. A failure is reported, and the same command repeats it: the positions are set."""
     seen = (one for one in report.positions if one.outcome is Outcome.SET)
     moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
     try:

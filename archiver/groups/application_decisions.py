@@ -1,4 +1,4 @@
-"""What is done with each position of a group, by where it stands, where it is to stand, and what was noted of it.
+"""Decides on each position of a group, by its present, wanted and noted values.
 
 Positions are compared by offset and metadata. A consumer that has run on has other ones, and is never put back.
 A group that has moved in one partition since it was noted is left alone in all of them.
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 class Decision(NamedTuple):
-    """What is to be done with one position. SET: it is moved from `before` to `wanted`; None: no position."""
+    """The decision on one position. SET moves it from `before` to `wanted`; None: no position."""
 
     topic: str
     topic_id: str
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
 
 
 def is_same(one: GroupPosition | None, other: GroupPosition | None) -> bool:
-    """Compare two positions, whatever their leader epochs, which nobody chooses."""
+    """Compare two positions without their leader epochs."""
     if one is None or other is None:
         return one is other
     return (one.offset, one.metadata) == (other.offset, other.metadata)
@@ -66,7 +66,7 @@ def decide_application(
 
 
 def noted_move(note: GroupNote | None, one: WantedPosition | UntoldPlace | Decision) -> NotedMove | None:
-    """Return what was noted of a place, in this very topic."""
+    """Return the note of a place, for the same topic id."""
     return None if note is None else note.move(one.place, one.topic_id)
 
 
@@ -110,7 +110,7 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
 
 
 def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
-    """Tell whether a group is not below where it was set. It may have come to where it stood before, such as the end of the log."""
+    """Return whether a group is at or above the position it was set to. That may be where it was before, such as the log's end."""
     goal = noted.goal
     if not noted.applied or now is None or goal is None or is_same(now, goal):
         return False
@@ -118,7 +118,7 @@ def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
 
 
 def moved_places(note: GroupNote | None, stands: Positions, live: TopicIds) -> list[TopicPartition]:
-    """List where a group stands neither where it was noted to stand nor where it is to stand: it has moved since."""
+    """List positions that are neither the noted nor the wanted ones: the group has moved since."""
     found: list[TopicPartition] = []
     for name, topic in {} if note is None else note.topics.items():
         if live.get(name) == topic.topic_id:

@@ -1,4 +1,4 @@
-"""What an application notes of each group: where the group stood and where it is to stand, and then that it was seen there (docs/format.md §8)."""
+"""The notes of an application about each group: position before, wanted position, and the confirmation (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ from archiver.kafka.group_positions import GroupPosition
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
-APPLICATIONS: Final = "@groups"  # beside the directories of topics, none of which can have this name
+APPLICATIONS: Final = "@groups"  # beside the directories of topics; no topic can have this name
 _MOST_EPOCH: Final = 2**31 - 1
 _READS_AT_ONCE: Final = 16
 
@@ -47,7 +47,7 @@ class NotedBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedWanted:
-    """Where it is to stand. It has no leader epoch: those of the source mean nothing on the target."""
+    """The wanted position. It has no leader epoch: those of the source mean nothing on the target."""
 
     offset: Number
     metadata: KafkaText
@@ -59,7 +59,7 @@ class NotedMove:
 
     `wanted` is None where nothing was set: that is where the group was seen then, such as a group that had members.
     `as_of_ms`: as of when the archive was asked for `wanted`; None: for the newest commit. `applied`: the group was seen at `wanted`
-    since this was noted, and was not set back since. Without it nobody knows.
+    since this was noted, and was not set back since. Without it that is unknown.
     """
 
     before: NotedBefore | None
@@ -113,11 +113,11 @@ class GroupNote:
     topics: Mapping[Item[_TopicName], Item[NotedTopic]]
 
     def move(self, place: TopicPartition, topic_id: str) -> NotedMove | None:
-        """Return what was noted of a partition of this very topic."""
+        """Return the note of a partition of exactly this topic."""
         return self.topics[place[0]].partitions.get(place[1]) if self.has_topic(place[0], topic_id) else None
 
     def has_topic(self, name: str, topic_id: str) -> bool:
-        """Tell whether anything was noted of this very topic."""
+        """Return whether anything was noted of exactly this topic."""
         topic = self.topics.get(name)
         return topic is not None and topic.topic_id == topic_id
 
@@ -141,7 +141,7 @@ _NOTE: Final = FactModel(GroupNote)
 
 
 def is_applied(fact: Fact, targets: Mapping[str, TargetIds]) -> bool:
-    """Tell whether a group was seen wherever it was to stand, by a note of it that is about these very targets. Raises NotWholeError."""
+    """Return whether a group was confirmed at all wanted positions, by a note about exactly these targets. Raises NotWholeError."""
     note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"is no note of a group: {why}"))
     noted = {name: TargetIds(note.target_cluster_id, topic.topic_id) for name, topic in note.topics.items()}
     moves = [move for topic in note.topics.values() for move in topic.partitions.values() if move.wanted is not None]

@@ -1,4 +1,4 @@
-"""What came of an application, or of a rollback: of each group every position, before, wanted and after."""
+"""The result of an application or rollback: for each group every position, before, wanted and after."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PositionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """One group. `refusal`: why it was left as it is, by its name or its kind; `skipped`: why nothing of it can be done; `error`: what failed."""
+    """One group. `refusal`: why it was not changed, by its name or its kind; `skipped`: why it cannot be; `error`: the failure."""
 
     group: str
     source_group: str
@@ -49,7 +49,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationReport:
-    """All groups, by name. `expiry_ms`: how long brokers keep positions of a group that nobody joins; None: they did not tell."""
+    """All groups, by name. `expiry_ms`: how long brokers keep positions of a group without members; None: unknown."""
 
     restore_id: str
     groups: Sequence[GroupReport]
@@ -59,17 +59,17 @@ class ApplicationReport:
 
     @property
     def exit_code(self) -> int:
-        """0: all is as wanted; 3: a group or a position was left as it is; else that of the worst error."""
+        """0: all is as wanted; 3: a group or a position was not changed; else that of the worst error."""
         return max((one.exit_code for one in self.groups), default=0)
 
 
 def reports_of_looks(decisions: Sequence[Decision], stands: Positions) -> list[PositionReport]:
-    """Report what was decided, of positions that were not moved, or are not yet."""
+    """Report decisions on positions that were not moved, or are not yet."""
     return [_report(one, stands.get(one.place), one.outcome) for one in decisions]
 
 
 def reports_of_moves(decisions: Sequence[Decision], moved: Moved) -> list[PositionReport]:
-    """Report what was done. What is read back decides, not what the broker answered: its answer may be lost."""
+    """Report results. The positions read back decide, not the broker's answer, which may be lost."""
     return [_report(one, moved.after.get(one.place), _outcome(one, moved)) for one in decisions]
 
 

@@ -38,10 +38,10 @@ class ArchivedLog:
     rows: CommitRows
     doubts: Doubts
     cut: int  # records below it may be of the time that was asked for, or of before it
-    next: int  # the end of what is archived
-    first_ms: int | None  # of the oldest record and of the newest; None: there is none that has a time
+    next: int  # the end of the archive
+    first_ms: int | None  # of the oldest record and of the newest; None: none has a time
     last_ms: int | None
-    fold_next: int = 0  # what lies below was read from folds
+    fold_next: int = 0  # everything below was read from folds
     # Some of that lacks superseded commits: where a position was removed does not tell what else stood.
     is_filled_in: bool = False
     # A sweep took records that may be of the time that was asked for, or of before it. As of this time none of them is missing;
@@ -79,7 +79,7 @@ def read_log(
     log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
     above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic), beginning.below)
     doubts = [*beginning.doubts, *above]
-    if topic.damaged.get(number):  # an object of which nobody knows what it covers
+    if topic.damaged.get(number):  # an object with unknown coverage
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for reading, part in zip(inventory.readable, parts, strict=True):
         try:
@@ -106,7 +106,7 @@ def read_log(
 
 
 def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, folds: Folds | None) -> int | None:
-    """Return as of which time the records that a sweep took are in a fold whole, if they are not as of the time that was asked for."""
+    """Return the time as of which a fold has all swept records, if that is not the requested time."""
     start = 0 if beginning.whole is None else beginning.whole.facts.next
     swept = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).swept
     if not swept:
@@ -205,5 +205,5 @@ class LogTimes:
             self._last_earlier = int(earlier[-1])
 
     def cut(self, end: int) -> int:
-        """Return the offset below which records may be missing that count; `end`: of what is archived."""
+        """Return the offset below which relevant records may be missing; `end`: the end of the archive."""
         return end if self._first_later is None else max(self._first_later, self._last_earlier + 1)

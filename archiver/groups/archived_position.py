@@ -7,7 +7,7 @@ UNKNOWN_MS: Final = -1
 
 
 class State(StrEnum):
-    """What is known of a position."""
+    """The state of an archived position."""
 
     SET = "set"
     TOPIC_DELETED = (
@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a position was removed, as far as the log tells. It is shown, and decides nothing."""
+    """The cause of a removal, as far as the log shows it. It is displayed, and decides nothing."""
 
     NONE = ""  # it was not
     EXPIRED = "expired"
@@ -51,7 +51,7 @@ class ArchivedPosition(NamedTuple):
     metadata: str
     commit_ms: int  # by the clock of the broker
     at_offset: int  # of the record in `__consumer_offsets`
-    removed_ms: int  # -1: it was not, or nobody knows when
+    removed_ms: int  # -1: not removed, or unknown
     at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
     source: Source = Source.LOG
     known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
@@ -59,7 +59,7 @@ class ArchivedPosition(NamedTuple):
     cause: Cause = Cause.NONE
     is_stale: bool = False  # of a removed one: another commit may have come before its removal
     other_offset: int = -1  # where the group may have stood as well; -1: nowhere else
-    other_ms: int = -1  # when it was committed there, or of when the snapshot is that tells so
+    other_ms: int = -1  # the commit time of that offset, or the time of its snapshot
 
     @classmethod
     def without_commit(cls, group: str, topic: str, partition: int, life: int, state: State) -> "ArchivedPosition":
@@ -90,12 +90,12 @@ class ArchivedPosition(NamedTuple):
 
     @property
     def has_stood(self) -> bool:
-        """Whether the group stood at the offset: the last one of what is unknown, or was removed, may be stale."""
+        """Whether the group was at the offset: that of an unknown or removed position may be stale."""
         return self.offset >= 0 and self.state not in {State.UNKNOWN, State.REMOVED}
 
     @property
     def was_removed(self) -> bool:
-        """Whether it was removed, or may have been; also where it counts as standing all the same."""
+        """Whether it was removed, or may have been; also if it counts as set."""
         return self.state in {State.REMOVED, State.TOPIC_DELETED} or self.cause is not Cause.NONE
 
     @property

@@ -13,19 +13,19 @@ NAMELESS: Final = "the group without a name is skipped: brokers never delete a p
 
 
 def groups_left_out(config: ArchiverConfig, positions: Sequence[ArchivedPosition]) -> frozenset[str]:
-    """Return which of these groups are never set: the archiver's own, and the one without a name, of which brokers delete no position."""
+    """Return which of these groups are never set: the archiver's own, and the one without a name, since brokers delete none of its positions."""
     return archivers_groups(config, positions) | {one.group for one in positions if not one.group}
 
 
 def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPosition]) -> frozenset[str]:
     """Return which of these groups are backups' own: by name, or because all that was committed are hints of backups.
 
-    What they committed says where an archive ends, and nothing of a restored topic.
+    Their commits describe an archive, not a restored topic.
     """
     named = group_of(config)
     prefix = (
         f"{named}-" if config.backup.group is None else None
-    )  # such a name has the archive's mark: nobody else's begins so
+    )  # such a name has the archive's mark, so no other group has the prefix
     are_hints: dict[str, bool] = defaultdict(lambda: True)
     for one in positions:
         if one.offset >= 0:

@@ -1,9 +1,9 @@
-"""What one partition of `__consumer_offsets` says, reduced while its records pass: of each key what still says something.
+"""One partition of `__consumer_offsets`, reduced while its records are read: only the relevant records of each key remain.
 
 1. `add` keeps of a frame, of each key, the last value before each tombstone, that tombstone, and the last value: up to the
    time that is asked for, and, as another history, after it. Commits of before the time that may count only after it, by the
    marker of their transaction, are kept all, as rows of after it.
-2. What is kept is copied together, and reduced again when there is twice as much of it.
+2. The remaining rows are copied together, and reduced again when they have doubled.
 3. `finish` takes keys and values apart, as columns.
 """
 
@@ -28,7 +28,7 @@ _NOTHING: Final = Frame(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """What is left of a partition's log, in the order of the log: records, and what each of them says."""
+    """The reduced log of a partition: records in order, and their parsed values."""
 
     frame: Frame
     fields: Longs  # rows of archiver.codec.kernels.commits
@@ -39,7 +39,7 @@ class CommitRows:
     pending: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     late: Sequence[
         tuple[int, int]
-    ] = ()  # ranges of offsets, in order, in which commits may count later than at their time
+    ] = ()  # ranges of offsets, in order, whose commits may count later than at their time
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -91,7 +91,7 @@ class CommitLog:
         )
 
     def _keep(self, frame: Frame, pending: Flags) -> int:
-        """Copy what still says something of a frame; returns how many rows are of other kinds."""
+        """Copy the relevant rows of a frame; returns the number of rows of other kinds."""
         kept = np.empty(len(frame), np.uint8)
         others = kernels.mark_telling(
             frame.body, frame.table, pending.astype(np.uint8), self._until_ms, _slots(3, len(frame)), kept
@@ -134,7 +134,7 @@ def _number_keys(frame: Frame, kinds: Longs) -> Longs:
 
 
 def number_texts(body: Bytes, starts: Longs, lengths: Longs) -> Longs:
-    """Number what is alike alike, from 0."""
+    """Number equal values, from 0."""
     numbers = np.empty(len(starts), np.int64)
     slots = np.zeros(_slot_count(len(starts)), np.int64)
     kernels.number_texts(body, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), slots, numbers)
@@ -146,5 +146,5 @@ def _slots(columns: int, rows: int) -> Longs:
 
 
 def _slot_count(rows: int) -> int:
-    """A power of two, more than half of which stays empty."""
+    """A power of two, more than half of it empty."""
     return 1 << (2 * rows).bit_length()

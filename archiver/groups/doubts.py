@@ -22,13 +22,13 @@ from archiver.codec.frame import Longs
 from archiver.codec.selection import NO_TIMESTAMP
 from archiver.groups.lives import CLOCKS_DIFFER_MS
 
-# Brokers compact no record that is younger than an active segment's roll, nor within minutes: what was read sooner was whole.
+# Brokers do not compact records younger than an active segment's roll, nor within minutes: earlier reads are complete.
 _UNCOMPACTED_MS: Final = 3_600_000
 _FIRST_BEFORE_ALL: Final = -1
 
 
 class Doubt(NamedTuple):
-    """Offsets first..last, of which some may be missing. `needs_later`: only records of keys that have a later record."""
+    """Offsets first..last with possibly missing records. `needs_later`: only records of keys with a later record."""
 
     first: int
     last: int
@@ -36,7 +36,7 @@ class Doubt(NamedTuple):
 
 
 class Below(NamedTuple):
-    """What a fold tells of the log below its end, of which the objects may be gone: the time of its newest record."""
+    """What a fold records about the log below its end, whose objects may be gone: the time of its newest record."""
 
     next: int
     last_ms: int
@@ -71,7 +71,7 @@ def unsettled_above(
 ) -> list[Doubt]:
     """List the doubts from an offset on that need no later record only because the archive ends too soon.
 
-    The next backup settles them, unless the log has been cut back since: what was above the cut will not be archived.
+    The next backup settles them, unless the log was truncated since: records above the cut will not be archived.
     """
     survivors, found = Survivors.of(inventory), list[Doubt]()
     for reading, age in _with_ages(inventory, delete_retention_ms, first_seen_ms, below):
@@ -89,7 +89,7 @@ def doubts_above(
 ) -> list[Doubt]:
     """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be.
 
-    `below`: tells the same where these objects are gone.
+    `below`: the same for objects that are gone.
     """
     found = doubts_of(inventory, delete_retention_ms, first_seen_ms, below)
     return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
@@ -100,7 +100,7 @@ class Survivors:
     """What shows that the records are archived in whose favour others were compacted away: of each life of a partition."""
 
     newest_life: int
-    ends: Mapping[int, int]  # where what is read of a life ends
+    ends: Mapping[int, int]  # the end of each life's archive
     newest_ms: Mapping[int, int]  # the time of its newest record
 
     @classmethod
@@ -161,7 +161,7 @@ def _with_ages(
 
 
 def _newest_ms(reading: Reading) -> int | None:
-    """Return the time of an object's newest record: those of the next object came later. None: nothing tells.
+    """Return the time of an object's newest record: those of the next object are later. None: unknown.
 
     Where a log was cut back, that record may be one of those that the log lost, and younger than the records that follow.
     """
@@ -184,7 +184,7 @@ def _put_ms(put_at: datetime) -> int:
 def _doubts_within(reading: Reading, survivors: Survivors, age: _Age) -> Sequence[Doubt]:
     facts = reading.segment.facts
     first, last = reading.from_offset, reading.next - 1
-    if not isinstance(facts, SegmentFacts):  # v1.0: nothing tells
+    if not isinstance(facts, SegmentFacts):  # v1.0: unknown
         return [Doubt(first, last, needs_later=False)]
     holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
     found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
@@ -201,7 +201,7 @@ def _compacted(reading: Reading, age: _Age) -> Sequence[Doubt]:
 
 
 def _may_lack(facts: SegmentFacts, age_ms: int | None) -> bool:
-    """Tell whether compaction may have taken records. Where no program counted, markers and aborted records look the same."""
+    """Return whether compaction may have removed records. Without counts, markers and aborted records look the same."""
     if facts.unserved is not None:
         return facts.unserved > 0
     in_holes = sum(hole.last_offset - hole.first_offset + 1 for hole in facts.holes)

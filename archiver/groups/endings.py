@@ -31,13 +31,13 @@ _LIFE_BITS: Final = 32
 
 
 class Signs(NamedTuple):
-    """The last signs that a life of a topic was there; NO_ROW: there is none."""
+    """The last signs of a life of a topic; NO_ROW: none."""
 
     commit_ms: int = NO_ROW
     removal_ms: int = NO_ROW
     stands_ms: int = NO_ROW  # a position stood where the archive ends, which is of then
     may_stand_ms: int = NO_ROW  # the same, or its removal is missing in the archive
-    alive_ms: int = NO_ROW  # by what was archived of the topic
+    alive_ms: int = NO_ROW  # by the archived records of the topic
     is_over: int = 0  # 1: a later topic had the name
 
 
@@ -109,7 +109,7 @@ class Removals:
 
 
 def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs) -> Removals:
-    """Judge removals at offsets and times (NO_ROW: there was none). `row`: one of each position."""
+    """Judge removals at offsets and times (NO_ROW: none). `row`: one of each position."""
     perhaps = [all_signs.get((topic, AMBIGUOUS), Signs()) for topic, _ in log.topic_lives]
     known = [all_signs[which] for which in log.topic_lives]
     of = {which: number for number, which in enumerate(log.topic_lives)}
@@ -125,7 +125,7 @@ def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs,
 
 
 def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Longs, ms: Longs) -> Flags:
-    """Tell whether no sign of the topic lies behind a removal."""
+    """Return whether no sign of the topic follows a removal."""
     columns = np.array(list(signs), np.int64).reshape(-1, len(Signs._fields)).T
     commit_ms, removal_ms, stands_ms, _, alive_ms, is_over = columns[:, number]
     found: Flags = (
@@ -160,7 +160,7 @@ def group_removals(log: ArchivedLog) -> dict[str, list[int]]:
 
 
 def cause_of(removed_ms: int, committed_ms: int, group_removed_ms: Sequence[int], *, with_topic: bool) -> Cause:
-    """Say what removed a position, as far as that can be told."""
+    """Return the cause of a removal, as far as it is known."""
     if with_topic:
         return Cause.TOPIC_DELETED
     if committed_ms >= 0 and removed_ms - committed_ms >= _KEPT_MS:

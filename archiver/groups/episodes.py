@@ -23,7 +23,7 @@ class Episodes:
 
     last: Longs  # the row of the last commit; rows are those of PositionRows
     first: Longs  # the row of the first commit that the log still has
-    removal: Longs  # the row that removed it; NO_ROW: it stands
+    removal: Longs  # the row that removed it; NO_ROW: not removed
     key: Longs  # the same number for all episodes of a position
     group: Texts
     topic: Texts
@@ -34,9 +34,9 @@ class Episodes:
     commit_ms: Longs
     at_offset: Longs  # of the record that committed it
     at_ms: Longs
-    removed_at: Longs  # the offset of the record that removed it; NO_ROW: it stands
+    removed_at: Longs  # the offset of the record that removed it; NO_ROW: not removed
     removed_ms: Longs
-    is_readable: Flags  # what was committed is known
+    is_readable: Flags  # the committed values are known
 
     def __len__(self) -> int:
         return len(self.key)
@@ -46,7 +46,7 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
     """Read the episodes up to the time that was asked for, or those after it."""
     last, first, removal = _bounds(rows, np.flatnonzero(rows.is_later == later))
     has_commit = last != NO_ROW
-    any_row = np.where(has_commit, last, removal)  # whose key tells the names
+    any_row = np.where(has_commit, last, removal)  # a row whose key has the names
     # Of a removal: nothing. What is not UTF-8 Kafka did not write, and could not be given to it.
     metadata = rows.texts(any_row, kernels.METADATA_START, kernels.METADATA_LENGTH)
     is_text = np.array([is_utf8(text) for text in metadata.texts], bool)[metadata.numbers]
@@ -93,6 +93,6 @@ def _bounds(rows: PositionRows, chosen: Longs) -> tuple[Longs, Longs, Longs]:
 
 
 def _at(column: Longs, rows: Longs) -> Longs:
-    """Return what a column has at some rows; NO_ROW where there is no row."""
+    """Return a column's values at some rows; NO_ROW without a row."""
     found: Longs = np.append(column, NO_ROW)[rows]
     return found

@@ -1,4 +1,4 @@
-"""A fold: what the beginning of a partition of `__consumer_offsets` still says, as one Avro object of plain records (docs/format.md §12).
+"""A fold: the reduced beginning of a partition of `__consumer_offsets`, as one Avro object of plain records (docs/format.md §12).
 
 The header of the object has its facts, so that nothing else is needed to read it. A control fact (archiver.groups.folds)
 repeats them, and makes it count.
@@ -62,7 +62,7 @@ class FoldFacts:
     topic: Annotated[str, Strict(), Field(pattern="^__consumer_offsets$")]
     life: _Place
     partition: _Place
-    next: Annotated[Number, Field(ge=1)]  # the fold stands for all offsets below
+    next: Annotated[Number, Field(ge=1)]  # the fold replaces all offsets below
     records: Number  # in the fold
     others: Number  # records below `next` that are of no position and no group, and that no fold keeps
     first_ms: _Time  # of the oldest and the newest of all records below `next`, whether the fold has them or not
@@ -70,7 +70,7 @@ class FoldFacts:
     digest: Digest  # of the fold's records (docs/format.md §5)
     doubts: Annotated[
         tuple[Item[_Doubt], ...], Field(max_length=MOST_DOUBTS)
-    ]  # what may be missing of what it was made of
+    ]  # possibly missing records of its sources
     sources: Sources
     # When the last of them counted, at the latest, if that is later: commits in transactions count from their markers on.
     settled_ms: Annotated[_Time | None, Field(exclude_if=lambda at_ms: at_ms is None)] = None
@@ -150,7 +150,7 @@ def read_fold(content: bytes, facts: FoldFacts, key: str) -> Iterator[Frame]:
 
 
 def check_fold(content: bytes, metadata: Mapping[str, str], found: FoldKey, key: str) -> None:
-    """Check a whole fold by itself, and that it is what its key says. Raises NotWholeError."""
+    """Check a whole fold, and that its key names it. Raises NotWholeError."""
     sha256, facts = hashlib.sha256(content).hexdigest(), facts_of_fold(content, key)
     if metadata.get(FOLD_DIGEST, sha256) != sha256:
         raise _no_fold(key, "its bytes are not those that were written")
@@ -171,7 +171,7 @@ def _no_fold(key: str, why: str) -> CorruptSegmentError:
 
 
 def merge_doubts(doubts: Iterable[Doubt], most: int = MOST_DOUBTS) -> tuple[_Doubt, ...]:
-    """Join doubts that touch, and, while there are too many, those with the fewest offsets between them: which only adds doubts."""
+    """Join adjacent doubts and, while there are too many, the nearest ones: that only adds doubts."""
     merged = _merged(sorted(doubts), 1, joins_kinds=False)
     if len(merged) > most:
         between = sorted(after.first - before.last for before, after in pairwise(merged))

@@ -21,7 +21,7 @@ _READS_AT_ONCE: Final = 2
 def prove_fold(archive: Archive, topic: ArchivedTopic, number: int, fold: Fold, earlier: Fold | None = None) -> None:
     """Compare a fold with the objects below its end. Raises NotWholeError where it lacks a record of them, or has another one.
 
-    `earlier`: a fold that was proved, and ends before this one. It stands for the objects below its own end.
+    `earlier`: a proved fold that ends before this one. It replaces the objects below its own end.
     """
     folded, log, position = CommitLog(), CommitLog(), 0
     for frame in fold_frames(archive, fold):
@@ -46,7 +46,7 @@ def prove_fold(archive: Archive, topic: ArchivedTopic, number: int, fold: Fold, 
 
 
 def check_folds(archive: Archive) -> list[str]:
-    """Compare each fold that is read with the objects that stand. Returns what differs, and what cannot be read."""
+    """Compare each fold with the existing objects. Returns differences, and unreadable objects."""
     unreadable: list[str] = []
     folds = Folds.of(archive, unreadable.append)
     if not folds.numbers:

@@ -1,8 +1,8 @@
 """Makes folds of `__consumer_offsets` (docs/format.md §12): of an earlier fold, and of the objects above it.
 
-1. `plan_folds` looks which partitions have news, and refuses those of which something is missing.
+1. `plan_folds` finds partitions with new records, and refuses those with missing ones.
 2. `run_fold` reads, reduces, puts the object, reads it back, and compares; only then it puts the fact that makes it count.
-   Killed before that, it leaves an object that no fact names, and that nobody reads.
+   Killed before that, it leaves an object that no fact names, and that is not read.
 """
 
 import hashlib
@@ -42,13 +42,13 @@ _ONLY_WHOLE: Final = "is only folded where nothing is missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldPlan:
-    """What there is to fold of a partition."""
+    """The records of a partition to fold."""
 
     topic: ArchivedTopic
     partition: int
     life: int
-    start: int  # the end of the newest fold; 0: there is none
-    next: int  # up to where: the end of what is archived, or before it
+    start: int  # the end of the newest fold; 0: none
+    next: int  # the end of the new fold: the end of the archive, or before it
     objects: int  # above the newest fold
     refusal: str  # why it cannot be folded; empty: it can
 
@@ -59,7 +59,7 @@ class FoldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeFold:
-    """A fold that counts. `read`: how many records were read for it, above the fold that it goes on from."""
+    """A valid fold. `read`: the number of records read for it, above the previous fold."""
 
     key: str
     facts: FoldFacts
@@ -168,7 +168,7 @@ def _missing(rest: PartitionInventory, start: int) -> str:
 
 
 def _refuse_unsettled(topic: ArchivedTopic, number: int, below: Below | None, until: int) -> str:
-    """Refuse while a survivor of compaction may lie behind the end of the archive: a fold would keep that doubt for good."""
+    """Refuse while a successor of compacted records may be behind the archive's end: a fold would keep that doubt for ever."""
     whole = topic.partitions.get(number, EMPTY_PARTITION)
     start, retention_ms, seen_ms = 0 if below is None else below.next, delete_retention_ms(topic), first_seen_ms(topic)
     for first, last, _ in unsettled_above(whole, start, retention_ms, seen_ms, below):
@@ -224,7 +224,7 @@ class _PutFold(NamedTuple):
 
 
 def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginning) -> _PutFold:
-    """Put the object, see that it reads back as what was put, and let it count, in this order."""
+    """Put the object, read it back, and note it, in this order."""
     content = encode_fold(facts, frame)
     sha256 = hashlib.sha256(content).hexdigest()
     key, size_bytes = archive.layout.fold_key(facts.key(sha256)), len(content)
@@ -241,7 +241,7 @@ def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginni
 
 
 def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
-    """Read a fold from the bucket, reduce it once more, and compare it with what was to be in it."""
+    """Read a fold from the bucket, reduce it again, and compare it with its sources."""
     log = CommitLog()
     for one in fold_frames(archive, fold):
         log.add(one)
@@ -251,5 +251,5 @@ def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
 
 
 def is_same(one: Frame, other: Frame) -> bool:
-    """Tell whether two reduced logs have the same records."""
+    """Return whether two reduced logs have the same records."""
     return np.array_equal(one.table, other.table) and np.array_equal(one.body, other.body)

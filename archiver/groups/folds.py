@@ -1,4 +1,4 @@
-"""Which folds of `__consumer_offsets` there are (docs/format.md §12), and which of them a reader of a time begins with.
+"""The folds of `__consumer_offsets` (docs/format.md §12), and the fold with which a reader of a time begins.
 
 The facts of a stream rise: a later one covers more, and its newest record is no older. So the last fold that may be used is
 found by halving, and each that is used is checked.
@@ -30,7 +30,7 @@ ReportProblem = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldFact:
-    """A control fact: there is this fold, whole, and it was read back. Its key follows from the two."""
+    """The note of a fold, whole and read back. Its key follows from the members."""
 
     fold: FoldFacts
     object_sha256: Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{64}$")]
@@ -48,12 +48,12 @@ class Fold(NamedTuple):
 
     @property
     def below(self) -> Below:
-        """What it tells of the log below its end."""
+        """The fold's record about the log below its end."""
         return Below(self.facts.next, self.facts.last_ms)
 
 
 class Reach(NamedTuple):
-    """In one life, folds of a partition hold up to an offset: above it, a later life goes on otherwise."""
+    """In one life, folds of a partition are valid up to an offset: above it, a later life continues."""
 
     life: int
     until_offset: int
@@ -64,7 +64,7 @@ def fold_stream(life: int, partition: int) -> str:
 
 
 def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
-    """Return the lives through which a partition is read, the newest first; up to the end of what is archived."""
+    """Return the lives through which a partition is read, the newest first; up to the end of the archive."""
     stretches = [Stretch(topic.life, 0, None)] if topic.fact is None else topic.fact.lineage(topic.life, partition)
     found, limit = list[Reach](), topic.partitions.get(partition, EMPTY_PARTITION).end
     for stretch in reversed(stretches):
@@ -99,7 +99,7 @@ class Folds:
         return cls(archive, numbers, report_problem)
 
     def partitions_of(self, topic: ArchivedTopic) -> set[int]:
-        """List the partitions that have a fold in the life of a topic, or in one that this goes on from."""
+        """List the partitions that have a fold in the life of a topic, or in a life that it continues."""
         fact = topic.fact
         lives = [topic.life] if fact is None else fact.lives_of(fact.root(topic.life))
         parents = {f"{FOLDS}/{life}" for life in lives}
@@ -115,7 +115,7 @@ class Folds:
         above: int = 0,
         refused: Collection[str] = (),
     ) -> Fold | None:
-        """Return the fold that covers most, of those of which all counts by a time, and that end above an offset."""
+        """Return the largest fold whose records are all before a time, and whose end is above an offset."""
         for life, limit in reaches:
             stream = fold_stream(life, partition)
             end = self._first(stream, lambda one, limit=limit: one.next > limit or one.counts_ms > until_ms)  # type: ignore[misc]
@@ -153,7 +153,7 @@ class Folds:
         return newest if newest is not None and newest.facts.next > end else None
 
     def _first(self, stream: str, is_beyond: Callable[[FoldFacts], bool]) -> int:
-        """Return the number of the first fact of which something holds that holds of all later ones."""
+        """Return the number of the first fact with a property that all later ones have."""
 
         def side(number: int) -> bool:
             fold = self._fold(stream, number)
@@ -200,7 +200,7 @@ def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
 
 
 def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
-    """Name the partitions of which a sweep took objects that no fold stands for any more. Reads nothing but facts."""
+    """Name the partitions whose swept objects no fold replaces any more. Reads only facts."""
     for number, inventory in topic.partitions.items():
         end = max((gap.last_offset + 1 for gap in inventory.swept), default=0)
         fold = folds.newest(reaches_of(topic, number), number, above=end - 1) if end else None

@@ -86,7 +86,7 @@ class _Joint:
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
 
     def _before_next(self, place: Place, found: Sequence[ArchivedPosition]) -> Iterator[ArchivedPosition]:
-        """Yield positions by a snapshot; where the first one behind the time tells otherwise, they are ambiguous."""
+        """Yield positions of a snapshot; they are ambiguous if the first one after the time differs."""
         told = self.snapshots.following.get(place[0])
         later = None if told is None else self._position(place, told)
         is_new = later is not None and not any(one.life in {later.life, AMBIGUOUS} for one in found)
@@ -121,7 +121,7 @@ def _stands(one: ArchivedPosition) -> bool:
 
 
 def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
-    """A position that a later snapshot does not have any more; what was removed before is as it was."""
+    """Return a position that a later snapshot no longer has; an earlier removal is unchanged."""
     if not _stands(one):
         return one
     cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
@@ -131,7 +131,7 @@ def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
 
 
 def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None) -> Iterator[ArchivedPosition]:
-    """Keep the log's word where the snapshot says the same; one of the two is the later word, and nobody knows which."""
+    """Keep the log's position where the snapshot agrees; otherwise it is unknown which one is later."""
     is_told = any(one.state is State.SET and snapshot is not None and _is_same(one, snapshot) for one in logged)
     for one in logged:
         may_stand = _stands(one) or (snapshot is not None and snapshot.life in {one.life, AMBIGUOUS})
@@ -144,7 +144,7 @@ def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | Non
 def _replaced(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition) -> Iterator[ArchivedPosition]:
     """Put the word of a later snapshot in the place of the log's."""
     same = [one for one in logged if one.state is State.SET and _is_same(one, snapshot)]
-    yield from same or [snapshot]  # the log tells more of the same commit
+    yield from same or [snapshot]  # the log has more details of the same commit
     for one in logged:
         if one.life == snapshot.life:
             continue

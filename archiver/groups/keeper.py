@@ -39,7 +39,7 @@ _MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionPolicy:
-    """What the configuration says of positions; `is_topic_excluded`: topics.exclude leaves the offsets topic out."""
+    """The configured recording of positions; `is_topic_excluded`: topics.exclude leaves the offsets topic out."""
 
     keep: PositionKeeping
     interval_ms: int
@@ -164,7 +164,7 @@ class PositionKeeper:
             self._warned_ms = now_ms
 
     async def take_snapshot(self, interval_ms: int = 0) -> int:
-        """Write down where all groups stand, unless the newest fact says the same, or is younger than the interval.
+        """Record the positions of all groups, unless the newest fact has the same, or is younger than the interval.
 
         Returns the time of the newest fact.
         """
@@ -191,7 +191,7 @@ class PositionKeeper:
 
     async def _read(self, begun_ms: int) -> Fact:
         found, refused = await positions_each(self._client)
-        await self._client.cluster_id()  # raises when another cluster has told these positions
+        await self._client.cluster_id()  # raises if another cluster returned these positions
         self.note_refused(found, refused)
         if not self._has_warned_of_hidden:
             await self._warn_of_hidden(found)

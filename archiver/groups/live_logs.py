@@ -19,7 +19,7 @@ class LiveLog:
 
     partition: int
     end: int
-    last_stable: int  # nobody reads further
+    last_stable: int  # the end for all readers
     transactions: Sequence[OpenTransaction] = ()  # of those that hold it back the oldest comes first
     problem: str = ""  # why they are not known
 

@@ -15,7 +15,7 @@ from archiver.archive.topics import TopicFact
 
 NOT_ARCHIVED: Final = -1
 AMBIGUOUS: Final = -2
-CLOCKS_DIFFER_MS: Final = 60_000  # those of brokers, and of whoever saw the topic
+CLOCKS_DIFFER_MS: Final = 60_000  # clock skew between brokers and backups
 # Brokers hear of a deletion one after the other: so long behind it, positions of the deleted topic may still stand.
 UNDER_WAY_MS: Final = 60_000
 
@@ -26,7 +26,7 @@ class Root(NamedTuple):
     life: int
     topic_id: str
     seen_ms: int | None  # by a backup, first
-    alive_ms: int | None = None  # by what was archived of it; counts only if it is later
+    alive_ms: int | None = None  # by its archived records; counts only if it is later
 
 
 Roots = Mapping[str, Sequence[Root]]  # of each archived topic
@@ -82,7 +82,7 @@ _Evidence = Sequence[tuple[int, int, int]]  # the number of a root, and two time
 
 
 def _evidence(roots: Sequence[Root]) -> _Evidence:
-    """List what is known of roots. Where their times contradict their order, nothing is."""
+    """List the known times of roots. If they contradict their order, none is known."""
     # Records may be older than their topic: what they tell counts only behind the time at which a backup saw it.
     found = [
         (number, root.seen_ms, max(root.seen_ms, root.alive_ms or 0))

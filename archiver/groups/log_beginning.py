@@ -30,7 +30,7 @@ class LogBeginning:
     others: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
-    whole: Fold | None = None  # the fold that says all of its time
+    whole: Fold | None = None  # the fold with all records of its time
     is_filled_in: bool = False  # by a fold that lacks superseded commits
     refused: frozenset[str] = frozenset()  # keys of folds that are damaged
 

@@ -27,7 +27,7 @@ _Place = tuple[str, int]  # group, partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostPositions:
-    """What was found. `out_of_reach`: topics in which positions stood at a time so early that not all snapshots since were read."""
+    """The result. `out_of_reach`: topics with positions so early that not all later snapshots were read."""
 
     positions: tuple[ArchivedPosition, ...]
     out_of_reach: Mapping[str, int]
@@ -40,7 +40,7 @@ def find_lost_positions(
     until_ms: int,
     report_problem: ReportProblem,
 ) -> LostPositions:
-    """Find the last positions in lives of topics, each given by its topic and its root, in which the newest snapshot has none."""
+    """Find the last positions in lives of topics, given by topic and root, of which the newest snapshot has none."""
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
     topics = {topic for topic, _ in lives}
@@ -85,7 +85,7 @@ class _Search:
     _last_ms: int = LAST_LONG  # of the last one that has any
     _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
     _before: dict[_Place, ArchivedPosition] | None = None  # those of the snapshot before; None: it was not read yet
-    _untold: set[str] = field(default_factory=set)  # groups that these do not tell of
+    _untold: set[str] = field(default_factory=set)  # groups that are missing in these
     _unsure: dict[_Place, ArchivedPosition] = field(default_factory=dict)
 
     @property
@@ -121,7 +121,7 @@ class _Search:
             self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
 
     def _was_there_without(self) -> bool:
-        """Tell whether the topic was there when no position stood in it any more: then none went with it."""
+        """Return whether the topic existed after its last position was removed: then none went with it."""
         until_ms = self._none_ms + CLOCKS_DIFFER_MS
         return any(root.life == self.root and (root.alive_ms or 0) > until_ms for root in self.roots)
 

@@ -4,7 +4,7 @@
 2. One that was removed in one life of its topic may have been committed in a later one.
 3. One that was committed in one life may have been in the lives before it.
 
-Of a position that no row names nobody knows.
+Positions without any record cannot be detected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from archiver.groups.told_log import ToldLog, known_from_ms
 
 
 def missed_positions(told: ToldLog, roots: Roots) -> Iterator[ArchivedPosition]:
-    """Yield unknown positions, none of which an episode up to the time tells of."""
+    """Yield unknown positions without an episode up to the time."""
     rows, until_ms = told.rows, told.log.rows.until_ms
     is_first = np.append(True, np.diff(rows.key) != 0)[: len(rows)]
     firsts = np.flatnonzero(is_first)
@@ -61,7 +61,7 @@ def _life_then(roots: Sequence[Root], until_ms: int) -> int:
 
 
 def _lives_told(told: ToldLog) -> dict[int, set[int]]:
-    """Return the lives in which episodes tell of each position."""
+    """Return the lives in which each position has episodes."""
     some, found = told.episodes, dict[int, set[int]]()
     for rows in (
         np.where(some.last == NO_ROW, some.removal, some.last),

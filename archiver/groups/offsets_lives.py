@@ -58,7 +58,7 @@ class OffsetsLife:
         return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
 
     def positions(self, roots: Roots) -> PositionsAsOf:
-        """Return the positions as the log tells them, in topics that were there with it."""
+        """Return the positions of the log, in topics that existed with it."""
         return PositionsAsOf(self.logs, {topic: self._own(some) for topic, some in roots.items()})
 
     def _own(self, roots: Sequence[Root]) -> Sequence[Root]:
@@ -96,7 +96,7 @@ def _is_until(root: Root, survey: Survey) -> bool:
 def find_offsets_lives(
     archive: Archive, use: IndexUse = IndexUse.CHECK, report_problem: ReportProblem = lambda _: None
 ) -> list[ArchivedTopic]:
-    """Find each life that has records, the newest last. A log that was cut back is one life with what it goes on from."""
+    """Find each life that has records, the newest last. A truncated log counts as one life with its parent."""
     newest = find_topic(archive, OFFSETS_TOPIC, use=use, report_problem=report_problem)
     fact = newest.fact
     if fact is None:

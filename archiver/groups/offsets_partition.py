@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` the positions of a group lie in, and up to when that is archived."""
+"""Maps a group to its partition of `__consumer_offsets`, and tracks until when each partition is archived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def offsets_partition(group: str, partitions: int) -> int | None:
 
 
 class Lag(NamedTuple):
-    """A partition of which the archive does not have all that its log was known to have."""
+    """A partition whose archive ends before the noted end of its log."""
 
     partition: int
     until_ms: int  # until when it has all; -1: not known
@@ -90,7 +90,7 @@ class ArchivedEnds:
         return self.last_ms.get(number) if lag is None else max(lag.until_ms, self.last_ms.get(number, -1))
 
     def lags_for(self, group: str) -> bool:
-        """Tell whether positions of a group may be missing, as its partition, or if that is not known any, lags."""
+        """Return whether positions of a group may be missing, because its partition (or any, if unknown) lags."""
         number = self._partition(group)
         return bool(self.lags) if number is None else number in self.lags
 

@@ -13,7 +13,7 @@ _Place = tuple[str, str, int, int]  # group, topic, partition, life
 
 
 def with_pending(told: ToldLog, positions: Iterable[ArchivedPosition]) -> Iterator[ArchivedPosition]:
-    """Yield the positions of a log, and those of which only pending commits tell. Behind a pending commit a position is ambiguous."""
+    """Yield the positions of a log, also those with only pending commits. After a pending commit a position is ambiguous."""
     pending = _pending_rows(told)
     seen = set[_Place]()
     for one in positions:

@@ -1,4 +1,4 @@
-"""Moves positions of one group, each only from where it is said to stand; then reads back where the group stands."""
+"""Moves positions of one group, each only from its expected position; then reads the positions back."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from archiver.process.failpoints import reach
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Where the group stands afterwards, and why positions may not have been moved. `is_left`: the group has moved by itself."""
+    """The resulting positions, and why some were not moved. `is_left`: the group has moved by itself."""
 
     after: Positions
     error: ArchiverError | None
@@ -23,7 +23,7 @@ class Moved:
 
 
 async def make_moves(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> Moved:
-    """Move what still stands where it was seen, unless the group has moved anywhere since it was noted.
+    """Move the unchanged positions, unless the group has moved anywhere since it was noted.
 
     A request whose answer is lost is repeated only for what stands there still: else a consumer that was started meanwhile,
     and has run on, would be put back.
@@ -66,6 +66,6 @@ async def _refuse_members(client: KafkaClient, group: str) -> None:
 
 
 async def live_topics(client: KafkaClient, names: Collection[str]) -> TopicIds:
-    """Return the ids of the topics that are there. Raises what refuses to tell."""
+    """Return the ids of the existing topics. Raises refusals."""
     described = await client.persist(lambda: client.describe_topics(names)) if names else {}
     return {name: one.topic_id for name, one in described.items()}

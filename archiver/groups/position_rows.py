@@ -18,7 +18,7 @@ _TOPIC_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """Texts that stand in many rows: each once, and its number for each row."""
+    """Texts shared by many rows: each once, and its number for each row."""
 
     texts: Sequence[str]
     numbers: Longs
@@ -59,18 +59,18 @@ class PositionRows:
 
     @cached_property
     def is_later(self) -> Flags:
-        """Tell of each row whether it is of after the time that was asked for."""
+        """Return for each row whether it is after the requested time."""
         found: Flags = (self.ms > self.rows.until_ms) | self.is_pending
         return found
 
     @cached_property
     def is_pending(self) -> Flags:
-        """Tell of each row whether it is of before the time, and may count only after it."""
+        """Return for each row whether it is before the time but may count only after it."""
         return np.isin(self.offset, self.rows.pending)
 
     @cached_property
     def is_late(self) -> Flags:
-        """Tell of each row whether it may count later than at its time."""
+        """Return for each row whether it may count later than at its time."""
         firsts, lasts = np.array([(-1, -1), *self.rows.late], np.int64).T
         found: Flags = self.offset <= lasts[np.searchsorted(firsts, self.offset, side="right") - 1]
         return found
@@ -103,7 +103,7 @@ class PositionRows:
         return found
 
     def texts(self, chosen: Longs, start: int, length: int) -> Texts:
-        """Return texts of some rows. What is not UTF-8, which Kafka does not write, stays apart from every other text."""
+        """Return texts of some rows. Invalid UTF-8, which Kafka does not write, stays distinct from every other text."""
         places = self.place[chosen]
         numbers, samples = _distinct(
             self.rows.frame.body, self.rows.fields[start][places], self.rows.fields[length][places]
@@ -116,12 +116,12 @@ class PositionRows:
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a text that was read was UTF-8."""
+    """Return whether a text was valid UTF-8."""
     return text.isascii() or not any("\udc80" <= char <= "\udcff" for char in text)
 
 
 def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[bytes]]:
-    """Number what is alike alike, from 0 in the order of first rows; and what each number stands for."""
+    """Number equal values, from 0 in the order of first rows; also return the value of each number."""
     numbers = number_texts(body, starts, lengths)
     firsts = np.unique(numbers, return_index=True)[1]
     return numbers, [body[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts.tolist()]

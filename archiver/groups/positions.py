@@ -4,7 +4,7 @@
 2. Each row is given the life of its topic (archiver.groups.row_lives). The rows up to the time make episodes.
 3. Of each position, in each life, the last episode counts. One that was removed may have ended with its topic
    (archiver.groups.endings); else it is no position any more.
-4. Where a commit, or a removal, may be missing behind what is known, the position is unknown.
+4. Where a later commit or removal may be missing, the position is unknown.
 5. Where a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.pending_commits).
 """
 
@@ -51,7 +51,7 @@ class _Entries:
 
     place: Longs  # the episode
     life: Longs
-    is_split: Flags  # it began in this life, and went on in another one: what came between them is missing
+    is_split: Flags  # began in this life and continued in another one: records between them are missing
 
     @classmethod
     def of(cls, told: ToldLog) -> "_Entries":
@@ -71,7 +71,7 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What is known of each entry."""
+    """The state of each entry."""
 
     told: ToldLog
     entries: _Entries
@@ -146,7 +146,7 @@ class _Found:
 
 
 def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
-    """Tell of each entry whether it may be of another life, or whether a later commit may be of its life."""
+    """Return for each entry whether it may be of another life, or a later commit may be of its life."""
     unsure = entries.place[entries.life == AMBIGUOUS]
     latest = np.full(int(some.key.max(initial=-1)) + 1, NO_ROW)
     np.maximum.at(latest, some.key[unsure], unsure)
@@ -155,7 +155,7 @@ def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
 
 
 def _is_value_lost(told: ToldLog, entries: _Entries, until: Longs) -> Flags:
-    """Tell of each removed entry whether another commit, behind the one that is known, may have been before an offset."""
+    """Return for each removed entry whether another commit may follow the known one, before an offset."""
     some, place = told.episodes, entries.place
     at, is_removed = some.at_offset[place], some.removed_at[place] != NO_ROW
     before = told.log.doubts.reach(np.where(is_removed, until, at), np.ones(len(place), bool))
@@ -165,7 +165,7 @@ def _is_value_lost(told: ToldLog, entries: _Entries, until: Longs) -> Flags:
 
 
 def _unknown(told: ToldLog, entries: _Entries, is_value_lost: Flags) -> tuple[Flags, Longs]:
-    """Tell what is not known, and up to which offset not. `is_value_lost`: what stood before a removal matters, and may be lost."""
+    """Return unknown entries, and up to which offset. `is_value_lost`: the position before a removal matters, and may be lost."""
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
@@ -202,7 +202,7 @@ def _last_offset(told: ToldLog, keys: Longs) -> Longs:
 
 
 def _is_without_time(told: ToldLog) -> Flags:
-    """Tell of each episode whether its last row may be of after the time: it has none, nor has any behind it."""
+    """Return for each episode whether its last row may be after the time: neither it nor a later one has a time."""
     rows, some = told.rows, told.episodes
     if told.log.rows.until_ms == LAST_LONG:
         return np.zeros(len(some), bool)

@@ -23,11 +23,11 @@ _BY_TIME: Final = -3  # no topic id decides
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How long each commit stood for certain: until the offset and the time of what came next."""
+    """How long each commit was certainly valid: until the offset and the time of the next row."""
 
     until_offset: Longs
     until_ms: Longs
-    is_open: Flags  # it still stands where the archive ends
+    is_open: Flags  # still valid at the end of the archive
     may_be_open: Flags  # or its removal is missing
 
 
@@ -48,7 +48,7 @@ def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
 def lives_of_rows(rows: PositionRows, standing: Standing, roots: Roots, *, is_filled_in: bool = False) -> Longs:
     """Return the life of each row; NOT_ARCHIVED, or AMBIGUOUS. That of a removal is that of the commit which it removed.
 
-    Where a fold filled in for what is gone, superseded commits are missing: then only topic ids tell.
+    Where a fold replaces missing objects, superseded commits are missing: then only topic ids decide.
     """
     lives = _by_topic_id(rows, roots)
     if is_filled_in:

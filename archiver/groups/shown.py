@@ -1,4 +1,4 @@
-"""Where groups stand, with what there is of each topic: what `archiver groups show` tells.
+"""Positions of groups with the state of each topic: the data of `archiver groups show`.
 
 1. `__consumer_offsets` is read in all its lives up to the time, where it was archived, and the newest snapshots of positions.
 2. Of each position the later word holds (archiver.groups.joined_positions).
@@ -55,8 +55,8 @@ class ShownPosition:
 
     position: ArchivedPosition
     source: str
-    lag: int | None  # None: the archive does not have the partition, or nobody stands there
-    beyond: int | None = None  # how many offsets it lies beyond the end of the archive
+    lag: int | None  # None: the archive does not have the partition, or the position has no offset
+    beyond: int | None = None  # offsets beyond the end of the archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
 def read_all_groups(
     archive: Archive, wanted: PositionFilter, topics: Iterable[str], use: IndexUse
 ) -> list[ArchivedPosition]:
-    """Read positions of all groups in some topics. What cannot be read was told when those of the wanted groups were read."""
+    """Read positions of all groups in some topics. Read errors were reported with the wanted groups."""
     named = re.compile("|".join(map(re.escape, sorted(topics))))
     asked = replace(wanted, groups=_ANY, topics=named)
     return [one.position for one in show_groups(archive, asked, use, lambda _: None).positions]
@@ -145,7 +145,7 @@ def _positions(
     roots: Roots,
     wanted: PositionFilter,
 ) -> list[ArchivedPosition]:
-    """Join what the life that held tells with the snapshots, and add what earlier lives tell."""
+    """Join the positions of the current life with snapshots and earlier lives."""
     by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
     found = list(join_positions(by_log, snapshots, ends, roots))
     earlier = earlier_positions(lives[:-1], roots, found)
@@ -164,7 +164,7 @@ def _read_lives(
 
 
 def _before_kept(logs: Iterable[ArchivedLog], as_of_ms: int) -> str:
-    """Say that a time lies before what sweeps have kept; empty: it does not."""
+    """Report a time before the oldest that sweeps have kept; empty: it is not."""
     lacking = {log.partition: log.kept_from_ms for log in logs if log.kept_from_ms is not None}
     if not lacking:
         return ""
@@ -199,7 +199,7 @@ def _named(logs: Iterable[ArchivedLog], snapshots: Snapshots | None) -> set[str]
 
 
 def read_roots(archive: Archive, facts: Mapping[str, TopicFact], use: IndexUse) -> dict[str, list[Root]]:
-    """Return the lives of topics, and when each was surely there, by what was archived of it."""
+    """Return the lives of topics, and when each certainly existed, by its archived records."""
     return _Topics(archive, facts, facts, use).roots()
 
 
@@ -229,7 +229,7 @@ class _Topics:
         )
 
     def _alive_ms(self, name: str, fact: TopicFact) -> dict[int, int]:
-        """Return when each of the topics was surely there: records came, and went into the archive, at most an hour later."""
+        """Return when each topic certainly existed: an hour at most before its newest archived record."""
         found: dict[int, int] = {}
         for life in fact.lives:
             root, partitions = fact.root(life.life), self._partitions(name, life.life)
@@ -246,7 +246,7 @@ class _Topics:
         return found
 
     def _partitions(self, name: str, life: int) -> Iterable[PartitionInventory]:
-        """Return what lies under `topics/` of a life, and what is read of it in copies."""
+        """Return the objects of a life under `topics/`, and those read in copies."""
         history = {} if self._inventory is None else self._inventory.partitions.get((name, life), {})
         copied = self._copied[name].copies_in(life) if name in self._copied else {}
         return [*history.values(), *(one.inventory for one in copied.values())]

@@ -1,4 +1,4 @@
-"""Snapshots of where consumer groups stood, as facts (docs/format.md §8): as of a time, the newest that tells of each group."""
+"""Snapshots of group positions, as facts (docs/format.md §8): as of a time, the newest that has each group."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ GroupTopics = Mapping[Item[BoundedText], Mapping[Item[_Partition], Item[Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Where all groups stood at a time, but for those that did not tell."""
+    """The positions of all groups at a time, except groups that did not answer."""
 
     time_ms: Number
     duration_ms: Number = 0  # a group may have been asked so much later
@@ -63,7 +63,7 @@ _SNAPSHOT: Final = FactModel(Snapshot)
 def archived_position(
     group: str, topic: str, partition: int, life: int, held: SnapshotPosition, at_ms: int, state: State
 ) -> ArchivedPosition:
-    """Return what a snapshot of a time tells of a position, in a life of its topic. `state`: what is known if the life is."""
+    """Return a position in a snapshot of a time, for a life of its topic. `state`: the state if the life is known."""
     return ArchivedPosition(
         group=group,
         topic=topic,
@@ -93,18 +93,18 @@ def day_begins_ms(day: str) -> int | None:
 
 
 def can_read_day(archive: Archive, day: str, until_ms: int) -> bool:
-    """Tell whether a day has a snapshot of a time that can be read."""
+    """Return whether a day has a readable snapshot of a time."""
     return next(_of_day(archive, f"{STREAM}/{day}", until_ms, log.info), None) is not None
 
 
 def has_snapshots(archive: Archive) -> bool:
-    """Tell whether there is any snapshot. Asks for the first page of a listing."""
+    """Return whether any snapshot exists. Asks for the first page of a listing."""
     return next(iter(archive.store.list(archive.layout.control_prefix(STREAM))), None) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """Where a group stood, by the newest snapshot that tells of it."""
+    """The position of a group in the newest snapshot that has it."""
 
     time_ms: int
     duration_ms: int
@@ -113,20 +113,18 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshots:
-    """What snapshots tell as of a time."""
+    """The contents of snapshots as of a time."""
 
     newest_ms: int
     groups: Mapping[str, GroupSnapshot]
-    missing: Mapping[
-        str, int | None
-    ]  # groups that the newest one misses: of when the one is that has them; None: there is none
+    missing: Mapping[str, int | None]  # groups missing in the newest one: the time of the one that has them; None: none
     following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first one behind the time
     until_ms: int = LAST_LONG  # the time
 
 
 @dataclass(slots=True)
 class _Following:
-    """What is passed on the way back to a time: the first snapshot behind it, and the first day that begins behind it."""
+    """Passed on the way back to a time: the first snapshot after it, and the first day that begins after it."""
 
     snapshot: Snapshot | None = None
     day: str = ""
@@ -137,7 +135,7 @@ class _Following:
             self.snapshot = found
 
     def read(self, archive: Archive, report_problem: ReportProblem) -> Snapshot | None:
-        """Return the first snapshot behind the time; None: there is none."""
+        """Return the first snapshot after the time; None if none exists."""
         for number in list_numbers(archive, self.day)[:1] if self.snapshot is None and self.day else ():
             found = _read(archive, self.day, number)
             if isinstance(found, NotWholeError):
@@ -150,7 +148,7 @@ class _Following:
 def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
     """Read the newest snapshot that was taken at or before a time, and earlier ones for groups that it misses.
 
-    None when there is none. One that cannot be read is reported, and the one before it is read.
+    None if none exists. An unreadable one is reported, and the one before it is read.
     """
     following = _Following()
     found = islice(newest_first(archive, until_ms, report_problem, following=following), _MOST_READ)
@@ -281,7 +279,7 @@ def _read(
 
 
 def _without_groups(content: bytes) -> Snapshot:
-    """Read what a snapshot says besides its groups, out of the lines that this program has written."""
+    """Read the header of a snapshot, from the lines that this program wrote."""
     lines = {name: _line(content, name) for name in ("time_ms", "duration_ms", "missing")}
     fact = {name: parse_json(text) for name, text in lines.items() if text is not None}
     return _SNAPSHOT.read({"missing": [], **fact, "groups": {}}, CorruptSegmentError)

@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets`, told as of a time: its rows, the lives of their topics, and the episodes up to the time."""
+"""One partition of `__consumer_offsets` as of a time: its rows, the lives of their topics, and the episodes up to the time."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from archiver.groups.row_lives import lives_of_rows, standing_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldLog:
-    """What a partition says."""
+    """The contents of a partition."""
 
     log: ArchivedLog
     rows: PositionRows
@@ -41,7 +41,7 @@ class ToldLog:
 def known_from_ms(told: ToldLog, keys: Longs, reach: Longs, lives: Longs) -> Longs:
     """Return the time of the first commit of each key, later than the time that was asked for, behind an offset.
 
-    UNKNOWN_MS: there is none, or it is of another life. A removal tells too little: it may have been that of the topic.
+    UNKNOWN_MS: none, or of another life. A removal is no evidence: it may be that of the topic.
     """
     rows, count = told.rows, len(told.log.rows) + 1
     offsets = told.log.rows.frame.column(Column.OFFSET)

@@ -25,13 +25,13 @@ Truths = npt.NDArray[np.bool_]
 
 
 class Kind(StrEnum):
-    """How a position was translated. One of the first six is told of each position."""
+    """The result of translating a position. The first six are reported for each position."""
 
     EXACT = "exact"  # the record at the committed offset was restored
     NEXT = "next restored record"  # that record was not restored, or the offset never was a record's
     FIRST = "before the first restored record"
     TIP = "at the end of the archive"
-    BEHIND = "behind the last restored record"  # the archive goes on, and nothing of that was restored
+    BEHIND = "behind the last restored record"  # the archive has more, which was not restored
     BEYOND = "beyond the end of the archive"  # `number`: by so many offsets
     BRANCH = "taken to the branch"  # `number`: of this offset. The log was cut back there, below the commit
     EARLIER = "the earlier of two offsets"  # `number`: the other one. Which of them held then is not known
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class Remark(NamedTuple):
-    """What is to be told of a position that was translated."""
+    """Remarks on a translated position."""
 
     kind: Kind
     number: int | None = None
@@ -76,7 +76,7 @@ class Fork:
     child_epoch: int = _UNKNOWN  # leader epoch of the child's first object
     child_first: int = _LARGEST  # the first record there
     parent_epoch: int = _UNKNOWN  # that of the parent's last object
-    parent_next: int | None = None  # the end of what is archived of the parent; None: not known
+    parent_next: int | None = None  # the end of the parent's archive; None: unknown
 
     @property
     def epochs_tell(self) -> bool:
@@ -102,7 +102,7 @@ class RestoredPartition:
 
     topic: str
     root: int
-    life: int  # as the restore was told it
+    life: int  # as given to the restore
     held_life: int
     partition: int
     target: TargetPartition
@@ -124,7 +124,7 @@ class RestoredPartition:
 
 
 class TranslatedPosition(NamedTuple):
-    """A position, and where it lies on the target; or why it is not set there."""
+    """A position and its place on the target, or why it is not set there."""
 
     position: ArchivedPosition
     target: TargetPartition | None
@@ -155,7 +155,7 @@ def translate_all(positions: Sequence[ArchivedPosition], restored: RestoredParti
 
 
 def unset_reason(position: ArchivedPosition, root: int) -> Reason | None:
-    """Return why a position cannot be translated for this topic, by what the archive tells of it; None: it can be."""
+    """Return why an archived position cannot be translated for this topic; None if it can be."""
     if position.life >= 0 and position.life != root:
         return Reason.ANOTHER_LIFE
     if position.state is State.REMOVED:
@@ -182,7 +182,7 @@ class _Commits(NamedTuple):
         return cls(
             np.fromiter((one.offset for one in positions), np.int64, count),
             np.fromiter((one.leader_epoch for one in positions), np.int64, count),
-            # A snapshot tells when it was taken, and not when the group committed.
+            # A snapshot has the time it was taken, not the time of the commit.
             np.fromiter(
                 (_UNKNOWN if one.source is Source.SNAPSHOT else one.at_ms for one in positions), np.int64, count
             ),
@@ -228,7 +228,7 @@ def _remarks(
 
 
 def _place(source: int, target: int, restored: RestoredPartition, *, is_record: bool) -> Remark:
-    """Tell how an offset lies to what was restored."""
+    """Return how an offset relates to the restored range."""
     if is_record:
         return Remark(Kind.EXACT)
     if source > restored.source_end:
@@ -267,7 +267,7 @@ def _forks_passed(commits: _Commits, forks: Sequence[Fork]) -> Longs:
 
 
 def _surely_behind(commits: _Commits, fork: Fork) -> Truths:
-    """Tell which commits are of the child: by their leader epoch, or where epochs do not tell, by offset and time."""
+    """Return which commits are of the child: by leader epoch, or, without epochs, by offset and time."""
     found: Truths = np.zeros(len(commits.offsets), bool)
     if fork.epochs_tell:
         found |= commits.epochs >= fork.child_epoch
@@ -292,7 +292,7 @@ def _surely_before(commits: _Commits, forks: Sequence[Fork]) -> Truths:
 
 
 def _in_earlier_epoch(commits: _Commits, fork: Fork) -> Truths:
-    """Tell which commits are in an epoch that ended before the child began."""
+    """Return which commits are in an epoch that ended before the child began."""
     most = fork.parent_epoch if fork.epochs_tell else fork.parent_epoch - 1
     found: Truths = (commits.epochs >= 0) & (commits.epochs <= most)
     return found

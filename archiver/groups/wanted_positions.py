@@ -1,4 +1,4 @@
-"""Where groups are to stand on a target cluster: what an application is given."""
+"""The wanted positions of groups on a target cluster: the input of an application."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from archiver.kafka.cluster import TopicPartition
 
 
 class WantedPosition(NamedTuple):
-    """A position in a topic of the target. `topic_id` is the one for which it was made; empty where brokers have none."""
+    """A position in a topic of the target. `topic_id` is the one for which it was made; empty if brokers have none."""
 
     topic: str
     topic_id: str
@@ -22,7 +22,7 @@ class WantedPosition(NamedTuple):
 
 
 class UntoldPlace(NamedTuple):
-    """A partition of the target for which the archive cannot tell any more where a group is to stand. A note of an earlier run may."""
+    """A target partition without a known position in the archive. A note of an earlier run may have one."""
 
     topic: str
     topic_id: str

@@ -56,7 +56,7 @@ def check_tasks(
 
 
 def run_check(task: CheckTask) -> Findings:
-    """Check the objects of a task. An error is returned in the findings, so that the other tasks go on."""
+    """Check the objects of a task. An error is returned in the findings, so that other tasks continue."""
     problems: list[str] = []
     checked = 0
     try:
@@ -69,7 +69,7 @@ def run_check(task: CheckTask) -> Findings:
             try:
                 key, covered = segment.object_key, task.covered.get(segment.object_key, ())
                 check_object(*found_or_gone(store, part, found), segment.key, key, task.level, covered)
-            except SweptError:  # what is not there any more cannot be wrong
+            except SweptError:  # a deleted object cannot be wrong
                 continue
             except NotWholeError as error:
                 problems.append(str(error))

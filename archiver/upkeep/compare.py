@@ -47,7 +47,7 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan:
-    """Which partitions are compared; `problems` and `notes` are about the others, and about what is not archived yet."""
+    """The compared partitions; `problems` and `notes` are about the others, and about unarchived offsets."""
 
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
@@ -123,7 +123,7 @@ async def plan_compare(
 
 
 def _begun_late(archive: Archive, draft: _Draft) -> Collection[str] | None:
-    """Return the topics that a backup was told to begin late; None: that cannot be read."""
+    """Return the topics with a late start by configuration; None if unreadable."""
     try:
         fact = only_fact(archive, PRESENT)
         return () if fact is None else as_object(fact.get("topics"))
@@ -146,7 +146,7 @@ def _without_archive(
     archived: Mapping[str, ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
 ) -> list[str]:
-    """Tell which topics are included and not archived, and which entries of `topics.include` match nothing."""
+    """Report included topics that are not archived, and entries of `topics.include` without a match."""
     topics = config.topics
     problems = [
         f"{name}: is included, and nobody archives it"
@@ -154,7 +154,7 @@ def _without_archive(
         if name not in archived
     ]
     unmatched = topics.unmatched([*seen.found, *seen.refused, *archived])
-    if asked_for is not None:  # a pattern may match what nobody asked for
+    if asked_for is not None:  # a pattern may match unwanted topics
         unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
         unmatched = [number for number in unmatched if asked_for(topics.include[number])]
     return [*problems, *explain_unmatched(topics, unmatched, config.place_of_include)]
@@ -180,13 +180,13 @@ def _plan_topic(
     *,
     begun_late: bool,
 ) -> None:
-    """Plan those partitions of a topic whose offsets are known; note what they lack at the end."""
+    """Plan the partitions of a topic with known offsets; note their missing ends."""
     name = topic.topic
     for number in described.partitions:
         at = offsets.get((name, number))
         if at is None:
             continue
-        # The group speaks of what lies under `topics/`.
+        # The group's commits are about `topics/`.
         hint = None if _is_copy(topic, number) else commits.hints.get((name, number))
         lost = "" if hint is None else _lost_end(topic, hint, commits.group)
         draft.problems += [lost] if lost else []
@@ -228,7 +228,7 @@ def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
 
 
 def _is_cut_below(topic: ArchivedTopic, hint: Hint) -> bool:
-    """Tell whether the log was cut back below what was committed: then the committed object belongs to the parent life."""
+    """Return whether the log was truncated below the commit: then the committed object belongs to the parent life."""
     if topic.fact is None or hint.base is None:
         return False
     branch = topic.fact.life_of_partition(topic.fact.current.topic_id, hint.partition).branches.get(hint.partition)
@@ -251,7 +251,7 @@ def _reach_of(topic: ArchivedTopic, number: int) -> int:
 
 
 def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
-    """Tell whether the archived topic is the one that the cluster has now; also True where there are no ids (old brokers)."""
+    """Return whether the archived topic is the cluster's present one; also True without ids (old brokers)."""
     known = "" if topic.fact is None else topic.fact.current.topic_id
     return not known or not described.topic_id or known == described.topic_id
 
@@ -288,12 +288,12 @@ def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]
 
 
 def _first_of(readings: Sequence[Reading], *, begun_late: bool) -> int:
-    """Return where the comparison begins: where the backup was told to begin. No other hole explains that Kafka has records there."""
+    """Return the start of the comparison: the noted late start. No other hole explains records that Kafka still has."""
     if not readings:
         return 0
     facts = readings[0].segment.facts
     if isinstance(facts, Bounds):
-        return facts.base  # nothing is known of what was below
+        return facts.base  # everything below is unknown
     late = (hole for hole in facts.holes if hole.first_offset == facts.base and hole.cause is HoleCause.BEFORE_START)
     return next((hole.last_offset + 1 for hole in late), 0) if begun_late else 0
 
@@ -307,7 +307,7 @@ def _readable(log: LogRange, readings: Sequence[Reading], swept: Sequence[tuple[
 
 
 def run_compare(task: CompareTask) -> Findings:
-    """Compare one partition. An error is returned in the findings, so that the other partitions go on."""
+    """Compare one partition. An error is returned in the findings, so that other partitions continue."""
     try:
         return asyncio.run(_compare(task))
     except ArchiverError as error:
@@ -328,7 +328,7 @@ async def _compare(task: CompareTask) -> Findings:
                     await read_log(client, stretch, comparison.take)
                 await asyncio.to_thread(comparison.finish)
                 lost = None if keys is None else await _find_lost_keys(client, log, keys)
-            except LogStartError:  # retention has deleted meanwhile, and what it deleted is not compared
+            except LogStartError:  # retention deleted records meanwhile, which are not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
@@ -355,7 +355,7 @@ async def _find_lost_keys(client: KafkaClient, log: LogRange, keys: KeyCompariso
 
 
 def _has_unreadable(readings: Sequence[Reading], log: LogRange) -> bool:
-    """Tell whether Kafka has batches that nobody can read: they may have what took the place of a record."""
+    """Return whether Kafka has unreadable batches: they may contain the successor of a record."""
     return any(True for _ in unreadable_within(readings, log.start, log.end))
 
 

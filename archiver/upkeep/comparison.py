@@ -45,7 +45,7 @@ class PartitionComparison:
         self._partition = partition
         self._left = list(reversed([one for one in readings if one.next > one.from_offset]))
         self._start = start
-        self._end = end  # Kafka was not asked for what lies behind, nor before the start
+        self._end = end  # Kafka was not asked for offsets behind it, nor before the start
         self._keys = keys  # of a copy; None: Kafka may lack what the archive has
         self._tally = Tally()
         self._offsets: list[Longs] = []

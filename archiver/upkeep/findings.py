@@ -1,4 +1,4 @@
-"""What a task of `verify` returns: how much it examined, and what is wrong."""
+"""The result of a `verify` task: amounts examined, and problems."""
 
 from dataclasses import dataclass
 

@@ -33,7 +33,7 @@ _MOST_CHARACTERS: Final = 60  # of a fact that a message shows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRow:
-    """One block as it lies in the file: where it ends, how many records, how many bytes compressed."""
+    """One block of the file: its end, number of records, compressed size."""
 
     end: int
     records: int
@@ -42,7 +42,7 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The result of one check; `problem` is empty when it went well. A check that would show the same fault again is not made."""
+    """The result of one check; `problem` is empty on success. A check that would repeat a problem is left out."""
 
     what: str
     problem: str = ""
@@ -76,7 +76,7 @@ class Inspection:
 
 
 def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentKey | None, name: str) -> Inspection:
-    """Inspect all of an object. `key`: what its name says; None: a name that we do not write.
+    """Inspect a whole object. `key`: the parsed name; None: not one of ours.
 
     `metadata`: None for a file, which has none.
     """
@@ -106,7 +106,7 @@ def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str
 
 
 class _NoFactsError(CorruptSegmentError):
-    """Facts are missing; the records can be read all the same, so further checks are made."""
+    """Facts are missing; the records are readable, so further checks run."""
 
 
 def _made(steps: Sequence[tuple[str, Callable[[], object]]]) -> list[CheckResult]:
@@ -183,7 +183,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Say whether metadata or header was changed, by the checksum in the metadata where there is one."""
+    """Return whether metadata or header was changed, by the metadata's checksum if it has one."""
     try:
         facts_from_metadata(metadata, name)
     except NotWholeError:
@@ -213,7 +213,7 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
         raise UsageError(f"s3://{config.storage.bucket}/{key}: there is no such object{whole}")
     if not layout.prefix and not key.startswith(
         layout.control_root
-    ):  # an address alone does not tell where the prefix ends
+    ):  # an address alone does not show where the prefix ends
         layout = Layout(key.partition("/control/")[0].strip("/"))
     if key.startswith(layout.control_root):
         return take_control_apart(*found, control_problem(layout, key, *found))
@@ -221,7 +221,7 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
 
 
 def _is_utf8(text: str) -> bool:
-    """Tell whether a text of the command line can be sent at all."""
+    """Return whether a text of the command line can be sent at all."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Checks an archive at each level of `verify`: its listing, single objects, control objects; names what is wrong."""
+"""Checks an archive at each level of `verify`: its listing, single objects, control objects; names problems."""
 
 import logging
 from collections import Counter
@@ -85,7 +85,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingReport:
-    """What object names and metadata tell. `problems` make an archive not whole; `notes` explain what may surprise."""
+    """The findings of names and metadata. `problems` make an archive not whole; `notes` explain oddities."""
 
     topics: int
     partitions: int
@@ -98,7 +98,7 @@ class ListingReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is archived, and nothing tells that anything ever was."""
+        """Whether nothing is archived, and no trace of an archive exists."""
         return not self.topics and not self.problems
 
     @property
@@ -115,12 +115,12 @@ def check_listing(
     *,
     reads_records: bool = False,
 ) -> ListingReport:
-    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing. `choice`: in which copies.
+    """Check object names and metadata of the wanted topics (default: all), and that nothing is missing. `choice`: the copies.
 
     `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
     `reads_records`: all objects are read next, so that what their facts do not tell of covered objects is compared then.
     """
-    index = read_index(archive)  # before the listing: else what is put meanwhile would look like a loss
+    index = read_index(archive)  # before the listing: otherwise later puts would look like a loss
     inventory, known, facts, unreadable = read_contents(
         archive, wanted, asks_all=index, report_progress=report_progress
     )
@@ -204,7 +204,7 @@ def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:
 
 
 class _Copies(NamedTuple):
-    """What role logs and copies tell, of each life that has a role log."""
+    """The findings about role logs and copies, for each life with a role log."""
 
     topics: Sequence[str]
     partitions: int  # that are read from copies
@@ -216,7 +216,7 @@ class _Copies(NamedTuple):
 def _check_copies(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None, choice: CopyChoice
 ) -> _Copies:
-    """Check what is read by the role logs: of each partition the holder and its tail. Other generations are not looked at."""
+    """Check the current copy of each partition and its tail. Other generations are not checked."""
     read, unreadable = _read_copied(archive, inventory, wanted, choice)
     blocks: dict[tuple[str, int], Segments] = {}  # lives of one topic read the same copies
     partitions: set[Partition] = set()
@@ -371,7 +371,7 @@ def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment], unk
             " are gone, only --against-kafka can tell"
         )
     if unknown and index.files and not index.lost_files and not index.unreadable:
-        log.info(  # nobody has to do anything: the next backup adds them to the index
+        log.info(  # no action is needed: the next backup adds them to the index
             "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
             layout.index_prefix,
             spell_count(unknown, "object is", "objects are"),
@@ -406,7 +406,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
 
 
 def check_control(archive: Archive) -> list[str]:
-    """Read all control objects: facts, offset maps, lists of chosen records, the index, the probe. Returns what is not as it was written."""
+    """Read all control objects: facts, offset maps, lists of chosen records, the index, the probe. Returns damaged ones."""
     listed = list(archive.store.list(archive.layout.control_root))
 
     def problem_of(item: ListedObject) -> str:
@@ -436,7 +436,7 @@ def _most_bytes(layout: Layout, key: str) -> int:
 
 
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    """Return what is wrong with a control object; an empty text: nothing."""
+    """Return the problem of a control object; an empty text if it has none."""
     try:
         return _control_problem(layout, key, content, metadata)
     except NotWholeError as error:
@@ -498,7 +498,7 @@ def _problem_in(check: Callable[[], None], mend: str) -> str:
 
 
 def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
-    """Return the objects that were put since a time. A store tells only the second of a put."""
+    """Return the objects that were put since a time. Stores return whole seconds."""
     return Chain(some.put_since(since_ms // 1000) for some in segment_blocks(segments))
 
 

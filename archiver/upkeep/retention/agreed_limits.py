@@ -11,12 +11,12 @@ from archiver.upkeep.retention.topic_terms import TopicTerms
 
 
 def limits_of_applied(applied: AppliedLimits | None) -> Limits:
-    """Return what is noted; where nothing is, nobody has agreed to anything."""
+    """Return the noted limits; without a note nothing was agreed to."""
     return FOR_EVER if applied is None else Limits(ms=applied.ms, bytes=applied.bytes, floor_ms=applied.floor_ms)
 
 
 def cancel_shorter(archive: Archive, seen: AppliedLimits) -> None:
-    """Note limits that a sweep has seen, as far as they are longer than the noted ones: an agreement to those is over."""
+    """Note longer limits that a sweep has seen: they cancel an earlier agreement."""
 
     def decide(latest: AppliedLimits | None) -> AppliedLimits | None:
         limits = longest([limits_of_applied(latest), limits_of_applied(seen)])
@@ -26,7 +26,7 @@ def cancel_shorter(archive: Archive, seen: AppliedLimits) -> None:
 
 
 def note_agreed(archive: Archive, terms: TopicTerms) -> str:
-    """Note limits that somebody has agreed to. Returns why not; empty: they are noted."""
+    """Note agreed limits. Returns why that failed; empty: they are noted."""
     agreed, refusal = applied_of_terms(terms), ""
 
     def decide(latest: AppliedLimits | None) -> AppliedLimits | None:
@@ -41,7 +41,7 @@ def note_agreed(archive: Archive, terms: TopicTerms) -> str:
 
 
 class AgreementNote:
-    """Notes what was agreed to when the first partition of a topic is swept."""
+    """Notes an agreement when the first partition of a topic is swept."""
 
     def __init__(self, archive: Archive, terms: TopicTerms) -> None:
         self._archive = archive
@@ -54,7 +54,7 @@ class AgreementNote:
             if self._refusal is None:
                 try:
                     self._refusal = note_agreed(self._archive, self._terms)
-                except NotWholeError as error:  # of this topic: the others go on
+                except NotWholeError as error:  # of this topic: the others continue
                     self._refusal = str(error)
             return self._refusal
 

@@ -1,4 +1,4 @@
-"""What the live cluster tells of topics: which they are, what they keep, where their logs begin. What it does not tell is told as such."""
+"""The state of topics in the live cluster: existence, retention, log starts. Missing answers are reported as such."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -14,11 +14,11 @@ from archiver.upkeep.retention.limits import DECIDING, RETENTION_GROUPS, spell_g
 class LiveTopic:
     """A topic as the cluster has it. Partitions whose leader did not tell where their log begins are not in `log_starts`.
 
-    `is_agreed`: each broker that is up told this topic id.
+    `is_agreed`: each live broker returned this topic id.
     """
 
     topic_id: str
-    effective: Mapping[str, str]  # the configs that say what it keeps, as they hold
+    effective: Mapping[str, str]  # the effective retention configs
     log_starts: Mapping[int, int]
     is_agreed: bool = False
 
@@ -37,7 +37,7 @@ class LiveCluster:
 
 
 def with_groups_limit(cluster: LiveCluster, groups_ms: int | None) -> LiveCluster:
-    """Add to what the cluster told what decides of the offsets topic: its own configs keep it for ever."""
+    """Add the setting that decides on the offsets topic: its own configs keep it for ever."""
     live = cluster.topics.get(OFFSETS_TOPIC)
     if live is None:
         return cluster

@@ -40,7 +40,7 @@ class CoveringFolds:
     _proved: set[str] = field(default_factory=set)  # hashes of the folds that were compared with their objects
 
     def choose(self, sweep: PartitionSweep, folds: Folds) -> PartitionSweep:
-        """Leave to go of a partition what a fold stands for, or will. Writes nothing."""
+        """Plan to delete only objects of a partition that a fold replaces, or will. Writes nothing."""
         if not sweep.going:
             return sweep
         coverable = self._coverable(sweep)
@@ -65,7 +65,7 @@ class CoveringFolds:
         )
 
     def ensure(self, sweep: PartitionSweep) -> None:
-        """Make the fold that stands for what goes, unless it is there; read it back. Raises NotWholeError, or FalseFactsError."""
+        """Create the fold that replaces the deleted objects, unless it exists; read it back. Raises NotWholeError, or FalseFactsError."""
         number, problems = sweep.partition, list[str]()
         folds = self._folds(number, problems)
         newest = folds.newest(self._reaches(number), number)

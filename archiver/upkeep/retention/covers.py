@@ -1,4 +1,4 @@
-"""Objects that cover others: read whole, and compared with what they cover, before that goes (docs/format.md §14)."""
+"""Objects that cover others: read whole, and compared with the covered ones before these are deleted (docs/format.md §14)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +46,7 @@ def prove_covers(
 def _check_whole(
     store: ObjectStore, topic: str, partition: int, cover: ListedItem, covered: Sequence[GoingItem]
 ) -> None:
-    """Read an object as `verify --level records` does, and compare it with what it covers. Raises NotWholeError."""
+    """Read an object as `verify --level records` does, and compare it with the covered ones. Raises NotWholeError."""
     # Its kernels load slowly, and few sweeps need them.
     from archiver.upkeep.covered_ranges import Covered  # noqa: PLC0415
     from archiver.upkeep.verify import Level, check_object  # noqa: PLC0415

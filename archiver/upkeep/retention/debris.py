@@ -27,7 +27,7 @@ _DIGITS: Final = 32
 
 
 class DebrisKind(StrEnum):
-    """What lies there."""
+    """The existing control objects."""
 
     RESTORE = "notes of finished restores"
     SNAPSHOTS = "days of snapshots of positions"
@@ -71,7 +71,7 @@ class DebrisTerms:
     min_age_ms: int
     restores_ms: int  # so long a finished restore is kept
     snapshots_ms: int | None  # None: for ever
-    snapshots_stay: DebrisStay | None = None  # why no snapshot goes, however old
+    snapshots_stay: DebrisStay | None = None  # why all snapshots stay
 
     def is_old(self, newest_ms: int, kept_ms: int) -> bool:
         return self.now_ms - newest_ms > kept_ms and self.store_now_ms - newest_ms >= self.min_age_ms
@@ -184,7 +184,7 @@ class GatheredRestore(Gathered):
 
 
 def judge_restore(found: GatheredRestore, terms: DebrisTerms, *, is_being_taken: bool) -> DebrisStay | None:
-    """Say why the notes of a restore stay, as far as a listing tells. A former sweep may have left no more than ends of targets."""
+    """Return why the notes of a restore stay, by a listing alone. An earlier sweep may have left only the ends of targets."""
     if found.is_strange:
         return DebrisStay.STRANGE
     may_lack_plan = is_being_taken and found.is_remnant
@@ -207,7 +207,7 @@ def days_in_order(names: Iterable[str], now_ms: int) -> list[str]:
 
 
 def is_old_day(day: str, terms: DebrisTerms) -> bool:
-    """Tell whether a whole day is older than snapshots are kept."""
+    """Return whether a whole day is older than snapshots are kept."""
     begin_ms = day_begins_ms(day)
     return (
         begin_ms is not None

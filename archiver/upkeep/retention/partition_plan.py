@@ -260,7 +260,7 @@ class _Walk:
                 return
 
     def _is_on_broker(self, item: ListedItem, told: AskedItem) -> bool:
-        """Tell whether the broker's log may have some of it. What it has above a branch is of another log."""
+        """Return whether the broker's log may have some of it. Its records above a branch are of another log."""
         return self._terms.log_start is not None and min(told.next, self._untils[item.life]) > self._terms.log_start
 
     def _ends_at(self, stays: Staying | None, item: ListedItem, left: int) -> bool:

@@ -1,4 +1,4 @@
-"""The plan of a sweep, as a value: what goes of each partition, of which topics nothing goes and why."""
+"""The plan of a sweep, as a value: deleted objects by partition, and topics without deletions, with reasons."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,12 @@ from archiver.upkeep.retention.partition_plan import Going, GoingItem, Staying
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
-LARGE_SHARE: Final = 0.2  # of a topic: if more than that goes unforeseen, somebody has to agree
+LARGE_SHARE: Final = 0.2  # of a topic: a larger unexpected share needs an agreement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSweep:
-    """What goes of a topic, of the lives that are swept by the same terms."""
+    """The deletions of a topic, of the lives that are swept by the same terms."""
 
     terms: TopicTerms
     partitions: Sequence[PartitionSweep]
@@ -39,7 +39,7 @@ class TopicSweep:
 
     @property
     def shadowed(self) -> Iterator[GoingItem]:
-        """What goes besides, and no record with it."""
+        """Objects that are deleted without losing a record."""
         return (one.going for partition in self.partitions for one in partition.shadowed)
 
     @property
@@ -49,18 +49,18 @@ class TopicSweep:
 
     @property
     def bytes(self) -> int:
-        """Bytes that go, as they are stored."""
+        """The stored size of the deleted objects."""
         return sum(one.item.size for some in (self.going, self.shadowed) for one in some)
 
     @property
     def unforeseen_share(self) -> float:
-        """How much of what lies under `topics/` goes that the limits of before would have kept, in bytes."""
+        """The share of `topics/` that is deleted although the former limits would have kept it, in bytes."""
         listed = sum(one.listed_bytes for one in self.partitions)
         return min(1.0, sum(one.unforeseen_bytes for one in self.partitions) / listed) if listed else 0.0
 
     @property
     def is_by_notes(self) -> bool:
-        """Whether only the archive's notes say that the topic deletes records, and nobody has agreed to any limits yet."""
+        """Whether only the archive's notes select deletion, and no limits were ever agreed to."""
         return self.terms.whose is not Whose.TOPIC and self.terms.noted.keeps_all
 
     @property
@@ -78,7 +78,7 @@ class TopicSweep:
 
 
 def line_of(going: GoingItem) -> str:
-    """Name an object that goes: where it lies, which one it is, and what it covers."""
+    """Describe a deleted object: its place, its identity, and its coverage."""
     return f"{going.item.key} {going.item.etag} {going.told.next}"
 
 
@@ -93,7 +93,7 @@ class SweepPlan:
     without_kafka: bool = False  # no cluster was asked
 
     def lines(self) -> list[str]:
-        """Spell what goes, a line for each object."""
+        """List the deletions, one line per object."""
         return [line_of(one) for topic in self.topics for some in (topic.going, topic.shadowed) for one in some]
 
     @property

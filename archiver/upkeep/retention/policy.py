@@ -1,4 +1,4 @@
-"""Which limits a sweep goes by: a policy that keeps less counts only after a time of grace. Pure."""
+"""The limits of a sweep: a policy that keeps less counts only after a grace time. Pure."""
 
 from collections.abc import Sequence
 

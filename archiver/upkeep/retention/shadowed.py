@@ -21,11 +21,11 @@ from archiver.upkeep.retention.partition_plan import (
     newest_of,
 )
 
-Recall = Callable[[ListedItem], Answer | None]  # what an object told before; None: it was not asked
+Recall = Callable[[ListedItem], Answer | None]  # an earlier answer of an object; None: it was not asked
 
 
 class ShadowedItem(NamedTuple):
-    """An object that goes because nobody reads it. Nothing of its cover may go with it."""
+    """A shadowed object to delete. No part of its cover may be deleted with it."""
 
     going: GoingItem
     cover: ListedItem
@@ -34,14 +34,14 @@ class ShadowedItem(NamedTuple):
 def judge_shadowed(
     lineage: Sequence[LifeItems], ask: Ask, recall: Recall, terms: PartitionTerms, going: Collection[str]
 ) -> list[ShadowedItem]:
-    """Say which shadowed objects go. `going`: keys of what goes in any case, because it is kept no longer."""
+    """Return the shadowed objects to delete. `going`: keys of expired objects."""
     found = {life.life: list(find_shadowed(life.items, ask, recall)) for life in lineage}
     if not any(found.values()):
         return []
     newest = {life.life: newest_of(life.items) for life in lineage}
     told = {life: [ask(one) for one in some] for life, some in newest.items()}
     if not all(isinstance(one, AskedItem) for some in told.values() for one in some):
-        return []  # where a writer goes on cannot be read
+        return []  # the next offset of a writer is unreadable
     gone = set(going)
     return [
         one

@@ -1,4 +1,4 @@
-"""Surveys one partition for a sweep: lists it, asks those objects that may go, and says which go. Deletes nothing."""
+"""Surveys one partition for a sweep: lists it, asks expired objects, and plans deletions. Deletes nothing."""
 
 import sys
 from collections import deque
@@ -39,7 +39,7 @@ from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyTask:
-    """One partition, and by which terms it is swept."""
+    """One partition, and the terms of its sweep."""
 
     storage: StorageConfig
     topic: str
@@ -47,7 +47,7 @@ class SurveyTask:
     root: int  # the first of its lives
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
-    swept_by: Limits  # by which the last sweep went that deleted
+    swept_by: Limits  # of the last sweep that deleted
     swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # by life, what counts as swept
 
 
@@ -71,12 +71,12 @@ class PartitionSweep:
     shadowed: tuple[ShadowedItem, ...] = ()
     problems: tuple[str, ...] = ()
     surveyed: tuple[SweptPlace, ...] = ()  # in all of its lives
-    lying: tuple[int, ...] = ()  # lives in which something lies that counts as swept
-    error: str = ""  # why nothing goes
-    stranger: str = ""  # an object of another topic id than its life has: nothing of the topic goes
+    lying: tuple[int, ...] = ()  # lives with objects that count as swept
+    error: str = ""  # why nothing is deleted
+    stranger: str = ""  # an object with another topic id than its life: nothing of the topic is deleted
     # Of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for.
     fold_next: int = 0
-    notes: tuple[str, ...] = ()  # what else is to be told
+    notes: tuple[str, ...] = ()  # further remarks
 
     @property
     def is_work(self) -> bool:
@@ -94,7 +94,7 @@ class PartitionSweep:
 
 
 def survey_partition(task: SurveyTask) -> PartitionSweep:
-    """Survey a partition. An error is returned, so that the others go on: of this one nothing goes then."""
+    """Survey a partition. An error is returned, so that others continue; nothing of this one is deleted then."""
     try:
         return survey(patient_archive_of(task.storage), task)
     except StrangerError as error:
@@ -143,7 +143,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
 
 
 def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answer:
-    """Ask an object. Raises StrangerError where it tells of another topic than the notes do: one of both is false."""
+    """Ask an object. Raises StrangerError if its topic id differs from the notes: one of them is false."""
     told = asking.ask(item)
     noted = task.terms.topic_id
     if isinstance(told, AskedItem) and len({told.topic_id, noted} - {""}) > 1:
@@ -257,7 +257,7 @@ def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Askin
 
 
 def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
-    """Ask an object for its facts now. It must be the one that was listed: nothing else may go by what is told of it."""
+    """Ask an object for its facts now. It must be the listed one: its answer decides on no other object."""
     info = store.head(item.key)
     if info is None or (info.etag, info.size) != (item.etag, item.size):
         return Staying.UNREADABLE

@@ -34,7 +34,7 @@ from archiver.upkeep.retention.survey import PartitionSweep, ask_object
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
-FRESH_S: Final = 60  # so long what was asked decides: a process may have slept before it deletes
+FRESH_S: Final = 60  # for so long answers are valid: a process may sleep before it deletes
 ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
 STOOD_STILL: Final = (
@@ -47,16 +47,16 @@ PAUSES_S: Final = (0.0, 1.0, 5.0, 20.0)
 
 @dataclass(slots=True)
 class Swept:
-    """What was done about a topic, or about a life of it."""
+    """The result for a topic, or for one of its lives."""
 
     topic: str  # its name, as in the plan
     deleted: list[GoingItem] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
-    stopped: str = ""  # what was found before a batch, so that this and the later ones stayed
+    stopped: str = ""  # why this and later batches were not deleted
 
     @property
     def records(self) -> int:
-        """How many records are gone with what was deleted: those of shadowed objects are still there."""
+        """The number of deleted records: those of shadowed objects still exist."""
         return sum(one.told.records for one in self.deleted if one.why is not Going.SHADOWED)
 
     @property
@@ -64,11 +64,11 @@ class Swept:
         return sum(one.item.size for one in self.deleted)
 
 
-StillHolds = Callable[[TopicSweep], str]  # asks again what decides; returns what has changed, empty: nothing
+StillHolds = Callable[[TopicSweep], str]  # checks the conditions again; returns the change, empty: none
 
 
 def _needs_nothing(_: PartitionSweep) -> None:
-    """Most topics need nothing that stands for what goes."""
+    """Accept: most topics need no replacement for deleted objects."""
 
 
 def _begins_at_once() -> str:
@@ -76,11 +76,11 @@ def _begins_at_once() -> str:
 
 
 class TopicWork(NamedTuple):
-    """What goes of a topic, and what is asked before it does.
+    """The deletions of a topic, and the checks before them.
 
     `look`: reads holds and unfinished restores right before each try of a delete; returns what keeps more since; empty: nothing.
-    `ensure`: sees, before each batch of a partition, that what stands for what goes is there and whole; its error stops the partition.
-    `begin`: is called before each partition, and says what keeps the topic from being swept; empty: nothing. Its error ends the sweep.
+    `ensure`: verifies before each batch of a partition that the replacement exists and is whole; its error stops the partition.
+    `begin`: is called before each partition, and returns what prevents sweeping the topic; empty: nothing. Its error ends the sweep.
     """
 
     topic: TopicSweep
@@ -98,7 +98,7 @@ def sweep_topics(
     left_alone_ms: int,
     at_once: int = _PARTITIONS_AT_ONCE,
 ) -> list[Swept]:
-    """Delete what goes, of several partitions at once: nearly all of the time is waiting for the store and the cluster.
+    """Delete from several partitions at once: most of the time is waiting for the store and the cluster.
 
     `left_alone_ms`: so long what another sweep has noted is not taken back.
     """
@@ -132,7 +132,7 @@ def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
 
 
 def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep, left_alone_ms: int) -> Swept:
-    """Delete what goes of a partition, in each of its lives, as long as what was decided on holds."""
+    """Delete from each life of a partition while the conditions hold."""
     topic = work.topic
     swept = Swept(topic.name, stopped=work.begin())
     shadowed_in = {one.going.item.life for one in partition.shadowed}
@@ -151,13 +151,13 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
             _sweep_shadowed(archive, place, shadowed, checks._replace(ensure=lambda: None), swept)
         except StoreTemporaryError:  # the others would wait for the store as long as this one did
             raise
-        except ArchiverError as error:  # of this partition: the others go on
+        except ArchiverError as error:  # of this partition: the others continue
             swept.refused.append(str(error))
     return swept
 
 
 class _Checks(NamedTuple):
-    """What is asked before each batch. `look`: right before each delete."""
+    """The checks before each batch. `look`: right before each delete."""
 
     changed: Callable[[], str]
     look: Callable[[], str]
@@ -194,7 +194,7 @@ def _sweep_batch(
     swept: Swept,
     noted: _Noted,
 ) -> None:
-    """Delete a batch: ask again what could stop it, write down what goes, delete it.
+    """Delete a batch: check all conditions again, note the ranges, delete.
 
     What the store refuses for now is decided on anew: a hold may have come since, or the object again.
     """
@@ -226,7 +226,7 @@ def _sweep_batch(
 
 
 def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swept: Swept) -> Sequence[GoingItem]:
-    """Ask again what could stop a batch, then decide what of it goes; all of it anew where the process stood still meanwhile."""
+    """Check all conditions again, then plan the batch again; from the start if the process slept meanwhile."""
     for _ in range(ATTEMPTS):
         checks.ensure()
         swept.stopped = _reason(checks.changed)
@@ -288,7 +288,7 @@ def _reason(changed: Callable[[], str]) -> str:
 
 
 def _as_they_were(archive: Archive, batch: Sequence[GoingItem]) -> Sequence[GoingItem]:
-    """Leave out what is not there any more, or was put again since it was asked: that is young."""
+    """Leave out objects that are gone, or were put again since they were asked: those are young."""
     keys = [one.item.key for one in batch]
     found: dict[str, tuple[str, int, int]] = {}
     for item in archive.store.list(min(keys).rpartition("/")[0] + "/", min(keys)[:-1]):
@@ -305,7 +305,7 @@ def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
 def _delete(
     archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
 ) -> Mapping[str, ArchiverError]:
-    """Delete what was written down. Returns what the store refused for now."""
+    """Delete the noted objects. Returns temporary refusals of the store."""
     try:
         return _delete_batch(archive, batch, look, swept)
     finally:
@@ -316,7 +316,7 @@ def _delete(
 def _delete_batch(
     archive: Archive, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
 ) -> Mapping[str, ArchiverError]:
-    """Look, and delete a batch soon after. Of what the store refuses, the rest goes on. Returns what it refused for now."""
+    """Check, and delete a batch soon after. A refused object does not stop the others. Returns temporary refusals."""
 
     def look_now() -> str:
         why = _reason(look)

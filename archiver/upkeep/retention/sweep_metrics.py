@@ -1,4 +1,4 @@
-"""The metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, and nobody can scrape it."""
+"""The metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, so it cannot be scraped."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFU
 
 
 def check_metrics_file(path: Path) -> None:
-    """See before a sweep whether there is a place for its metrics. Raises UsageError."""
+    """Check before a sweep that its metrics can be written. Raises UsageError."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
 

@@ -1,4 +1,4 @@
-"""Reads what a sweep is decided on, but for the objects: topics, policies, holds, restores that run, and what the cluster tells."""
+"""Reads the inputs of a sweep except the objects: topics, policies, holds, unfinished restores, and the cluster's state."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,14 +39,14 @@ AskCluster = Callable[[Sequence[str]], LiveCluster | None]  # None: this run ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedTopics:
-    """By which terms each topic is swept, or why nothing of it goes."""
+    """The terms of each topic, or why it is not swept."""
 
     store_now_ms: int
     facts: Mapping[str, TopicFact]
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
-    news: Sequence[NotedPolicy]  # what is to be noted of topics
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # what counts as swept, also of topics of which nothing goes
+    news: Sequence[NotedPolicy]  # policies to note
+    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # swept ranges, also of topics without deletions
     longer: Sequence[AppliedLimits] = ()  # limits that cancel agreements to shorter ones
 
 
@@ -60,7 +60,7 @@ class SweepSurvey:
         self.pins = RestorePins(archive)
 
     def survey(self, wanted: Callable[[str], bool] | None = None) -> SurveyedTopics:
-        """Say of the wanted topics by which terms they are swept. Raises NotWholeError where a hold cannot be read."""
+        """Return the terms of the wanted topics. Raises NotWholeError for an unreadable hold."""
         read = read_newest_topic_facts(self._archive, wanted)
         facts = {name: fact for name, fact in sorted(read.items()) if isinstance(fact, TopicFact)}
         kept = [_damaged(name, one) for name, one in read.items() if isinstance(one, NotWholeError)]
@@ -134,12 +134,12 @@ class SweepSurvey:
                     note()
             except StoreTemporaryError:
                 raise
-            except ArchiverError as error:  # of this topic: the others go on
+            except ArchiverError as error:  # of this topic: the others continue
                 failed[topic] = f"{topic}: {error}"
         return list(failed.values())
 
     def change_of(self, before: TopicTerms, fact: TopicFact) -> str:
-        """Ask again what decides about a topic. Returns what has changed since; empty: nothing that keeps more."""
+        """Check the conditions of a topic again. Returns what has changed; empty: nothing that keeps more."""
         asked = self._asked([before.topic])
         found = judge_topic(fact, read_policies(self._archive, before.topic, before.topic_id), asked)
         is_of_topic = len(found) == 1  # and not of one of its lives
@@ -151,7 +151,7 @@ class SweepSurvey:
         return "the cluster tells otherwise whether it has the topic" if now is None else _change(before, now)
 
     def look(self, before: TopicTerms) -> str:
-        """Read holds and unfinished restores again, and nothing else. Returns what keeps more of a topic now; empty: nothing."""
+        """Read only holds and unfinished restores again. Returns what keeps more of a topic now; empty: nothing."""
         pins = self._read_pins(agreed_now_ms(self._archive.store))
         if pins.unreadable or before.topic in pins.of_unread:
             return "a restore has begun, of which it is not known what it reads"
@@ -226,14 +226,14 @@ def _damaged(topic: str, error: NotWholeError) -> KeptTopic:
 
 
 def _untold_partitions(fact: TopicFact, terms: TopicTerms) -> Iterator[KeptTopic]:
-    """Name the partitions of which nothing goes, because nobody told where their logs begin."""
+    """Name the partitions that are not swept because their log start is unknown."""
     for number in range(fact.partitions if terms.whose is Whose.TOPIC else 0):
         if number not in terms.log_starts:
             yield KeptTopic(topic=f"{fact.topic}-{number}", why="its leader did not tell where its log begins")
 
 
 def is_of(fact: TopicFact, topic_id: str, cluster: LiveCluster) -> bool:
-    """Tell whether what is live is the topic that was archived."""
+    """Return whether the live topic is the archived one."""
     return bool(topic_id) and (topic_id, cluster.cluster_id) == (fact.current.topic_id, fact.cluster_id)
 
 

@@ -32,7 +32,7 @@ class TopicTerms:
     whose: Whose
     limits: Limits
     noted: Limits = FOR_EVER  # the longest since the last agreement, as sweeps have noted them
-    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: what they keep goes only if somebody agrees
+    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: deleting what they keep needs an agreement
     log_starts: Mapping[int, int | None] = field(default_factory=dict)  # None: no broker has a log of it
     effective: Mapping[str, str] = field(default_factory=dict)
     holds: Sequence[HeldTimes] = field(default=())
@@ -41,7 +41,7 @@ class TopicTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic of which nothing goes, or one of its lives (`<topic>@<life>`), and why.
+    """A topic that is not swept, or one of its lives (`<topic>@<life>`), and why.
 
     `is_damage`: its notes cannot be read. `stop`: what is to be looked at before it is swept; empty: it is kept as it should be.
     """
@@ -62,13 +62,13 @@ class Asked:
     config: RetentionConfig
     cluster: LiveCluster | None
     holds: Sequence[Hold]
-    pinned: Mapping[str, str]  # topics of which it is not known what an unfinished restore reads, by which restore
+    pinned: Mapping[str, str]  # topics with an unfinished restore whose objects are unknown, by restore
     store_now_ms: int
     pinned_objects: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)  # that restores read
 
 
 def judge_topic(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> list[Judged]:
-    """Say by which terms a topic is swept. `noted`: its policies, as sweeps saw them before this one."""
+    """Return the terms of a topic's sweep. `noted`: its policies, as seen by earlier sweeps."""
     try:
         _check_topic(fact, asked)
     except _KeptError as kept:
@@ -83,7 +83,7 @@ def judge_topic(fact: TopicFact, noted: Sequence[NotedPolicy], asked: Asked) -> 
 
 
 class _KeptError(Exception):
-    """Why nothing of a topic goes."""
+    """Return why a topic is not swept."""
 
 
 def _check_topic(fact: TopicFact, asked: Asked) -> None:
@@ -101,7 +101,7 @@ def _check_topic(fact: TopicFact, asked: Asked) -> None:
 
 
 def _check_told(fact: TopicFact, cluster: LiveCluster) -> None:
-    """Check that the cluster has told which topic it has, or that it has none."""
+    """Check that the cluster returned the topic's id, or that it does not exist."""
     name, live = fact.topic, cluster.topics.get(fact.topic)
     if cluster.cluster_id != fact.cluster_id:
         raise _KeptError(f"it was archived of cluster {fact.cluster_id}, and this is {cluster.cluster_id}")
@@ -157,14 +157,14 @@ def _terms(fact: TopicFact, root: int, noted: Sequence[NotedPolicy], asked: Aske
 
 
 def policy_news(fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, now_ms: int) -> list[NotedPolicy]:
-    """Return what is to be noted of a topic now: nothing, if it keeps what it kept before."""
+    """Return the policy to note now: none if it is unchanged."""
     if noted and noted[-1].effective == live.effective:
         return []
     return [NotedPolicy(topic=fact.topic, topic_id=live.topic_id, effective=live.effective, since_ms=now_ms)]
 
 
 def kept_by_policy(policy: NotedPolicy, config: RetentionConfig) -> Limits:
-    """Return what a policy keeps, with the factor. One that does not tell keeps all."""
+    """Return the limits of a policy, with the factor. A policy without limits keeps everything."""
     try:
         return widened(limits_of(policy.effective), config.factor)
     except ValueError:
@@ -187,7 +187,7 @@ def _own_limits(
         )
     try:
         in_force = policy_in_force([*noted, *policy_news(fact, noted, live, now_ms)], now_ms, config.grace_ms)
-    except ValueError as error:  # it was seen while its configs did not tell
+    except ValueError as error:  # it was seen while its configs were unreadable
         raise _KeptError(f"what it kept within retention.grace is not known: {error}") from error
     if now.keeps_all or in_force.keeps_all:
         raise _KeptError(
@@ -214,7 +214,7 @@ def _limits_of_gone(fact: TopicFact, root: int, config: RetentionConfig, live: L
     policy = cleanup_policy(fact)
     if policy is None:
         raise _KeptError(f"{what}, and the archive does not know its cleanup.policy")
-    if not says_delete(policy):  # the age of a key's only value says nothing
+    if not says_delete(policy):  # the age of a key's only value means nothing
         raise _KeptError(f"{what}, and as the last backup saw its cleanup.policy, it keeps its records for ever")
     return Limits(ms=ms)
 
