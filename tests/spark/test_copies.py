@@ -29,9 +29,9 @@ from tests.support.spark_rows import by_partition
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
-# The index, what lies under `topics/`, the topic's facts and the one that holds, its role logs; then of each of its two partitions
-# the entry, and a listing of the copy.
-GETS_OF_PLANNING = 7 + 2 * 2
+# The index, the listing of `topics/`, the topic's facts and the newest of them, its role logs; then the entry and the copies of each of
+# its two partitions; then the names of instances, and the topic's copies by the instance that the entries do not name.
+GETS_OF_PLANNING = 7 + 2 * 2 + 2
 
 
 class Copies:
@@ -148,11 +148,12 @@ def test_behind_the_end_of_a_copy_comes_what_it_replaced(copies: Copies, swapped
 
 
 def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
-    copies.put(swapped, 0, OLD, instance="green", generation=3)
+    green = records_of("green", range(1, 90, 4))
+    copies.put(swapped, 0, green, instance="green", generation=3)
     copies.put(swapped, 1, NEW, instance="green", generation=7)
     copies.complete(swapped, 0, 1, instance="green", generation=3, number=4)  # what came later is read, too
     copies.complete(swapped, 1, 1, instance="green", generation=7, number=8)
-    assert copies.read(swapped) == copies.read(swapped, instance="green") == {0: OLD, 1: NEW}
+    assert copies.read(swapped) == copies.read(swapped, instance="green") == {0: green, 1: NEW}
     assert copies.read(swapped, instance="blue") == {0: NEW, 1: OLD}
     assert copies.read(swapped, history=True) == {0: records_of("history", range(20))}
     with pytest.raises(PySparkException, match="options instance and history"):
@@ -209,6 +210,10 @@ def test_a_log_that_is_compacted_again_and_again(
 
 
 def test_only_objects_that_can_matter_are_fetched(copies: Copies, swapped: str, proxy: FaultyS3) -> None:
+    copies.put(
+        f"{swapped}-other", 0, OLD[:1], instance="green"
+    )  # the bucket has two instances, whichever tests ran before
+
     def cost(**options: object) -> int:
         proxy.requests.clear()
         copies.load(swapped, endpoint=proxy.endpoint, columns="offset", **options).count()
