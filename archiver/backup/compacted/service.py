@@ -92,6 +92,7 @@ class InstanceService:
         self._limits = _limits_of(self._config)
         self._next_note = first_note()
         self._uncleared = ""  # why old moments could not be deleted
+        self._has_warned_uncleared = False
         # What this process has read, and works on no longer, and how long it tells so.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
@@ -363,8 +364,10 @@ class InstanceService:
         self._heard = heard
         try:
             await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
-        except (StoreError, StoreTemporaryError) as error:  # by that nothing is lost but room
-            if str(error) != self._uncleared:
+        except (StoreError, StoreTemporaryError) as error:  # only space is lost
+            # An outage is reported by what needs the store. So this is a missing right, if it fails again while all else works.
+            if str(error) == self._uncleared and not self._has_warned_uncleared and not self.troubles.is_any:
+                self._has_warned_uncleared = True
                 log.warning("%s; what it has noted of its reading before stays", error)
             self._uncleared = str(error)
 
