@@ -1,4 +1,4 @@
-"""Options that choose positions of consumer groups: as of when, of which groups, in which topics."""
+"""Options that select positions of consumer groups: time, groups, and topics."""
 
 import argparse
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The two printers of what came of setting groups, or of setting them back: each position before and after, or all of it as JSON."""
+"""The two printers of set or rolled back groups: each position before and after, or all of it as JSON."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _NO_POSITION: Final = "none"
 _MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has all
-# What is done about a position that was left as it is, by its outcome.
+# The advice on a position that was not changed, by its outcome.
 _NEXT_STEPS: Final = {
     "the group has members": "stop its consumers, and run the same command again",
     "stands elsewhere": "consumers may have run on, or others have set it; nobody is put back",
@@ -103,7 +103,7 @@ def _warnings(report: "ApplicationReport") -> Iterator[str]:
 
 
 def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
-    """Yield a line for each group that was left as it is, or failed, and for each position that was."""
+    """Yield a line for each unchanged or failed group, and for each unchanged position."""
     for group in report.groups:
         yield from filter(None, (group.refusal, group.skipped))
         if group.error is not None:
@@ -113,7 +113,7 @@ def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
 
 
 def _left_lines(group: "GroupReport") -> Iterator[str]:
-    """Yield a line for each outcome that leaves positions as they are: which, and what to do next."""
+    """Yield a line for each outcome without a change: its positions, and what to do next."""
     by_outcome: dict[str, list[str]] = {}
     for one in group.positions:
         if not one.outcome.is_done:

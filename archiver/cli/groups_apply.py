@@ -78,7 +78,7 @@ def in_groups(report: Callable[[str], None]) -> Callable[[int, int], None]:
 
 
 def print_groups(found: "GroupRestore", *, as_json: bool) -> int:
-    """Print what became of the groups, complain of what was left as it is, and return the exit code."""
+    """Print the resulting groups, report unchanged ones, and return the exit code."""
     if as_json:
         print_json(groups_row(found))
     else:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_applied(found: "ApplicationReport", *, as_json: bool) -> int:
-    """Print what came of it, complain of what was left as it is, and return the exit code."""
+    """Print the result, report unchanged positions, and return the exit code."""
     if as_json:
         print_json(applied_row(found))
     else:

@@ -93,7 +93,7 @@ def _put(archive: "Archive", hold: "Hold") -> None:
 
 
 def _await_force(archive: "Archive", hold: "Hold", before: "HeldObjects", *, quiet: bool) -> list[str]:
-    """Wait until a hold that was put is in force. Returns the keys of covered objects that went meanwhile."""
+    """Wait until a hold is in force. Returns the keys of covered objects that were deleted meanwhile."""
     from archiver.archive.holds import DELETES_END_S
     from archiver.process.progress import Progress
     from archiver.process.silence import steady_s

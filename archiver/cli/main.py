@@ -1,4 +1,4 @@
-"""The program: parses what was typed, runs the command, and returns its exit code."""
+"""The program: parses the command line, runs the command, and returns its exit code."""
 
 import argparse
 import io
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt while a command runs, so that it cleans up what it has begun."""
+    """Make Ctrl-C and SIGTERM raise KeyboardInterrupt while a command runs, so that it cleans up."""
     ours = [number for number in ENDING if signal.getsignal(number) is leave]
     for number in ours:
         signal.signal(number, ENDING[number])

@@ -21,7 +21,7 @@ def complain(problem: object) -> None:
     if writes_json():
         logging.getLogger("archiver").error("%s", problem)
         return
-    with suppress(OSError):  # stderr is closed, or its disk is full; the exit code says it, too
+    with suppress(OSError):  # stderr is closed, or its disk is full; the exit code remains
         print(f"archiver: {printable(str(problem))}", file=sys.stderr)
 
 

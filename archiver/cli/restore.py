@@ -269,7 +269,7 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
 
 
 def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str) -> Iterator[str]:
-    """Name the restored topics in which nothing tells where a group stood."""
+    """Name the restored topics without any known position of a group."""
     told = {one.position.topic for group in plan.groups for one in (*group.positions, *group.unset)}
     if silent := sorted(topics - told):
         more = f" and {len(silent) - _MOST_NAMED:,} more" if len(silent) > _MOST_NAMED else ""
@@ -281,7 +281,7 @@ def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
-    """Say how to go on with a restore that is not done. With its id it goes on whatever its options mean by then."""
+    """Print how to continue an unfinished restore. With its id it continues whatever its options mean by then."""
     from archiver.config.environment import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]

@@ -73,7 +73,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
 def _read_positions(
     config: "ArchiverConfig", asked: "GroupRequest", problems: list[str]
 ) -> "Sequence[ArchivedPosition]":
-    """Read where groups stood, before anything else: what is refused is refused at once."""
+    """Read the positions of groups before anything else, so that refusals come first."""
     from archiver.archive.handle import open_archive
     from archiver.restore.group_restore import read_positions
 

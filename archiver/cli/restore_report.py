@@ -1,4 +1,4 @@
-"""The two printers of `archiver restore`: a line for each partition and what is left to do, or all of it as JSON."""
+"""The two printers of `archiver restore`: a line for each partition and the remaining steps, or all of it as JSON."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final

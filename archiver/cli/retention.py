@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
-    """Return whether all that is planned may go, and by which plan alone, by the value of `--yes`. Raises UsageError."""
+    """Return whether all planned deletions may go, and which agreed plan, by the value of `--yes`. Raises UsageError."""
     from archiver.errors import UsageError
 
     if yes == "":
@@ -198,7 +198,7 @@ def retention_lines(result: "SweepResult", command: Sequence[str] = _COMMAND) ->
 
 
 def _agreement_lines(result: "SweepResult", command: Sequence[str]) -> Iterator[str]:
-    """Tell what waits for somebody who agrees, and how to."""
+    """Print the deletions that need an agreement, and the command for it."""
     end = (
         "a sweep leaves it as it is without --yes"
         if result.is_dry_run
@@ -221,7 +221,7 @@ def _agreement_lines(result: "SweepResult", command: Sequence[str]) -> Iterator[
 
 
 def _control_rows(result: "SweepResult") -> list[dict[str, Any]]:
-    """One row for each kind of control objects of which something goes or stays."""
+    """One row for each kind of control objects with deleted or kept ones."""
     done = result.debris_swept
     kinds = dict.fromkeys([*(one.kind for one in result.debris.going), *result.debris.staying])
     return [
@@ -252,7 +252,7 @@ def _control_lines(result: "SweepResult") -> Iterator[str]:
 
 
 def _partition_rows(topic: "TopicSweep") -> list[dict[str, Any]]:
-    """One row for each partition of which records go: which offsets."""
+    """One row for each partition with deleted offsets."""
     return [
         {
             "partition": one.partition,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from archiver.process.text import WIDEST, spell_cell, spell_count
 
-# Lines of a list on a terminal: nobody reads more. JSON has the whole list.
+# Lines of a list on a terminal. JSON has the whole list.
 MOST_LISTED: Final = 1000
 NOTHING_ARCHIVED: Final = "nothing of {} is archived: either it had no record, or no backup could read it, which `archiver backup --until-end` says"
 _ROWS_MEASURED = 1000
@@ -17,7 +17,7 @@ _ROWS_MEASURED = 1000
 def table_lines(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], spell: Callable[[str], str] = spell_cell
 ) -> Iterator[str]:
-    """Yield rows as they come, in columns that are as wide as the first rows need; wider cells stand out. `spell`: texts."""
+    """Yield rows at once, in columns as wide as the first rows need; wider cells overflow. `spell`: texts."""
     lines = ([spell(_cell(value)) for value in row] for row in rows)
     seen = [[_line(name) for name in columns], *islice(lines, _ROWS_MEASURED)]
     widths = [min(WIDEST, max(map(len, cells))) for cells in zip(*seen, strict=True)]

@@ -18,7 +18,7 @@ class Agreed:
     """The configs that a topic is given, of those that are wanted for it."""
 
     configs: Configs
-    refused: Mapping[str, Refusal] = field(default_factory=dict)  # what is left out, or gets another value, and why
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # configs left out or changed, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ConfigSearch:
                     some[config] = value
         for config, too_large in self.sought.items():
             among = {name: int(self.defaults(name).get(config, 0)) for name, some in refused.items() if config in some}
-            bounds = {name: (held, too_large) for name, held in among.items() if held >= 0}  # below: there is no limit
+            bounds = {name: (held, too_large) for name, held in among.items() if held >= 0}  # below: no limit
             for name, largest in (await self._largest(config, bounds)).items():
                 taken[name][config] = str(largest)
         final = await self.ask(taken)

@@ -57,7 +57,7 @@ class ArchivedLog:
         return sum(after - first for first, after in ranges)
 
     async def _may_hold(self, client: KafkaClient, number: int, where: tuple[int, int], last_stable: int) -> bool:
-        """Return whether a range may have a record: nobody knows how an open transaction ends, or what a broken batch has."""
+        """Return whether a range may have a record: the end of an open transaction, and a corrupt batch, are unknown."""
         first, after = where
         if after > last_stable:
             return True
@@ -92,10 +92,10 @@ def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) 
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """Which topics of a cluster are themselves in the archive, and of which that is not known. Of all others it has nothing."""
+    """The topics of a cluster that are archived themselves, and those for which that is unknown. The archive has no others."""
 
     themselves: Mapping[str, ArchivedLog] = field(default_factory=dict)
-    unknown: frozenset[str] = frozenset()  # which may be what was archived, or not
+    unknown: frozenset[str] = frozenset()  # which may be archived, or not
 
 
 class ArchivedLogs:
@@ -116,7 +116,7 @@ class ArchivedLogs:
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
-            # Topics are deleted for what this tells, so each object is asked, and the index is not believed.
+            # Topics are deleted because of this, so each object is asked; the index is not trusted.
             inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
             copied = {one.topic: one for one in find_copied_topics(self._archive, inventory, read.__contains__)[0]}
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
@@ -161,6 +161,6 @@ def _partitions(
 
 
 def _life_of(fact: TopicFact | None, topic_id: str) -> tuple[TopicFact, int] | None:
-    """Return the newest life of a topic with this id; without an id nobody knows."""
+    """Return the newest life of a topic with this id; without an id it is unknown."""
     lives = [one.life for one in fact.lives if one.topic_id == topic_id] if fact is not None and topic_id else []
     return (fact, lives[-1]) if fact is not None and lives else None

@@ -1,4 +1,4 @@
-"""What the brokers' own configs allow a restore, whatever a topic's configs are: to delete topics, and to send requests of which size."""
+"""The limits of the brokers' own configs: topic deletion, and request size."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ _REQUEST_BYTES = "socket.request.max.bytes"
 
 @dataclass(frozen=True, slots=True)
 class BrokerTerms:
-    """What all brokers allow, as far as they tell their configs."""
+    """The limits of all brokers, as far as their configs are readable."""
 
     undeleting: int | None = None  # a broker that deletes no topics
     creating: int | None = None  # a broker that creates a topic for any client that asks for it
     request_bytes: int | None = None  # the smallest limit of any broker
     strictest: int = 0  # the broker with that limit
-    silent: int | None = None  # a broker that does not tell its configs
+    silent: int | None = None  # a broker with unreadable configs
 
     def keeps(self, plan: TopicPlan) -> str:
         """Return why a target cannot be purged; empty: it can be."""
@@ -32,7 +32,7 @@ class BrokerTerms:
         )
 
     def notes(self) -> Iterator[str]:
-        """Return what cannot be known before, because a broker does not tell."""
+        """Return what is unknown because a broker's configs are unreadable."""
         if self.silent is not None:
             yield (
                 f"broker {self.silent} does not tell its configs; whether it deletes topics, and how large a request it takes,"

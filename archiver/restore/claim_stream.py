@@ -31,7 +31,7 @@ class ClaimStream(Generic[Claim, Verified]):
         self._facts: ClaimFacts[Claim, Verified] = facts
 
     def latest(self, target_topic_id: str) -> Claim | None:
-        """Return the claim on this very topic; None when there is none, or one on a topic that is gone."""
+        """Return the claim on exactly this topic; None if none exists, or it is of a deleted topic."""
         fact = latest_fact(self._archive, self._stream)
         claim = None if fact is None else self._facts.read(fact, self._stream)
         return claim if is_of(fact, self._cluster_id, target_topic_id) else None
@@ -60,7 +60,7 @@ class ClaimStream(Generic[Claim, Verified]):
         reach("skipped.noted")
 
     def forget_verified(self, claim: Claim) -> Claim:
-        """Take back that the target is whole: it has lost some of it, and what is then filled up may fail."""
+        """Withdraw that the target is whole: it has lost records, and refilling may fail."""
 
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or claim.verified is None or self._facts.read(latest, self._stream) != claim:
@@ -86,12 +86,12 @@ class ClaimStream(Generic[Claim, Verified]):
 def partition_claims(
     archive: Archive, restore_id: str, cluster_id: str, topic: str, partition: int
 ) -> ClaimStream[PartitionClaim, Contents]:
-    """Return where the claim on a target partition stands."""
+    """Return the stream of the claim on a target partition."""
     return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{partition}", cluster_id, PARTITION_CLAIMS)
 
 
 def topic_claims(
     archive: Archive, restore_id: str, cluster_id: str, topic: str
 ) -> ClaimStream[TopicClaim, TopicContents]:
-    """Return where the claim on all partitions of a target stands."""
+    """Return the stream of the claim on all partitions of a target."""
     return ClaimStream(archive, f"{RESTORES}/{restore_id}/{topic}/{REPARTITION}", cluster_id, TOPIC_CLAIMS)

@@ -1,4 +1,4 @@
-"""What a claim says: who writes a target for a restore, from which offsets on, and what stood there when it was read back (docs/format.md §8).
+"""The contents of a claim: the producer of a target, its first offsets, and the records that were read back (docs/format.md §8).
 
 A partition that becomes one partition has a claim of its own. A topic that is dealt out into another number of partitions has
 one claim for all of them, for each source writes to each target partition.
@@ -44,7 +44,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionClaim:
-    """Who writes a target partition, from which offset on, and which records; once the partition is whole, also what was read back."""
+    """The producer of a target partition, its first offset and records; once whole, also the records read back."""
 
     target_cluster_id: BoundedText
     target_topic_id: BoundedText
@@ -62,7 +62,7 @@ class PartitionClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicContents:
-    """What was restored of each source partition, and what each target partition held."""
+    """The records restored from each source partition, and the contents of each target partition."""
 
     sources: Mapping[Item[_PartitionName], Item[Contents]]
     targets: tuple[Item[Contents], ...]

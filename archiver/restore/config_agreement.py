@@ -66,7 +66,7 @@ class Agreement:
         return self._terms[name].configs
 
     def is_perhaps_limited(self, name: str) -> bool:
-        """Return whether the cluster has refused something for a target, or nobody has asked in this run."""
+        """Return whether the cluster refused something for a target, or was not asked in this run."""
         return name not in self._terms or bool(self._terms[name].refused)
 
     def left_out(self, name: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Agreement:
         return tuple(self._terms[name].notes()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
-        """Return what is refused while targets are filled, and in the end: each sentence once, with how many targets it is true of."""
+        """Return the refusals during and after the fill: each sentence once, with its number of targets."""
         targets: dict[str, list[str]] = {}
         for name in sorted(names):
             for told in (*self.left_out(name), *self._refused_in_the_end.get(name, ())):

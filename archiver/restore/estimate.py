@@ -14,7 +14,7 @@ class BatchLimits(NamedTuple):
     """How many bytes a batch may have."""
 
     records: int  # of its records, uncompressed
-    sent: int = SENT_BATCH_BYTES  # of a batch as it is sent
+    sent: int = SENT_BATCH_BYTES  # size of a batch on the wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class Effort:
 # For one core: half of what two cores did with a broker and a store beside them (docs/benchmarks.md).
 _RECORDS_A_SECOND = 900_000
 _BYTES_A_SECOND = 160_000_000
-_SENT_FOR_STORED = 1.7  # lz4 goes out where zstd is stored (decision 10)
+_SENT_FOR_STORED = 1.7  # lz4 on the wire for zstd in storage (decision 10)
 _PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, however little is in it
 _BATCH_S = 0.0007
 _START_S = 7.0
-_PUTS_A_PARTITION = 3  # what is claimed, its map, that it was read back
+_PUTS_A_PARTITION = 3  # claim, offset map, verification
 _PUTS_A_TOPIC = 2  # its plan, that it is finished
 _PUTS_A_DEALT_TOPIC = 4  # and one claim on all its partitions, that they were read back
 _OPEN_BATCHES_BYTES = 32 * 1024 * 1024  # of all partitions together that a source is dealt out to

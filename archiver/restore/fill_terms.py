@@ -123,7 +123,7 @@ class FillTermsOf:
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
-        """Return of which topics this user may not set the archived configs in the end: brokers tell that of absent topics, too."""
+        """Return the topics whose archived configs this user may not set at the end: brokers answer that for absent topics, too."""
         refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
         return {name: error for name, error in refused.items() if _is_denied(error)}
 
@@ -180,7 +180,7 @@ def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
 
 
 def is_as_filled(own: Configs) -> bool:
-    """Return whether a topic has all configs that are taken back in the end: nobody but a restore sets all of these."""
+    """Return whether a topic has all configs that are removed at the end: only a restore sets all of these."""
     return not lacking({name: FILL_CONFIGS[name] for name in _TAKEN_BACK}, own)
 
 

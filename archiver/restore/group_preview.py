@@ -1,4 +1,4 @@
-"""What would become of the groups of a restore that has not begun: there are no maps yet, so positions are only counted."""
+"""A preview of the groups of a restore that has not begun: without offset maps, positions are only counted."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class GroupPreview:
     source: str
     positions: int
     unset: Mapping[Reason, int]
-    has_members: bool  # on the target, now: it would be left as it is
+    has_members: bool  # on the target, now: it would not be set
     takes_positions: bool = True  # False: on the target the name is that of a group of a kind that has none
     removed: tuple[ArchivedPosition, ...] = ()  # in restored topics: those that would not be set, and those that would
 

@@ -1,8 +1,8 @@
-"""Where each consumer group is to stand on the target of a restore, as a value. Planning changes nothing.
+"""Plans the positions of consumer groups on the target of a restore, as a value. Planning changes nothing.
 
 1. Positions are read from the archive, as of a time; the archiver's own groups are left out.
 2. Each position in a restored topic is translated, in each target of that topic.
-3. What is not set is listed with its reason, and so are partitions of which a group has committed nothing.
+3. Positions that are not set are listed with a reason, and so are partitions without a committed position.
 """
 
 from collections import Counter, defaultdict
@@ -49,7 +49,7 @@ RESET_BY_TIME: Final = (
 class GroupRequest:
     """Which groups are wanted, as of when, and under which names.
 
-    `removed`: what is done with positions that were removed before then.
+    `removed`: the treatment of positions that were removed before then.
     """
 
     config: ArchiverConfig
@@ -65,7 +65,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGroup:
-    """One group: what is set, what is not, and partitions of its restored topics of which it has committed nothing."""
+    """One group: positions to set, unset positions, and partitions of its restored topics without a committed position."""
 
     group: str  # on the target
     source: str  # in the archive
@@ -86,7 +86,7 @@ class PlannedGroup:
 
     @property
     def untold(self) -> list[UntoldPlace]:
-        """Where the archive cannot tell any more how the group stood. An earlier run may have known it."""
+        """A partition whose archived position is unknown now. An earlier run may have known it."""
         held = {one.place for one in self.wanted}
         places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
         return sorted(one for one in places if one.place not in held)
@@ -102,14 +102,14 @@ class GroupPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Say what is left aside, and is no fault."""
+        """Return omissions that are no fault."""
         left = (one.position for group in self.groups for one in group.unset if one.reason is Reason.REMOVED)
         there = (one.position for group in self.groups for one in group.positions if one.position.was_removed)
         return [*([NAMELESS] if "" in self.left_out else []), *removal_warnings(left, there)]
 
     @property
     def open(self) -> list[TranslatedPosition]:
-        """Positions that should be set, and cannot be, by what archive and restore tell."""
+        """Positions that should be set but cannot be, because of the archive or the restore."""
         return [one for group in self.groups for one in group.unset if one.reason in OPEN_REASONS]
 
     @property
@@ -118,7 +118,7 @@ class GroupPlan:
 
     @property
     def known_from_ms(self) -> int | None:
-        """The earliest time as of which no position is unknown; None: there is none, or none is unknown."""
+        """The earliest time as of which no position is unknown; None: no such time, or none is unknown."""
         times = [one.position.known_from_ms for one in self.open if one.reason is Reason.UNKNOWN]
         return max(times) if times and min(times) >= 0 else None
 
@@ -131,7 +131,7 @@ def plan_group_positions(
     own_groups: Collection[str],
     backup_groups: Collection[str] = (),
 ) -> GroupPlan:
-    """Plan where groups are to stand. `backup_groups` are names that no group may get. Raises UsageError for other renames."""
+    """Plan the positions of groups. `backup_groups` are names that no group may get. Raises UsageError for other renames."""
     kept = [one for one in positions if one.group not in own_groups]
     names = _target_names({one.group for one in kept}, renames, backup_groups)
     translated = _by_group(_translated(kept, restored))
@@ -181,7 +181,7 @@ async def read_group_plan(
     positions: Sequence[ArchivedPosition],
     report_problem: Callable[[str], None],
 ) -> GroupPlan:
-    """Ask the target, and plan where groups are to stand there. Writes nothing."""
+    """Ask the target, and plan the groups' positions there. Writes nothing."""
     use = asked.config.storage.index
     async with KafkaClient(kafka) as client:
 

@@ -1,4 +1,4 @@
-"""Whether the brokers have lost records of a target since they were read back: what is verified then must still stand there."""
+"""Finds whether brokers have lost records of a target since they were read back: verified records must still exist."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ async def still_stands(
 
     `leader_epoch` is that of the last record, -1 when nobody noted it. False: only reading the whole range would tell.
     """
-    if verified.end <= max(verified.start, log_start):  # there is nothing, or nothing any more
+    if verified.end <= max(verified.start, log_start):  # no record, or none any more
         return True
     last = replace(verified, start=verified.end - 1)
     found = await batch_at(client, last)

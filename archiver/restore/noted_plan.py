@@ -1,4 +1,4 @@
-"""How the plan of a topic's restore stands in the archive: one control fact has the whole plan, or names the pieces of a large plan (docs/format.md §8)."""
+"""The noted plan of a topic's restore: one fact has the whole plan, or names the pieces of a large plan (docs/format.md §8)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -124,7 +124,7 @@ def plan_from_fact(archive: Archive, stream: str, fact: Fact) -> TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeading:
-    """What was to be restored into a target, without the objects: those of a large plan take minutes to read."""
+    """The planned contents of a target without the objects: those of a large plan take minutes to read."""
 
     source: str
     life: int

@@ -9,5 +9,5 @@ def is_here(fact: Fact, cluster_id: str) -> bool:
 
 
 def is_of(fact: Fact | None, cluster_id: str, topic_id: str) -> bool:
-    """Return whether there is a fact, and of this very topic. Where brokers give no topic ids, all topics of a name have the empty id."""
+    """Return whether a fact exists, of exactly this topic. Without topic ids, all topics of a name have the empty id."""
     return fact is not None and is_here(fact, cluster_id) and fact.get("target_topic_id") == topic_id

@@ -79,9 +79,9 @@ class RestoreNotes:
         return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Return what was planned for these very topics, by target: a later run does what the first run was to do.
+        """Return the noted plans of exactly these topics, by target: a later run carries out the first run's plan.
 
-        `terms` are what is asked for now. Raises UsageError when that was something else.
+        `terms` are those of the present request. Raises UsageError if they differ.
         """
         plans: dict[str, TopicPlan] = {}
         for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
@@ -115,7 +115,7 @@ class RestoreNotes:
                         )
 
     def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
-        """Write down what is planned for topics. Returns the plans that hold: of two runs at once, those of the first.
+        """Note the plans of topics. Returns the plans that hold: of two concurrent runs, the first one's.
 
         A later plan changes only partitions that the plan before it refused.
         """
@@ -142,7 +142,7 @@ class RestoreNotes:
         return {plan.target: plan for plan in side_by_side(_NOTES_AT_ONCE, note, plans, "plans")}
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the topic ids that topics had before this restore began to make them: {topic: id}; empty: there was no topic."""
+        """Return the topic ids from before this restore: {topic: id}; empty: the topic did not exist."""
         return {
             topic: str(fact.get("target_topic_id", ""))
             for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
@@ -207,7 +207,7 @@ class RestoreNotes:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
-    """What is noted of a topic that is replaced, besides its place."""
+    """The noted attributes of a replaced topic, besides its place."""
 
     replication_factor: Annotated[int, Strict(), Field(ge=1, le=_MOST_REPLICAS)]
 

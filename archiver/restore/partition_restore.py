@@ -1,7 +1,7 @@
 """One partition's restore, as one Spark task runs it. Needs no Spark.
 
-1. Take the partition's claim, or put one: it says from where on this restore writes, and as which producer.
-2. Send what is not there yet, batch by batch, numbered from the claim's start.
+1. Take the partition's claim, or put one: it has the first offset and the producer of this restore.
+2. Send the missing records, batch by batch, numbered from the claim's start.
 3. Read all of it back: as many records, with the same digest.
 4. Put the offset map, and only then note that the partition is whole.
 """
@@ -63,10 +63,10 @@ _SILENT_S = 5.0  # after which another attempt may have gone on, and brokers may
 
 
 def run_task(task: RestoreTask) -> TaskReport:
-    """Restore one partition. Errors of ours come back as a report, so that the other partitions go on."""
+    """Restore one partition. Our errors are returned as a report, so that the other partitions continue."""
     try:
         return asyncio.run(_restore(task))
-    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+    except Exception as error:  # noqa: BLE001 - also a defect: the other partitions continue
         return failed(task.target_topic, task.partition, error, f"{task.target_topic}-{task.partition}")
 
 
@@ -146,7 +146,7 @@ async def _fill_and_verify(
 ) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
-    report, offsets = await _fill(client, archive, claim, task)  # 1. what is not there yet
+    report, offsets = await _fill(client, archive, claim, task)  # 1. the missing records
     filled_s = loop.time()
     restored = Contents(records=report.records, digest=report.digest, bytes=report.bytes)
     await refuse_more(client, claim, restored, task)
@@ -164,7 +164,7 @@ async def _fill_and_verify(
 
 
 async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -> PartitionClaim:
-    """Take the partition's claim, or put one if nobody has; the second of two runs at once uses the claim of the first."""
+    """Take the partition's claim, or put one; the second of two concurrent runs uses the first one's claim."""
     claim = stream.latest(task.target_topic_id)
     if claim is None:
         identity = await patiently(lambda: init_producer_id(client))
@@ -247,7 +247,7 @@ async def _send_from(
             except BaseException:
                 await asyncio.wait([ahead])
                 with suppress(Exception):
-                    ahead.result()  # seen: else asyncio tells of it, with a traceback
+                    ahead.result()  # otherwise asyncio logs it with a traceback
                 raise
             index += batch.records
     report = TaskReport(
@@ -265,7 +265,7 @@ async def _send_from(
 def _frames(
     archive: Archive, claim: PartitionClaim, task: RestoreTask, offsets: OffsetMapWriter, skip: SkipDamaged | None
 ) -> Generator[Frame, None, None]:
-    """Read all records that are restored, from the first one on, and note for the offset map where each goes."""
+    """Read all restored records from the first one on, and note their target offsets for the offset map."""
     for frame in read_wanted(archive, task, claim.skipped, skip):
         offsets.add(frame)
         yield frame

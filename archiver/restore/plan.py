@@ -1,4 +1,4 @@
-"""What a restore will do, as a value: for each topic and partition, which records of which objects go where. Planning has no effects."""
+"""The plan of a restore, as a value: for each topic and partition, the records of each object and their target. Planning has no effects."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _CHOICES = "partitions, offsets, times, --where, --latest-per-key"
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 RETENTION_KEYS = ("retention.ms", "retention.bytes")
-_LARGEST_MESSAGE = str(2**31 - 1)  # what the source once took, the target takes; no fact tells how large headers are
+_LARGEST_MESSAGE = str(2**31 - 1)  # the target accepts what the source accepted; facts do not count headers
 
 # They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
 FILL_CONFIGS = {
@@ -39,7 +39,7 @@ FILL_CONFIGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """One partition: what is read, in order, and what must be on the target in the end."""
+    """One partition: the objects to read, in order, and the expected contents of the target."""
 
     partition: int
     parts: Sequence[ObjectPart]
@@ -49,22 +49,22 @@ class PartitionPlan:
     selection: Selection  # of the parts' records
     selection_digest: str
     problem: str = ""  # why this partition is not restored; the others are
-    missing: tuple[str, ...] = ()  # what is not in the archive, and was to be skipped
+    missing: tuple[str, ...] = ()  # missing or damaged objects, to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
     copies: tuple[CopyStretch, ...] = ()  # whose objects are read, where the topic has role logs
 
     def held_copies(self, life: int) -> tuple[CopyStretch, ...]:
-        """Return whose objects are read, also where that is what lies under `topics/` in a life."""
+        """Return the copy whose objects are read, or the history under `topics/` in a life."""
         return self.copies or (CopyStretch(None, life, 0),)
 
     def reads_as(self, other: "PartitionPlan") -> bool:
-        """Tell whether another plan reads the same records of the same objects."""
+        """Return whether another plan reads the same records of the same objects."""
         mine, theirs = ((one.selection, one.records, one.problem) for one in (self, other))
         return mine == theirs and self.parts == other.parts
 
     @property
     def planned_parts(self) -> Sequence[ObjectPart]:
-        """The parts with the facts that they were planned by: a reader compares those with what an object tells of itself."""
+        """The parts with their planned facts: a reader compares these with the object's own."""
         return with_planned(self.parts, self.facts)
 
 
@@ -143,7 +143,7 @@ class RestorePlan:
 
 
 def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:
-    """Put together what earlier runs have planned, and what is planned now, also for partitions that earlier runs refused."""
+    """Combine the plans of earlier runs with the present one, also for partitions that earlier runs refused."""
     later = {topic.target: topic for topic in new}
     mended = [topic.mended_by(later.pop(topic.target, topic)) for topic in begun]
     return [*mended, *later.values()]
@@ -188,7 +188,7 @@ def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: Re
 
 
 def with_objects(archive: Iterable[ArchivedTopic]) -> set[str]:
-    """Name the topics of which the archive has any object, in any life."""
+    """Name the topics with any archived object, in any life."""
     return {topic.topic for topic in archive if topic.partitions or topic.damaged or topic.other_lives}
 
 

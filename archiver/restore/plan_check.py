@@ -23,11 +23,11 @@ PlanIn = Callable[[Mapping[str, str], int, Pins], RestorePlan]
 
 
 class _ForeignPlanError(Exception):
-    """The noted plan cannot be one that this restore has noted: somebody else wrote or changed it."""
+    """The noted plan cannot be this restore's: another program wrote or changed it."""
 
 
 class CheckedPlans(NamedTuple):
-    """The noted plans that this run carries out, and what it plans and reports beside them."""
+    """The noted plans that this run carries out, and its own plans and reports."""
 
     plans: Sequence[TopicPlan]
     fresh: Sequence[TopicPlan]  # present plans of topics with refused partitions, which may have been mended
@@ -174,7 +174,7 @@ class PlanCheck:
                 yield f"{self.layout.copy_prefix(copy)}{source}+{number}-"
 
     def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
-        """Return what a restore that goes on leaves out: objects that came after it was planned."""
+        """Return what a continued restore leaves out: objects that came after it was planned."""
         if self.request.chooses(is_copied=noted.is_copied):  # objects without a chosen record are in no plan
             return
         pairs = zip(noted.partitions, present.partitions, strict=False)

@@ -27,7 +27,7 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the archive has all objects of one partition: each object of its plan must lie there."""
+    """The archive's objects of one partition: each object of its plan must be among them."""
 
     layout: Layout
     topic: str
@@ -59,7 +59,7 @@ class _Block(NamedTuple):
 
     @property
     def ends(self) -> Numbers:
-        """Return the offset behind the last one that is read of each part; below 0: only the object itself tells."""
+        """Return the end offset of each part; below 0: only the object itself has it."""
         until, following = self.column("until_offset").astype(np.int64), self.column("next_offset").astype(np.int64)
         return np.where((until > 0) & ((following < 0) | (until < following)), until, following)
 
@@ -84,7 +84,7 @@ def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, 
 
 
 def later(noted: PartitionPlan, present: PartitionPlan, source: Source) -> tuple[int, int]:
-    """Count the objects, and at most the records, that the archive has behind what was noted."""
+    """Count the archived objects after the noted plan, and their records at most."""
     ours = list(_blocks(noted, source))
     end = int(ours[-1].ends[-1]) if ours else 0
     behind = [(block, block.column("from_offset") >= end) for block in _blocks(present, source)]
@@ -273,7 +273,7 @@ def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
 
 
 def has_gaps(noted: PartitionPlan, source: Source) -> bool:
-    """Return whether offsets below the end of what was noted are in no object of it."""
+    """Return whether offsets below the end of the noted plan are in no object of it."""
     blocks = list(_blocks(noted, source))
     if not blocks:
         return True

@@ -22,10 +22,10 @@ class RestorePreview:
     begun: Collection[str]  # targets that an earlier run has begun to fill, by its plan
     existing: Collection[str]  # targets that are there
     policy: Existing  # what becomes of existing targets
-    is_partial: bool  # only some of what is archived was asked for
+    is_partial: bool  # only a part of the archived records was requested
     refused: Sequence[str]
     damage: Sequence[str]  # why targets are not purged, as was read
-    notes: Sequence[str]  # what was perhaps mistyped, and what is not known before the restore
+    notes: Sequence[str]  # possible typing errors, and what is unknown before the restore
     doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
     effort: Effort
     told: Sequence[str] = ()  # problems of the archive, which keep nothing from being restored

@@ -1,4 +1,4 @@
-"""Why a topic must not be purged: it is deleted only when the archive can give back what is to be in its place."""
+"""Reasons not to purge a topic: it is deleted only if the archive can replace it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReading:
-    """What came of reading the objects that are to replace purged topics, and those that the archive has of the purged topics themselves."""
+    """The result of reading the objects that replace purged topics, and the archived objects of the purged topics."""
 
     damage: Sequence[Damage] = ()
-    filled: Collection[str] = ()  # targets of which at least one record was read that is to be in them
+    filled: Collection[str] = ()  # targets of which at least one record was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Purge:
 def purge_problems(
     topic: TopicPlan, described: TopicDescription, offsets: Mapping[int, PartitionOffsets], request: RestoreRequest
 ) -> Iterator[str]:
-    """Return why a topic is not purged, by what is known without reading the archive."""
+    """Return why a topic is not purged, as far as known without reading the archive."""
     name = topic.target
     has_records = any(one.high_watermark > one.log_start for one in offsets.values())
     damaged = [one for one in topic.partitions if one.problem]
@@ -69,7 +69,7 @@ def purge_problems(
 
 
 def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
-    """Return what is found out about a purge only when records are chosen, which a dry run does not do."""
+    """Return the conditions of a purge that are checked only when records are chosen, which a dry run does not do."""
     if request.chooses(is_copied=topic.is_copied) and not topic.is_chosen and topic.records:
         yield (
             f"target topic {topic.target} is purged only if a record of {topic.source} is chosen; where none is, nothing would"
@@ -90,7 +90,7 @@ async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offset
 
 
 def unknown_problems(names: Iterable[str]) -> list[str]:
-    """Return problems of topics of which nobody knows whether they are what was archived, and so what the archive has of them."""
+    """Return problems of topics that may be archived ones, so that their unarchived records are unknown."""
     return [
         f"target topic {name} is not purged: the archive has a topic of this name without a topic id, and it may be this very"
         " one; run `archiver backup --until-end`, which finds that out, and restore again; or delete the topic yourself, or"
@@ -110,7 +110,7 @@ def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) 
 
 
 def late_problem(name: str, *, is_successor: bool) -> str:
-    """Return why a topic is not purged that came after the restore had begun: nobody can have meant it."""
+    """Return why a topic is not purged that was created after the restore began: no user can have meant it."""
     if is_successor:
         return (
             f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"
@@ -123,7 +123,7 @@ def late_problem(name: str, *, is_successor: bool) -> str:
 
 
 def grown_problems(before: Offsets, now: Offsets) -> list[str]:
-    """Return problems of topics that somebody still writes to: nobody chose to delete the records that came since."""
+    """Return problems of topics that are still written to: no user chose to delete the new records."""
     grown = {
         name: sum(
             one.high_watermark - (before[name][number].high_watermark if number in before[name] else one.log_start)
@@ -143,7 +143,7 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
 def damage_problems(
     topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
 ) -> list[str]:
-    """Return which topics the archive cannot replace, as it was read. What --skip-damaged leaves out may stand on the target alone."""
+    """Return the topics that the archive cannot replace. What --skip-damaged leaves out may exist only on the target."""
     return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 

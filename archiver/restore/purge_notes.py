@@ -1,4 +1,4 @@
-"""What goes with each topic that is purged, told beforehand: its records, and the offsets that consumer groups committed for it."""
+"""The losses of each purge, shown beforehand: the topic's records, and the offsets that consumer groups committed for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,11 @@ from archiver.kafka.group_positions import GroupPosition, positions_each, sees_a
 from archiver.process.text import spell_count
 from archiver.restore.purge import Offsets
 
-_NAMED = 3  # groups of a topic; of more, their number is told
+_NAMED = 3  # groups of a topic; more are counted
 
 
 async def purge_notes(client: KafkaClient, offsets: Offsets, replicas: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what goes with topics that are purged, and how many replicas the new ones have (0: not known)."""
+    """Return the losses of purged topics, and the replica counts of the new ones (0: unknown)."""
     if not replicas:
         return ()
     groups, untold = await _groups_with_positions(client)
@@ -45,7 +45,7 @@ async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str
     try:
         found, refused = await positions_each(client)
         is_whole = await sees_all_groups(client)
-    except (KafkaError, KafkaTemporaryError) as error:  # what is only told stops nothing
+    except (KafkaError, KafkaTemporaryError) as error:  # a failed remark stops nothing
         return {}, str(error)
     groups: dict[str, set[str]] = {}
     for group, positions in found.items():

@@ -48,18 +48,18 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """What the task of a source partition did, and what it dealt to each target partition; no shares when it failed."""
+    """The result of a source partition's task, and its share of each target partition; no shares after a failure."""
 
     report: TaskReport
     shares: tuple[Contents, ...] = ()
 
 
 def run_source(task: SourceTask) -> SourceReport:
-    """Deal out one source partition. Errors come back as a report, so that the other partitions go on."""
+    """Distribute one source partition. Errors are returned as a report, so that the other partitions continue."""
     source = task.source
     try:
         return asyncio.run(_deal(task))
-    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+    except Exception as error:  # noqa: BLE001 - also a defect: the other partitions continue
         where = f"{source.source_topic}-{source.partition} into {source.target_topic}"
         return SourceReport(report=failed(source.target_topic, source.partition, error, where))
 
@@ -70,7 +70,7 @@ async def _deal(task: SourceTask) -> SourceReport:
     there = list(task.already_there)
     async with KafkaClient(source.kafka) as client:
         for attempt in range(ATTEMPTS):
-            if attempt:  # to ask for all targets takes as long as to send little to each: at first a refusal tells
+            if attempt:  # asking for all targets takes as long as sending little to each: at first, wait for a refusal
                 await _ask_targets(client, task, there)
             skipped = _skipped(archive, source)
             try:
@@ -83,7 +83,7 @@ async def _deal(task: SourceTask) -> SourceReport:
 
 
 def stream_of(archive: Archive, task: RestoreTask) -> ClaimStream[TopicClaim, TopicContents]:
-    """Return where the claim on the task's target topic stands."""
+    """Return the stream of the claim on the task's target topic."""
     return topic_claims(archive, task.restore_id, task.target_cluster_id, task.target_topic)
 
 
@@ -92,7 +92,7 @@ def _skipped(archive: Archive, task: RestoreTask) -> tuple[str, ...]:
     return () if claim is None else claim.skipped
 
 
-# --- what is there already
+# --- records on the target
 
 
 async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) -> None:
@@ -131,13 +131,13 @@ async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) 
         )
 
 
-# --- what is not
+# --- missing records
 
 
 async def _deal_from(
     there: list[int], skipped: Sequence[str], client: KafkaClient, archive: Archive, task: SourceTask
 ) -> SourceReport:
-    """Read the source from the beginning, and send what is not there. `there` is raised as brokers accept records."""
+    """Read the source from the beginning, and send missing records. `there` is raised as brokers accept records."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     source = task.source
@@ -209,7 +209,7 @@ def _read_dealt(
 def _encode(
     frames: Iterable[Frame], task: SourceTask, already_there: Sequence[int], shares: Sequence[Tally]
 ) -> Generator[tuple[int, EncodedBatch], None, None]:
-    """Make batches of what is not there; the sequence number of a record is its index among those of its target partition."""
+    """Make batches of missing records; a record's sequence number is its index among those of its target partition."""
     encoders = [
         BatchEncoder(
             codec=BatchCodec.LZ4,

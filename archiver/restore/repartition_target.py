@@ -41,7 +41,7 @@ class TargetTask:
     advice: str  # what to do about a target that someone else wrote to
     source_topic: str
     writers: Mapping[int, SourceWriter]  # by source partition
-    noted: Contents | None = None  # what an earlier run has read back there; what came behind is not ours to read
+    noted: Contents | None = None  # the contents that an earlier run read back; later records are not ours
 
     @property
     def where(self) -> str:
@@ -70,15 +70,15 @@ def run_count(task: TargetTask) -> TargetCount:
     """Count how many records each producer has in a target partition, by the headers of batches: brokers may have forgotten producers."""
     try:
         return TargetCount(task=task, records=asyncio.run(_count(task)))
-    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+    except Exception as error:  # noqa: BLE001 - also a defect: the other partitions continue
         return TargetCount(task=task, records={}, failure=failed(task.topic, task.partition, error, task.where))
 
 
 def run_read_back(task: TargetTask) -> TaskReport:
-    """Compare a target partition with what was dealt to it. Errors come back as a report."""
+    """Compare a target partition with its expected records. Errors are returned as a report."""
     try:
         return asyncio.run(_read_back(task))
-    except Exception as error:  # noqa: BLE001 - also a defect: the partitions beside this one go on all the same
+    except Exception as error:  # noqa: BLE001 - also a defect: the other partitions continue
         return failed(task.topic, task.partition, error, task.where)
 
 
@@ -167,7 +167,9 @@ def _compare(found: Mapping[int, Tally], task: TargetTask) -> None:
         if error is not None
     ]
     if errors:
-        raise max(errors, key=lambda error: isinstance(error, NotWholeError))  # what a rerun does not mend goes first
+        raise max(
+            errors, key=lambda error: isinstance(error, NotWholeError)
+        )  # errors that a rerun cannot fix come first
 
 
 def _difference(found: Tally, share: Contents, number: int, task: TargetTask) -> ArchiverError | None:

@@ -7,7 +7,7 @@ from archiver.process.text import spell_count
 
 
 async def asked_problems(client: KafkaClient, asked: int | None) -> list[str]:
-    """Return why topics cannot get as many replicas as were asked for; None: nobody has asked."""
+    """Return why topics cannot get the requested number of replicas; None: none was requested."""
     brokers = len(await client.brokers()) if asked else 0
     return [f"--replication-factor {asked}: only {_up(brokers)}; give a lower one"] if asked and asked > brokers else []
 

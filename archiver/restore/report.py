@@ -31,7 +31,7 @@ class TopicReport:
     refusal: ArchiverError | None = None  # of configs of the end: of all of them, unless the topic is finished
     appends: bool = False  # behind records that were there; its configs are its own
     retention: str = ""  # that was set as archived, if that was asked for
-    strange_retention: tuple[str, ...] = ()  # what was archived and can be no topic's retention
+    strange_retention: tuple[str, ...] = ()  # archived values that no topic can have
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # the cluster's own retention holds: none was archived
     oversized: int = 0  # partitions of which they may delete the oldest records

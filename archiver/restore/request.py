@@ -17,7 +17,7 @@ from archiver.errors import UsageError
 _FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
 _MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
-_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and whoever consumes a batch may hold all of it
+_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and consumers may hold a whole batch
 BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
 SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.message.bytes
 
@@ -25,7 +25,7 @@ SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.mes
 class Retention(StrEnum):
     """What limits a restored topic in the end."""
 
-    UNLIMITED = "unlimited"  # a broker deletes what is older than its limit within minutes
+    UNLIMITED = "unlimited"  # a broker deletes records older than its limit within minutes
     LARGEST = "largest"  # the largest that the cluster takes, where it refuses unlimited
     ARCHIVED = "archived"
 
@@ -40,7 +40,7 @@ class Existing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """What was asked for. The same request is the same restore, whatever topics and records it finds."""
+    """The request. The same request is the same restore, whatever topics and records it finds."""
 
     topics: str | None = None  # a regular expression; None: all
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class RestoreRequest:
     # Of each partition only the last record of each key, and all records without a key; None: where a copy is read.
     is_latest_per_key: bool | None = None
     instance: str | None = None  # of compacted topics, its newest complete copy
-    is_history: bool = False  # of compacted topics, what was archived under `topics/`
+    is_history: bool = False  # of compacted topics, the history under `topics/`
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
@@ -60,7 +60,7 @@ class RestoreRequest:
     # How the restore is done: another value does not make another restore.
     first: str | None = None  # a regular expression: these topics before all others
     batch_bytes: int = BATCH_BYTES
-    purges_unread: bool = False  # what is to be in the place of a purged topic need not be read whole before
+    purges_unread: bool = False  # purges without reading the replacement first
     reads_again: bool = False  # compare with the target also what an earlier run has compared
     rate_bytes: int = 0  # a second, of all tasks together; 0: no limit
 
@@ -147,7 +147,7 @@ class RestoreRequest:
         return self.chooses(is_copied=False)
 
     def copy_choice(self, pinned: Pins) -> CopyChoice:
-        """Say whose records of compacted topics are wanted; `pinned`: what was planned before."""
+        """Return the copies to read of compacted topics; `pinned`: those planned before."""
         as_of_ms = self.wanted.until_ms if self.wanted.until_ms < LAST_LONG else None
         return CopyChoice(instance=self.instance, is_history=self.is_history, as_of_ms=as_of_ms, pinned=pinned)
 
@@ -289,7 +289,7 @@ def is_wanted(topic: str, topics_regex: str | None) -> bool:
 
 
 def check_restore_id(restore_id: str, option: str = "--id") -> str:
-    """Return an id that can stand in a key. `option`: by which it was given."""
+    """Return an id that can be part of a key. `option`: its source."""
     if not is_restore_id(restore_id):
         raise UsageError(
             f"{option} {restore_id}: must be 1 to 64 of a-z A-Z 0-9 . _ -, and begin with a letter or a digit"

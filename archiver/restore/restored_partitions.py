@@ -34,7 +34,7 @@ class RestoredTopic:
     """A source topic and a target that it was restored into. `problem`: why nothing can be translated into that target."""
 
     source: str
-    root: int  # the life without a parent that the restored life goes back to
+    root: int  # the root life of the restored life
     target: str
     topic_id: str
     partitions: tuple[int, ...]  # of the target, now
@@ -46,7 +46,7 @@ class RestoredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTopics:
-    """Topics of one restore: of those that were asked about. `unreadable`: targets of which not even the source is known, and why."""
+    """The requested topics of one restore. `unreadable`: targets without a known source, and why."""
 
     restore_id: str
     cluster_id: str
@@ -149,7 +149,7 @@ class _Reader:
         )
 
     def _partition(self, noted: NotedTarget, root: int, number: int) -> RestoredPartition:
-        """Return a partition that is whole. Raises NotWholeError, which says what is wrong with it."""
+        """Return a partition that is whole. Raises NotWholeError with the problem."""
         if number in noted.refused:
             raise NotWholeError(noted.refused[number])
         plan, claim = noted.plan, noted.claims.get(number)
@@ -201,7 +201,7 @@ class _Reader:
         raise NotWholeError(f"{keys[0]}: the offset map is gone; run that restore again, which makes it")
 
     def _check(self, facts: OffsetMapFacts, key: str, noted: NotedTarget, claim: PartitionClaim, number: int) -> None:
-        """Compare what a map says of itself with what else is noted."""
+        """Compare a map's facts with the other notes."""
         told = (
             (facts.restore_id, facts.source_topic, facts.source_life, facts.source_partition),
             (facts.target_cluster_id, facts.target_topic, facts.target_topic_id, facts.target_partition),

@@ -27,7 +27,7 @@ class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
 
 
 async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
-    """Repeat what has no effect until a broker does it: a cluster that has just started has no coordinator yet."""
+    """Retry a call without effects until a broker answers: a cluster that has just started has no coordinator yet."""
     for _ in range(ATTEMPTS - 1):
         try:
             return await attempt()

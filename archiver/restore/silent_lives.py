@@ -24,7 +24,7 @@ def with_lost_positions(
     restored: Lives,
     report_problem: Callable[[str], None],
 ) -> Positions:
-    """Add the last positions in restored lives in which nobody stands."""
+    """Add the last positions in restored lives without a present position."""
     facts = _facts_of(archive, {topic for topic, _ in restored if asked.topics.fullmatch(topic)})
     lives = {(topic, facts[topic].root(life)) for topic, life in restored if topic in facts}
     silent = _without_word(lives, positions)
@@ -48,7 +48,7 @@ def _place(one: ArchivedPosition) -> tuple[str, str, int, int]:
 
 
 def _without_word(lives: Iterable[tuple[str, int]], positions: Iterable[ArchivedPosition]) -> set[tuple[str, int]]:
-    """Leave out lives of which a position tells anything, or may do."""
+    """Leave out lives with a position, or a possible one."""
     told = {(one.topic, one.life) for one in positions if _is_word(one)}
     return {one for one in lives if one not in told and (one[0], AMBIGUOUS) not in told}
 
@@ -59,6 +59,6 @@ def _is_word(one: ArchivedPosition) -> bool:
 
 
 def _facts_of(archive: Archive, topics: Collection[str]) -> dict[str, TopicFact]:
-    """Read what the archive knows of topics. One that cannot be read was told of already."""
+    """Read the notes of topics. Unreadable ones were reported already."""
     found = read_newest_topic_facts(archive, topics.__contains__)
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}

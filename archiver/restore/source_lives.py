@@ -38,7 +38,7 @@ class SourceLives:
         self._copies: dict[tuple[str, int], Mapping[int, ReadPartition]] = {}
 
     def root_of(self, topic: str, life: int) -> int:
-        """Return the life without a parent that a life goes back to. Raises NotWholeError when the archive has no such life."""
+        """Return the root of a life. Raises NotWholeError if the archive has no such life."""
         fact = self._fact_of(topic)
         copied = self._copied.get(topic)
         known = (
@@ -108,7 +108,7 @@ class SourceLives:
         )
 
     def _copy_of(self, topic: str, life: int, number: int) -> ReadPartition:
-        """Return what is read of a partition in the copies of one life."""
+        """Return the reading of a partition in the copies of one life."""
         if (topic, life) not in self._copies:
             copied = self._copied.get(topic)
             self._copies[topic, life] = {} if copied is None else copied.copies_in(life)
@@ -122,7 +122,7 @@ def chain_of(fact: TopicFact, life: int, partition: int) -> list[Life]:
 
 
 def _end_of(found: PartitionInventory) -> int:
-    """Return the end of what is archived, also where only the index remembers it."""
+    """Return the end of the archive, also if only the index remembers it."""
     return max((found.end, *(gap.last_offset + 1 for gap in found.gaps)))
 
 

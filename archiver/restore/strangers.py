@@ -50,7 +50,7 @@ async def refuse_another_record(
         return
     found, offset = Tally(), claim.start_offset + index
     where = target_range(task, offset, offset + 1)
-    with suppress(LogStartError):  # the brokers have deleted it; reading back tells
+    with suppress(LogStartError):  # the brokers have deleted it; the read-back decides
         await read_log(client, where, found.add)
     if found.records and found.digest != restored.digest:
         raise StrangerError(
@@ -73,7 +73,7 @@ async def refuse_strangers(already_there: int, client: KafkaClient, claim: Parti
 
 
 async def refuse_more(client: KafkaClient, claim: PartitionClaim, restored: Contents, task: RestoreTask) -> None:
-    """Refuse a target that goes on behind what was restored."""
+    """Refuse a target with records behind the restored ones."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     end = claim.start_offset + restored.records
     if offsets.high_watermark != end:

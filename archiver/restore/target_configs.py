@@ -19,7 +19,7 @@ from archiver.restore.target_limits import expiring_records, oversized_partition
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
-_LAST_CONFIG = "segment.ms"  # a topic that is filled without this config is filled all the same
+_LAST_CONFIG = "segment.ms"  # its absence does not stop the fill
 _TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
 
@@ -69,7 +69,7 @@ class TargetConfigs:
     async def set_archived(
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], retention: Retention
     ) -> dict[str, Finish]:
-        """Set what was archived, and take back what only the filling needed."""
+        """Set the archived configs, and remove those that only the fill needed."""
         known = await _known_configs(client, topics)
         changes = {name: final_changes(topic, known, retention) for name, topic in topics.items()}
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
@@ -84,7 +84,7 @@ class TargetConfigs:
 
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
-        """Return which topics have the configs of a filling, whatever was noted of them: nobody has finished these."""
+        """Return the topics with the configs of a fill, whatever was noted of them: they are not finished."""
         found, _ = await topic_configs_each(client, names)
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 

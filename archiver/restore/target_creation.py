@@ -37,7 +37,7 @@ class TargetCreation:
     async def replace(
         self, client: KafkaClient, survey: Survey, names: Sequence[str], offsets_at_check: Offsets
     ) -> set[str]:
-        """Purge topics, if they are there, and create them. `offsets_at_check`: of topics that somebody chose to delete."""
+        """Purge existing topics, and create them. `offsets_at_check`: of topics that a user chose to delete."""
         purged = {name: survey.purged[name] for name in names if name in survey.purged}
         # 1. Only a purge needs these notes. Without a purge, a single note shows early that this user may put notes.
         noted = names[:1] if self._existing is Existing.EMPTY else names
@@ -70,7 +70,7 @@ class TargetCreation:
     async def _check_once_more(
         self, client: KafkaClient, survey: Survey, purged: Mapping[str, str], offsets_at_check: Offsets
     ) -> None:
-        """Refuse a purge for what was written since topics were surveyed, up to the last moment that can be seen."""
+        """Refuse a purge if records were written since the survey, as late as possible."""
         now = await offsets_of(client, {name: survey.found[name] for name in purged})
         archived = {name: one for name, one in survey.archived.items() if name in purged}
         survey.problems += await unarchived_problems(client, Purge(purged, now, archived), now)

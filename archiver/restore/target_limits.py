@@ -25,7 +25,7 @@ _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
-_REQUEST_OVERHEAD_BYTES = 1024  # what stands around a batch in a request: the topic's name, the client's, and numbers
+_REQUEST_OVERHEAD_BYTES = 1024  # a request around a batch: topic name, client name, numbers
 NOTHING_HELD = LogSizes({})
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
@@ -60,19 +60,19 @@ def is_limited(configs: Mapping[str, str]) -> bool:
 def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes = NOTHING_HELD) -> int:
     """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs.
 
-    `held` is what they have already.
+    `held` is their present size.
     """
     if not is_limited(configs):
         return 0
     limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
-    if topic.repartition is not None:  # keys decide, which facts do not tell
+    if topic.repartition is not None:  # keys decide, which facts do not have
         total = sum(sizes.values())
         return topic.repartition if total and total + max(held.bytes.values(), default=0) > limit else 0
     return sum(size > 0 and size + held.bytes.get(number, 0) > limit for number, size in sizes.items())
 
 
 def _sizes(topic: TopicPlan) -> dict[int, int]:
-    """Return how many bytes each partition may take on a broker's disk: what compression saves, nobody knows before."""
+    """Return the possible size of each partition on a broker's disk: the compression ratio is unknown before."""
     return {
         one.partition: max(total(FactsOfParts.of(one.facts).numbers(name)) for name in ("bytes", "source_bytes"))
         for one in topic.partitions
@@ -223,7 +223,7 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
         needed = math.ceil(needed / _WORST_CODEC) + _REPACKED_OVERHEAD_BYTES
     for name in _SIZE_LIMITS:
         if name in configs and int(configs[name]) < needed:
-            wanted = str(needed + needed // 64)  # for its headers, of which no fact tells
+            wanted = str(needed + needed // 64)  # for its headers, which facts do not count
             harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedTarget:
-    """What is noted of one target. `problem`: why none of its partitions counts; `refused`: why single ones do not."""
+    """The notes of one target. `problem`: why no partition counts; `refused`: why single ones do not."""
 
     topic: str
     topic_id: str  # of the topic that is there now

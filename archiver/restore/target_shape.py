@@ -35,7 +35,7 @@ def unplanned_problem(name: str, restore_id: str) -> str:
 
 
 def unverified_problem(name: str, restore_id: str) -> str:
-    """Return why a topic is left alone: what was finished is its owner's, and was verified before."""
+    """Return why a topic is not filled: a finished one belongs to its owner, and was verified before."""
     return (
         f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
         f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"

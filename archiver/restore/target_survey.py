@@ -45,9 +45,9 @@ Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> cla
 
 @dataclass(slots=True)
 class Survey:
-    """What is known of the existing topics that have the names of targets, and what is to become of each."""
+    """The existing topics with the names of targets, and the decision on each."""
 
-    plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled as they are
+    plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled unchanged
     purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
     claims: Claims = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Survey:
     short: dict[str, int] = field(default_factory=dict)  # topics that lack partitions, and how many they are to have
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
     replicas: dict[str, int] = field(default_factory=dict)  # of topics that keep them, purged now or by an earlier run
-    doubts: list[str] = field(default_factory=list)  # what may be a problem, by what is chosen
+    doubts: list[str] = field(default_factory=list)  # possible problems, depending on the chosen records
 
     @property
     def purge(self) -> Purge:
@@ -103,7 +103,7 @@ class Survey:
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raise TargetError when there is a problem."""
+    """Raise TargetError if any problem exists."""
     if problems:
         raise TargetError("\n".join(problems))
 
@@ -210,7 +210,7 @@ class Surveyor:
         survey.configs = {
             name: await without_ignored_format(client, name, one.effective) for name, one in configs.items()
         }
-        # Of what is begun, a part is ours by now, and was judged before its first record.
+        # A begun topic is partly ours, and was judged before its first record.
         unbegun = {name: effective for name, effective in survey.configs.items() if not survey.is_claimed(name)}
         held = await held_bytes(client, survey.found, unbegun, survey.offsets)
         now_ms = self._clock_ms()
@@ -226,7 +226,7 @@ class Surveyor:
         """
         if self._request.existing is Existing.EMPTY:
             return set()
-        # Empty: there was no topic, or a topic without an id.
+        # Empty: no topic, or a topic without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
         configs, _ = await topic_configs_each(client, came)
         # Only this restore gives a topic the configs of a filling. A topic without configs may be anybody's: it is taken for ours
@@ -249,7 +249,7 @@ class Surveyor:
         return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 
     def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
-        """Return why a topic is not purged, though others are: nobody can have meant it."""
+        """Return why a topic is not purged, though others are: no user can have meant it."""
         is_late = self._existing is not None and name not in self._existing
         return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
 

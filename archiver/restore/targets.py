@@ -46,11 +46,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReview:
-    """Why targets cannot take what is planned for them; as doubts, why they perhaps cannot, which is known when records are chosen."""
+    """Why targets cannot be filled as planned; as doubts, why they perhaps cannot, which is known when records are chosen."""
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    losses: tuple[str, ...] = ()  # what goes with topics that are purged
+    losses: tuple[str, ...] = ()  # losses of purged topics
     notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
     purge: Purge = field(default_factory=Purge)
@@ -93,7 +93,7 @@ class Targets:
         self._noted: dict[str, str] = {}  # topic ids of targets with a plan of an earlier run
         self._unfinished: set[str] = set()  # whatever was noted of them
         self._losses: tuple[str, ...] = ()
-        self.purge = Purge()  # what is to be purged, as of the last check
+        self.purge = Purge()  # the topics to purge, as of the last check
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
@@ -117,7 +117,7 @@ class Targets:
         return found
 
     async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
-        """Find out why targets cannot take what is planned for them, a line each. Changes nothing."""
+        """Find out why targets cannot be filled as planned, a line each. Changes nothing."""
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         survey = await self._surveyor.survey(client, found, plans)
@@ -151,7 +151,7 @@ class Targets:
             self._provided_for |= review.purge.topic_ids
 
     async def check_again(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
-        """Refuse what has changed since it was checked: reading an archive may take hours. Raises TargetError."""
+        """Refuse changes since the check: reading an archive may take hours. Raises TargetError."""
         plans = {topic.target: topic for topic in topics}
         survey = await self._surveyor.survey(client, await client.describe_topics(plans), plans)
         await self._agree(client, survey, plans)
@@ -177,7 +177,7 @@ class Targets:
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
     def provide_for(self, topics: Sequence[TopicPlan], reading: ArchiveReading) -> None:
-        """Let the targets of topics be purged, by what came of reading all that is to be in their place. Raises NotWholeError."""
+        """Allow targets to be purged, by the result of reading their replacements. Raises NotWholeError."""
         problems = damage_problems(topics, reading, self.purge, skips_damage=self._request.skips_damage)
         if problems:
             raise NotWholeError("\n".join(problems)).in_lines()
@@ -198,7 +198,7 @@ class Targets:
         return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
-        """Create some of the topics, or go on with them, so that they are ready to be filled."""
+        """Create or continue some topics, so that they are ready for the fill."""
         found, survey, created = await self._create_missing(client, names)
         # Notes of a topic without an id may be of another topic: it counts as finished only when this run has finished it.
         self._unfinished.update(
@@ -240,7 +240,7 @@ class Targets:
         return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
 
     async def _agree(self, client: KafkaClient, survey: Survey, plans: Mapping[str, TopicPlan]) -> None:
-        """Find out with which configs topics can be filled, and what is wrong with those."""
+        """Find the configs with which topics can be filled, and their problems."""
         new = {name: plan for name, plan in plans.items() if name not in survey.plans}
         existing = frozenset(name for name in plans.keys() - survey.unfit if survey.fills(name))
         survey.problems[:0] = await self._creation_problems(client, new, survey)
@@ -279,7 +279,7 @@ class Targets:
         others = {name: plan for name, plan in plans.items() if name not in short}
         return [*own, *short.values(), *await self._agreement.on_new(client, others, survey.purged, kept)]
 
-    # --- what is made
+    # --- creation
 
     async def _create_missing(
         self, client: KafkaClient, names: Collection[str]

@@ -1,4 +1,4 @@
-"""What the task of one partition's restore is given, and what it reports. Both are plain and picklable."""
+"""The input and the report of one partition's restore task. Both are plain and picklable."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ class RestoreTask:
     parts: Sequence[ObjectPart]
     selection: Selection
     selection_digest: str
-    wanted: Count  # records, as far as facts of objects tell
+    wanted: Count  # records, as far as facts of objects show
     skips_damage: bool
     reads_again: bool  # also what an earlier run has read back
     appends: bool  # behind records of others
     first_offset: int  # where those ended when the target was looked at, or where the claim begins that there was
     batch_bytes: int  # of its records
-    sent_bytes: int  # of a batch as it is sent
+    sent_bytes: int  # size of a batch on the wire
     rate_bytes: int  # a second; 0: no limit
 
 
@@ -55,10 +55,10 @@ class TaskReport:
     digest: int = 0  # of what the archive has, in order
     target_digest: int | None = None  # of what this run has read back; None: nothing
     leader_epoch: int = -1  # of the last batch of a target partition that was read back
-    offset_map: str = ""  # the key of the object that tells which offset became which
+    offset_map: str = ""  # the key of the offset map
     seconds: float = 0.0
     verify_seconds: float = 0.0
-    missing: tuple[str, ...] = ()  # what was damaged, and skipped
+    missing: tuple[str, ...] = ()  # damaged objects that were skipped
     error: str = ""
     exit_code: int = 0
 
@@ -75,7 +75,7 @@ def failed(target_topic: str, partition: int, error: Exception, where: str) -> T
 def read_wanted(
     archive: Archive, task: RestoreTask, skipped: Collection[str], skip: SkipDamaged | None
 ) -> Iterator[Frame]:
-    """Read all that is restored of a source partition, from the beginning, but for what was left out before."""
+    """Read all restored records of a source partition, from the beginning, except those left out before."""
     parts = [part for part in task.parts if part.object_key not in skipped]
     with spare_buffers() as buffers:  # frames are encoded, or counted, one by one
         yield from read_parts(

@@ -1,4 +1,4 @@
-"""How the report of each topic is put together: from its plan, its tasks and its configs, with what is left to do by hand."""
+"""Builds the report of each topic from its plan, its tasks and its configs, with remaining manual steps."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 def register(spark: "SparkSession") -> None:
     """Let `spark.read.format("kafka-archive")` read archives, for as long as this session lives."""
-    from archiver.spark.table.source import source_for  # noqa: PLC0415 - whoever only imports the package needs no Spark
+    from archiver.spark.table.source import source_for  # noqa: PLC0415 - importing the package alone needs no Spark
 
     spark.dataSource.register(source_for(spark.sparkContext.defaultParallelism))

@@ -11,7 +11,7 @@ from archiver.errors import UsageError
 def spark_in_background(
     command: str, notice: Callable[[str], None], *, with_sql: bool = False
 ) -> Iterator[Callable[[], Any]]:
-    """Start Spark in the background. What is yielded waits for Spark, and gives notice the first time that it waits."""
+    """Start Spark in the background. The yielded function waits for Spark, and reports its first wait."""
     try:
         from archiver.spark.session import open_context, open_session  # noqa: PLC0415
     except ModuleNotFoundError as error:

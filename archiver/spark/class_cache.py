@@ -13,18 +13,18 @@ _HERE: Final = Path(__file__).parent
 
 
 def place_for_classes() -> CachePlace | None:
-    """Return the first place where the file of loaded classes can be made; None: there is none."""
+    """Return the first folder where the class archive can be made; None if there is no such folder."""
     return next((place for place in _places() if place.make(place.path.parent)), None)
 
 
 def _places() -> list[CachePlace]:
-    """Return where the file may lie. Its name tells which PySpark, by place and version, can use it."""
+    """Return the path of the class archive. Its name identifies PySpark by place and version."""
     spark = Path(pyspark.__file__).resolve().parent
     digest = hashlib.sha256(str(spark).encode()).hexdigest()[:8]
     return cache_places(_HERE, f"spark-{pyspark.__version__}-{digest}.jsa")
 
 
 def options_of_spark() -> list[str]:
-    """Return options with which Spark's JVM maps that file, if it is there, and nobody else may have changed it."""
+    """Return options with which Spark's JVM maps that file, if it exists and no other user may have changed it."""
     found = (options_to_read(place.path, place.trusted) for place in _places())
     return next(filter(None, found), [])

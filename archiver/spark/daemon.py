@@ -49,7 +49,7 @@ def _ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
     def work(*arguments: Any) -> int:  # noqa: ANN401 - PySpark's
         try:
             return worker(*arguments)
-        except (BrokenPipeError, EOFError):  # what a task itself raises goes to the driver
+        except (BrokenPipeError, EOFError):  # exceptions of a task go to the driver
             return 1
 
     return work

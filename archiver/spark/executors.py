@@ -40,7 +40,7 @@ class Attempt:
 
 
 def try_executors(spark: SparkContext, destination: Destination) -> None:
-    """Have executors try the destination, as many at a time as there are cores now. Raises the error of one that could not reach it."""
+    """Let executors try the destination, as many at a time as there are cores. Raises the error of one that failed."""
     cores = spark.defaultParallelism
     try:
         attempts = spark.parallelize(range(cores), cores).map(lambda _: reach_out(destination)).collect()
@@ -66,7 +66,7 @@ def reach_out(destination: Destination) -> Attempt:
         if destination.object_key:
             store.head(destination.object_key)
         asyncio.run(_ask_every_broker(destination))
-    except Exception as error:  # noqa: BLE001 - also a defect is told by where it was
+    except Exception as error:  # noqa: BLE001 - also a defect is reported with its host
         ours = as_ours(error, "trying what tasks need")
         return Attempt(host=host, error=str(ours), exit_code=ours.exit_code)
     return Attempt(host=host)

@@ -1,4 +1,4 @@
-"""What it means when a Spark job fails. Tasks of ours return their errors as reports, so it is the workers that failed, or their Python."""
+"""Explains failed Spark jobs. Our tasks return their errors as reports, so the workers or their Python failed."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _ADVICE = "docs/clusters.md tells how executors get a packed environment"
 
 
 def failure_of(error: Py4JJavaError) -> ArchiverError:
-    """Return the error of ours that names what is wrong with the executors."""
+    """Return the error of ours that names the problem of the executors."""
     text = str(error.java_exception)
     if told := _TOLD_BY_US.search(text):
         return UsageError(f"on the executors: {told[1]}")
@@ -48,7 +48,7 @@ def missing_program(report: str) -> str:
 
 
 def cause_line(report: str) -> str:
-    """Find the cause in all that Spark says of a failure: the error that a worker's last traceback ends with, else the JVM's."""
+    """Find the cause in Spark's output: the error at the end of a worker's last traceback, else the JVM's."""
     errors = [found["error"] for found in _TRACEBACK.finditer(report)]
     said = (_JAVA_NAMES.sub("", line).strip() for line in report.splitlines())
     return errors[-1] if errors else next(filter(None, said), "it does not say why")
@@ -78,13 +78,13 @@ def _python_tracebacks(error: PySparkException | Py4JError) -> Iterator[str]:
 
 
 def line_of_spark(error: PySparkException | Py4JError) -> str:
-    """Find the line in which Spark says why, by its own name for it; empty when it does not."""
+    """Find the line with Spark's own reason; empty if there is none."""
     found = _SPARKS.search(str(error))
     return found[0] if found else ""
 
 
 def line_of(error: PySparkException | Py4JError) -> str:
-    """Find the line of an error that tells a user most: the reason by Spark's own name for it, else the cause."""
+    """Find the most useful line of an error: Spark's own reason, else the cause."""
     # Of what py4j raises, not the first line, which only names the call.
     java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
     return line_of_spark(error) or cause_line(java or str(error))

@@ -54,7 +54,7 @@ def _make_folder() -> Path:
 
 
 def _sweep_left(parent: Path) -> None:
-    """Delete folders of this user that nobody holds a lock on: a signal ended their processes, and their JVMs too."""
+    """Delete folders of this user without a lock: a signal ended their processes and their JVMs."""
     for gone in [folder for folder in list(_locks) if not folder.exists()]:
         _unlock(_locks.pop(gone, None))
     deleted = 0

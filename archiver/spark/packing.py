@@ -67,7 +67,7 @@ exit 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedEnvironment:
-    """What was packed."""
+    """The packed environment."""
 
     path: Path
     stored_bytes: int
@@ -190,7 +190,7 @@ def _distribution(name: str, who: str) -> Distribution:
 
 
 def _own_package() -> Iterator[_PackedFile]:
-    """The archiver as it runs here, be it installed or a checkout; what it can compile it compiles now."""
+    """The archiver as it runs here, installed or in a checkout; it is compiled as far as possible."""
     for path in sorted(_PACKAGE.rglob("*")):
         name = f"{_LIBRARY}/archiver/{path.relative_to(_PACKAGE).as_posix()}"
         if not path.is_file() or "__pycache__" in path.parts or "/schemas/" in name:
@@ -215,7 +215,7 @@ def _kernels() -> Iterator[_PackedFile]:
 
 
 def _installed_files(distribution: Distribution) -> Iterator[_PackedFile]:
-    """What was installed of a distribution, without programs, and with what Python has compiled of it."""
+    """The installed files of a distribution, without programs, with their compiled modules."""
     name = distribution.name
     if distribution.files is None:
         raise UsageError(f"{name}: nothing tells which files belong to it; install it with pip")
@@ -241,7 +241,7 @@ def _compiled_name(name: str) -> str:
 
 
 def _compiled_of(path: Path) -> bytes | None:
-    """Return a module as pip or an import has compiled it; None when there is none, or one of another source."""
+    """Return a module as compiled by pip or an import; None if there is none, or of another source."""
     source, stat = path.read_bytes(), path.stat()
     try:
         compiled = Path(importlib.util.cache_from_source(str(path))).read_bytes()

@@ -154,7 +154,7 @@ def _read_before_purge(
     purge: "Purge",
     notice: Callable[[str], None],
 ) -> RestorePreview:
-    """Read what is to be in the place of purged topics, as the restore does before it deletes them."""
+    """Read the replacements of purged topics, as the restore does before it deletes these."""
     from archiver.restore.purge import damage_problems  # noqa: PLC0415 - of a restore alone
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]

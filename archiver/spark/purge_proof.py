@@ -1,4 +1,4 @@
-"""The proof that a purge loses nothing: a Spark job that reads whole, before any topic is deleted, what is to be in its place."""
+"""The proof that a purge loses nothing: a Spark job that reads all replacements before any topic is deleted."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class ProofTask:
     target: str
     partition: int
     parts: Sequence[ObjectPart]
-    selection: Selection | None  # of what is to be in the target; None: these objects are not for it
+    selection: Selection | None  # of the target's records; None: these objects are not for the target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Proof:
     is_filled: bool = False  # a record is to be in the target
     error: str = ""
     is_temporary: bool = False
-    is_false: bool = False  # an object is not what the plan says, which therefore proves nothing
+    is_false: bool = False  # an object differs from the plan, which therefore proves nothing
 
 
 def read_whole(
@@ -109,7 +109,7 @@ def _others(parts: Sequence[ObjectPart], planned: Sequence[ObjectPart]) -> Seque
 
 
 def run_proof(task: ProofTask) -> Proof:
-    """Read some objects. Errors come back as a report, so that the other tasks go on."""
+    """Read some objects. Errors are returned as a report, so that other tasks continue."""
     damage: list[Damage] = []
     is_filled = False
     try:

@@ -48,10 +48,10 @@ _WORK: Final = StructType([_PART, _LANE, StructField("task", BinaryType(), nulla
 # Size and time of each record, which limits of a target are compared with: they stay with the record while it is chosen.
 _BYTES: Final = StructField("__bytes", LongType(), nullable=False)  # of key and value
 _TIME: Final = StructField("__time", LongType(), nullable=False)
-_MEASURED: Final = ("key", "value", "timestampMs")  # columns that tell both
+_MEASURED: Final = ("key", "value", "timestampMs")  # columns with sizes and times
 _CHOSEN: Final = (_PART.name, "offset", _BYTES.name, _TIME.name)
 _SUMS: Final = ("records", "min_timestamp", "max_timestamp", "bytes", "largest_record")
-_DIGEST: Final = StructField("__digest", BinaryType(), nullable=False)  # in the name of what is written down
+_DIGEST: Final = StructField("__digest", BinaryType(), nullable=False)  # part of the name of the written list
 _DIGEST_BYTES: Final = 12
 _WRITTEN: Final = StructType([
     _PART, _DIGEST, *(StructField(name, LongType(), nullable=False) for name in _SUMS),
@@ -178,7 +178,7 @@ def _task(lane: _Lane, parts: Sequence[ObjectPart], columns: Sequence[str], stor
         columns=tuple(dict.fromkeys((*columns, *_MEASURED))),
         selection=lane.partition.selection,
         parts=parts,
-        is_hashed=True,  # what is damaged is so as a whole
+        is_hashed=True,  # a damaged object is left out whole
         tries_first=True,
         skips_damage=False,
     )
@@ -198,7 +198,7 @@ def _reader(
     names = [_PART.name, _LANE.name, _BYTES.name, _TIME.name, *columns]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read objects, in a worker. Keys and values that no predicate needs stay in the worker: only their sizes go on."""
+        """Read objects in a worker. Keys and values that no predicate needs stay there: only their sizes are returned."""
         for number, lane, task in _each_object(batches):
             try:
                 for found in read_task(task):
@@ -287,7 +287,7 @@ def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Longs]]:
 
 
 class _WrittenLists(NamedTuple):
-    """What was written down, in the order of the objects that it is of."""
+    """The written lists, in the order of their objects."""
 
     objects: Numbers
     digests: Texts

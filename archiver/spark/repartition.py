@@ -40,7 +40,7 @@ class _Topic:
     claim: TopicClaim
     is_ours: bool  # no earlier run has written to it
     log_starts: Sequence[int] = ()  # of each target partition; empty: one has lost what an earlier run read back
-    stands: bool = False  # what was read back then is still there
+    stands: bool = False  # the records read back then still exist
 
     @property
     def verified(self) -> TopicContents | None:
@@ -115,7 +115,7 @@ def _target(task: RestoreTask) -> str:
 
 
 async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, done: Repartitioned) -> list[_Topic]:
-    """Take the claims of topics, or put them where nobody has; the second of two runs at once uses the claim of the first."""
+    """Take the claims of topics, or put them; the second of two concurrent runs uses the first one's claims."""
     found: list[_Topic] = []
     for tasks in topics:
         try:
@@ -237,7 +237,7 @@ def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[Ta
     return True
 
 
-# --- 2. what is there
+# --- 2. records on the target
 
 
 def _count(spark: SparkContext, topics: Sequence[_Topic], done: Repartitioned) -> dict[str, list[Mapping[int, int]]]:
@@ -334,7 +334,7 @@ async def _finished_by_others(topic: _Topic) -> _Topic | None:
 def _conclude(
     topic: _Topic, dealt: Mapping[int, SourceReport], read_back: Sequence[TaskReport], done: Repartitioned
 ) -> None:
-    """Note that a topic is whole, if it is, and report its partitions. An error here is this topic's: the other topics go on."""
+    """Note that a topic is whole, if it is, and report its partitions. An error is this topic's: the others continue."""
     sources = [dealt[number].report for number in sorted(dealt)]
     try:
         if any(report.error for report in (*sources, *read_back)):

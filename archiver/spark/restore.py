@@ -79,7 +79,7 @@ def run_restore_job(
             check_partitions(planned.topics, request)
         return planned
 
-    # What is refused is refused before Spark takes seconds to start.
+    # Refuse before Spark takes seconds to start.
     targets = request.targets(topic_names(archive))
     for note in request.notes(targets):
         log.warning("%s", note)

@@ -147,7 +147,7 @@ class _Restore:
         )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
-        """Have executors try what they need, once, before anything is changed: what the driver reaches says nothing about them."""
+        """Let executors try what they need, once, before any change: the driver's access proves nothing about theirs."""
         if self._has_tried or is_local(spark.master):
             return
         parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
@@ -181,7 +181,7 @@ class _Restore:
         return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
 
     def _prove(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> None:
-        """Prove that the archive can give back what is to be in the place of purged topics: all of that is read whole."""
+        """Prove that the archive can replace purged topics: all of the replacements are read whole."""
         wanted = self._targets.purged_among(topics)
         if not wanted or self._job.request.purges_unread:
             return
@@ -271,7 +271,7 @@ class _Restore:
             )
 
     def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
-        """Return what became of a wave. When its Spark job failed, nobody knows which of its partitions are whole."""
+        """Return the result of a wave. If its Spark job failed, the state of its partitions is unknown."""
         error = filling.exception()
         if error is None:
             return filling.result()
@@ -309,7 +309,7 @@ class _Restore:
         topics = [target.plan for target in self._filling]
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
-        with suppress(ArchiverError):  # whoever fills will say what is wrong
+        with suppress(ArchiverError):  # the fill will report it
             ends, _ = self._ask(lambda client: client.offsets_each(wanted))
             before = sum(sum(target.first_offsets.values()) for target in self._filling)
             done = sum(end.high_watermark for end in ends.values()) - before

@@ -62,17 +62,17 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """The plan, and what was done. `digest` names the plan, where it was only shown."""
+    """The plan, and the results. `digest` names the plan if it was only shown."""
 
     plan: SweepPlan
     digest: str = ""
     swept: Sequence[Swept] = ()
     is_dry_run: bool = False
-    waiting: Sequence[TopicSweep] = ()  # of which so much would go that somebody has to agree
+    waiting: Sequence[TopicSweep] = ()  # topics that need an agreement
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
-    not_noted: Sequence[str] = ()  # topics of which it could not be noted what they keep, and why
-    not_taken_back: Sequence[str] = ()  # why it is not known whether something lies there that counts as swept
+    not_noted: Sequence[str] = ()  # topics whose policies could not be noted, and why
+    not_taken_back: Sequence[str] = ()  # why existing objects that count as swept are unknown
     debris: DebrisPlan = field(default_factory=DebrisPlan)
     debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
 
@@ -88,7 +88,7 @@ class SweepResult:
         return 0 if self.is_complete else 1
 
     def done_by_topic(self) -> Mapping[str, Swept]:
-        """Return what was done about each topic of the plan, by its name there; of some it is nothing."""
+        """Return the result for each topic of the plan, by its name there; some have none."""
         swept = {one.topic: one for one in self.swept}
         return {one.name: swept.get(one.name, Swept(one.name)) for one in self.plan.topics}
 
@@ -251,7 +251,7 @@ def _stopped(topic: KeptTopic) -> SweptTopic:
 
 
 def _only_agreed(plan: SweepPlan, lines: frozenset[str] | None) -> tuple[list[TopicSweep], int]:
-    """Leave out what is not in the plan that was agreed on. Returns also how many objects that are."""
+    """Keep only what the agreed plan has. Also returns its number of objects."""
     if lines is None:
         return list(plan.topics), 0
 
@@ -317,7 +317,7 @@ def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple
         partitions = [covering.choose(one, folds) for one in topic.partitions]
     except StoreTemporaryError:
         raise
-    except ArchiverError as error:  # of this topic: the others go on
+    except ArchiverError as error:  # of this topic: the others continue
         partitions = [
             replace(one, going=(), unforeseen_bytes=0, error=one.error or str(error)) for one in topic.partitions
         ]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What was checked, and what is wrong with it; `errors` kept something from being checked."""
+    """The checked objects and their problems; `errors` prevented checks."""
 
     level: Level
     listing: ListingReport
@@ -57,7 +57,7 @@ def run_verify(
     against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> VerifyResult:
-    """Check the archive, as thoroughly as the level says, and compare it with the cluster; Spark reads objects and logs."""
+    """Check the archive at the given level, and compare it with the cluster; Spark reads objects and logs."""
     started_s = time.monotonic()
     if since_ms is not None:
         _check_since(since_ms, level)
@@ -104,7 +104,7 @@ def run_verify(
 def _find_roleless(
     config: ArchiverConfig, archive: Archive, wanted: Callable[[str], bool] | None, choice: CopyChoice
 ) -> list[str]:
-    """Find compacted topics that nobody archives, where instances are to do it, and copies are to be read."""
+    """Find compacted topics without any archive, where instances should copy them, and copies are to be read."""
     if not config.compacted.enabled or choice.is_history:
         return []
     from archiver.backup.compacted.roleless import find_roleless  # noqa: PLC0415 - where there are instances
@@ -113,14 +113,14 @@ def _find_roleless(
 
 
 class _Objects(NamedTuple):
-    """What came of reading objects."""
+    """The result of reading objects."""
 
     findings: "Sequence[Findings]" = ()
     notes: Sequence[str] = ()
 
 
 class _Comparison(NamedTuple):
-    """What is to be compared with Kafka, and what came of that."""
+    """The comparison with Kafka, and its result."""
 
     tasks: "Sequence[CompareTask] | None" = None  # None: nothing could be compared
     findings: "Sequence[Findings]" = ()

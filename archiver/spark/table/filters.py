@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down, as a selection: what they say of partition, offset and timestamp."""
+"""Filters that Spark pushes down, as a selection of partitions, offsets and timestamps."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ class Narrowing:
                 return self._with(Selection(from_ms=first, until_ms=last))
             case ("timestampMs",):
                 first, last = _integers(one)
-                # As a number, a timestamp of -1 lies in ranges.
+                # As a number, a timestamp of -1 is in ranges.
                 return self if first <= -1 <= last else self._with(Selection(from_ms=first, until_ms=last))
             case _:
                 return self

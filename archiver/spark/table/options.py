@@ -41,7 +41,7 @@ class OnDamage(StrEnum):
 
 
 class Verify(StrEnum):
-    """What is compared with an object's facts: how many records came out, or every byte that went in."""
+    """The comparison of an object with its facts: record counts only, or every byte."""
 
     COUNTS = "counts"
     DIGEST = "digest"
@@ -49,14 +49,14 @@ class Verify(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
-    """What is read, from where, and how carefully."""
+    """The options of a read: place, selection, and checks."""
 
     storage: StorageConfig
     topic: str
     columns: tuple[str, ...]
     life: int | None
     instance: str | None  # whose copies of a compacted topic are read; None: as its role logs say
-    is_history: bool  # what lies under `topics/` is read, whatever role logs say
+    is_history: bool  # reads `topics/`, ignoring role logs
     wanted: TopicSelection
     on_damage: OnDamage
     verify: Verify
@@ -65,13 +65,13 @@ class ScanOptions:
 
     @property
     def is_hashed(self) -> bool:
-        """Whether an object's bytes are checked before its first record; what is skipped is skipped whole."""
+        """Whether an object's bytes are checked before its first record; a skipped object is skipped whole."""
         return self.verify is Verify.DIGEST or self.on_damage is OnDamage.SKIP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionOptions:
-    """As of when positions of groups are told, by which archive, and how carefully."""
+    """The options of a read of group positions: time, archive, and checks."""
 
     storage: StorageConfig
     columns: tuple[str, ...]
@@ -80,7 +80,7 @@ class PositionOptions:
 
 
 def wants_positions(given: Mapping[str, str]) -> bool:
-    """Tell whether a user asks for the positions of groups in place of a topic."""
+    """Return whether a user asks for the positions of groups instead of a topic."""
     return any(name.lower() == "topic" and text.strip() == POSITIONS for name, text in given.items())
 
 
@@ -99,7 +99,7 @@ def parse_position_options(given: Mapping[str, str], storage: StorageConfig | No
 def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None) -> ScanOptions:
     """Parse what a user wrote; names in any case, as Spark has them. Raises UsageError.
 
-    With `storage`, where the archive is, no option needs to tell that.
+    `storage` replaces the options for the archive's place.
     """
     options = {name.lower(): text.strip() for name, text in given.items()}
     _refuse_unknown(options, OPTIONS)

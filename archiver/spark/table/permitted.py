@@ -1,4 +1,4 @@
-"""SQL of users that only reads: what is not known to do just that is refused by name (decision 28)."""
+"""SQL of users that only reads: anything not known to only read is refused by name (decision 28)."""
 
 from collections.abc import Collection
 from functools import cache
@@ -99,7 +99,7 @@ def _jvm_of(spark: SparkSession) -> Any:  # noqa: ANN401 - PySpark shows no type
 
 
 def _parser(spark: SparkSession) -> Any:  # noqa: ANN401 - of the JVM
-    """Return the parser. It goes by the settings of whichever session is active, which need not be its own."""
+    """Return the parser. It uses the settings of the active session, which may be another one."""
     session = spark._jsparkSession  # noqa: SLF001 - as above
     _jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
     return session.sessionState().sqlParser()

@@ -42,7 +42,7 @@ def read_positions(options: PositionOptions, given_up: Collection[str] = ()) -> 
 
 
 def survey_positions(options: PositionOptions) -> tuple[str, ...]:
-    """Return what is missing of what positions are told by."""
+    """Return the missing parts of the sources of positions."""
     return tuple(_read(options)[1])
 
 

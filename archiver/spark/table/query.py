@@ -59,7 +59,7 @@ class Answer:
 
     columns: Sequence[str]
     rows: Iterator[list[Any]]
-    skipped: Sequence[str] = ()  # what is missing or damaged of what the statement reads: it is told without that
+    skipped: Sequence[str] = ()  # missing or damaged objects of the statement, which it is answered without
 
 
 def ask(
@@ -105,7 +105,7 @@ def ask(
 
 
 def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:
-    """Read through the objects that a plan reads. Returns {object: what is wrong with it}; an object that is gone stands for itself."""
+    """Read all objects of a plan. Returns {object: problem}; a missing object is its own problem."""
     damage = {one: one for part in planned if isinstance(part, MissingPartition) for one in part.missing}
     seen: set[str] = set()
     tasks: list[ScanTask] = []
@@ -197,7 +197,7 @@ class _Tables:
 
 
 def _mentions(frame: DataFrame) -> Counter[str]:
-    """Count how often the plan reads each topic: as often as it is named, but for what is inlined or found to be needless."""
+    """Count how often the plan reads each topic: once per mention, except inlined or removed ones."""
     return Counter(str(scan.relation().options().get("topic")) for scan in _scans(frame))
 
 
@@ -220,7 +220,7 @@ def _each(sequence: Any) -> Iterator[Any]:  # noqa: ANN401 - of Scala
 
 
 def _most_rows(frame: DataFrame) -> float:
-    """Return how many rows a statement can give at most, as far as Spark's plan tells."""
+    """Return the largest possible number of rows of a statement, by Spark's plan."""
     found = _plan_of(frame).maxRows()
     return math.inf if found.isEmpty() else int(found.get())
 
@@ -285,7 +285,7 @@ def _moment(microseconds: int) -> str:
 
 
 class _SparkErrors:
-    """A block in which an error that Spark raises becomes an error of ours, with one line that says why."""
+    """A block in which an error of Spark becomes an error of ours, with one line that explains it."""
 
     def __enter__(self) -> None:
         return None

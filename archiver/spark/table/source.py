@@ -74,7 +74,7 @@ class KafkaArchive(DataSource):
     parallelism = 1  # of the session that it is registered in
     storage: StorageConfig | None = None  # of a session for one archive: then no option names it
     task_bytes = TASK_BYTES
-    is_survey = False  # planned for what it would read, and never read
+    is_survey = False  # planned only for its objects, and never read
     given_up: AbstractSet[str] = frozenset()  # objects, and what is told to be missing: known to whoever asks
 
     @classmethod
@@ -171,7 +171,7 @@ class Reader(DataSourceReader):
         return tasks
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read one task's objects. None is how Spark says that there is no partition at all."""
+        """Read one task's objects. None is Spark's sign for no partition at all."""
         return read_task(partition.task) if isinstance(partition, ScanPartition) else iter(())
 
 
