@@ -1,4 +1,4 @@
-"""What a backup that runs until stopped says before it has work: what its group waits for, how long at most, and when that is over."""
+"""Start-up messages of a running backup: what its group waits for, for how long at most, and when that is over."""
 
 import time
 from collections.abc import Callable, Collection
@@ -10,11 +10,11 @@ from archiver.kafka.membership import Membership
 from archiver.process.progress import spell_seconds
 from archiver.process.text import spell_count
 
-_SILENT_S: Final = 5.0  # a group in which nothing is wrong gives partitions within a few seconds
+_SILENT_S: Final = 5.0  # a healthy group assigns partitions within a few seconds
 
 
 class Arrival:
-    """Says each change once. `note_state` is called every second or so."""
+    """Reports each change once. `note_state` is called every second or so."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Arrival:
         if held:
             self._has_joined = True
             self._say(self._joined(held))
-        elif has_topics and membership.error is None:  # otherwise another line says what is wrong
+        elif has_topics and membership.error is None:  # otherwise another line reports the problem
             self._note(is_let_in=membership.is_member and not self._has_brokers_timeout)
 
     def _note(self, *, is_let_in: bool) -> None:

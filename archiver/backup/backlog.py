@@ -17,7 +17,7 @@ _AN_ANSWER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What lies between the end of a partition's archive, as far as that is known, and the end of its log."""
+    """The offsets between the known end of a partition's archive and the end of its log."""
 
     position: int
     high_watermark: int

@@ -13,7 +13,7 @@ _EVERY_S = 1.0
 
 
 class Commits:
-    """Collects how far each partition is durable, and commits what has moved."""
+    """Collects the durable end of each partition, and commits changes."""
 
     def __init__(
         self, commit: Callable[[Sequence[Hint]], None], *, archive: str, age_s: float, clock: Callable[[], float]

@@ -18,7 +18,7 @@ from archiver.store.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """An archived object. It counts up to `next`: there the object ends, or another life goes on."""
+    """An archived object. It counts up to `next`: there it ends, or another life continues."""
 
     key: str
     facts: SegmentFacts
@@ -66,7 +66,7 @@ async def find_branch(
 
 
 def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch:
-    """Raise a branch to the start of the log: below it, nobody can archive anything again, and the archive's records hold."""
+    """Raise a branch to the log start: older records cannot be archived again, and the archive's are kept."""
     lowest = min(log_start, our_end)
     return branch if branch.offset >= lowest else Branch(offset=lowest)
 

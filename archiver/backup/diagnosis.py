@@ -1,4 +1,4 @@
-"""What is wrong with a partition whose records do not come, and what follows from it."""
+"""Finds out why the records of a partition do not come, and what to do."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -41,7 +41,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Go on at this offset and leave a hole below it: Kafka no longer has those records, or nobody can read them."""
+    """Continue at this offset and leave a hole below it: Kafka no longer has those records, or they are unreadable."""
 
     next_offset: int
     cause: HoleCause = HoleCause.EXPIRED
@@ -50,10 +50,10 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """Go on at this offset: it is proved that there is no record below it."""
+    """Continue at this offset: it is proved that no record exists below it."""
 
     next_offset: int
-    stable_end: int  # the last stable offset by which it was proved
+    stable_end: int  # the last stable offset of the proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
 
 
 async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
-    """Judge a position that the log does not have: below the log's start there is a hole, above its end the log was cut back."""
+    """Judge a position outside the log: below its start is a hole, above its end the log was truncated."""
     offsets = await _offsets(client, feed)
     if not isinstance(offsets, PartitionOffsets):
         return offsets

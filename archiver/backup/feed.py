@@ -15,9 +15,9 @@ from archiver.kafka.cluster import OpenTransaction, TopicPartition
 from archiver.kafka.fetch import Fetched, FetchTarget
 from archiver.process.text import spell_count
 
-NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that goes on until stopped
+NO_END_OFFSET: Final = 2**63 - 1  # the end of a feed that runs until stopped
 LASTING_FAILURE_S: Final = 15.0  # a failure that lasts longer is logged: an election is over by then
-_SILENT_S: Final = 5.0  # a partition without an answer for longer may have records that nobody knows of
+_SILENT_S: Final = 5.0  # a partition without an answer for longer may have unknown records
 _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, one waiting
 
 
@@ -36,13 +36,13 @@ class PartitionReport:
 
 
 class FeedWatch(Protocol):
-    """Whoever wants to know what the answers of brokers told of a partition."""
+    """An observer of the brokers' answers for a partition."""
 
     def note_answer(self, feed: "Feed", answer: Fetched, asked_s: float) -> None:
         """An answer was taken in, which was asked for at a time of the feed's clock."""
 
     def note_skip(self, feed: "Feed", cause: HoleCause) -> None:
-        """The writer is about to go on behind a hole."""
+        """The writer is about to continue behind a hole."""
 
     def note_set_back(self, feed: "Feed") -> None:
         """Something that was fetched is dropped, and will be fetched again."""
@@ -63,19 +63,19 @@ class Feed:
         False  # an answer was empty although records are ahead: next time this partition is first in the request
     )
     alone_ms: int = 0  # it is fetched in a request of its own, which waits so long; 0: with all others of its broker
-    closing: bool = False  # flush what is held, drop what waits, end
-    is_let_go: bool = False  # nobody waits until it is closed
-    is_dropped: bool = False  # what is held is not put any more
+    closing: bool = False  # flush held records, drop waiting ones, end
+    is_let_go: bool = False  # closed without a waiting caller
+    is_dropped: bool = False  # held records are not put any more
     put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
-    put_line: object = None  # the line in which it waits for its turn to put
-    is_paused: bool = False  # whoever watches it wants nothing fetched for now
+    put_line: object = None  # the queue in which it waits to put
+    is_paused: bool = False  # its observer wants no fetches for now
     watch: FeedWatch | None = None
     is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched meanwhile
     put_again_at_s: float | None = None  # a put failed: nothing else is done until it succeeds
     put_fails_since_s: float | None = None
     put_error: ArchiverError | None = None  # of the last failed put
     reported_base: int | None = field(init=False)  # base of the newest segment that was reported as durable
-    replica: int | None = None  # the follower that the leader told us to fetch from
+    replica: int | None = None  # the follower that the leader has named
     replica_until_s: float = 0.0  # from then on the leader is asked again
     not_before_s: float = 0.0  # no fetch before that time: the last one was refused
     fetch_failure: type[KafkaTemporaryError] | None = None
@@ -91,7 +91,7 @@ class Feed:
     broken: CorruptBatchError | None = (
         None  # what is wrong with the batch at the writer's position: nothing is fetched until that is judged
     )
-    doubted: int = -1  # at this position an answer had a batch that cannot lie there
+    doubted: int = -1  # at this position an answer had a misplaced batch
     error: ArchiverError | None = None
     dropped: DroppedError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,7 +134,7 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """What to ask a broker for. The value is kept, because requests for a quiet partition are all the same."""
+        """The fetch request. The value is kept, because requests for a quiet partition are all the same."""
         last = self._target
         if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
             last = self._target = FetchTarget(
@@ -153,13 +153,13 @@ class Feed:
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing will be fetched after what is in the queue."""
+        """Whether nothing will be fetched after the queue."""
         return self.closing or self.error is not None or self.is_at_end
 
     # --- fetches
 
     def follow(self, replica: int, until_s: float) -> None:
-        """Have the partition fetched from a follower, as the leader has told us; from then on the leader is asked again."""
+        """Fetch the partition from a follower, as the leader has told us; later the leader is asked again."""
         self.replica, self.replica_until_s = replica, until_s
 
     def leave_follower(self) -> None:
@@ -167,7 +167,7 @@ class Feed:
         self.replica = None
 
     def fetch_alone(self, wait_ms: int) -> None:
-        """Have the partition fetched in requests of its own, each of which waits so long."""
+        """Fetch the partition in separate requests with this wait."""
         self.alone_ms = wait_ms
 
     def fetch_with_others(self) -> bool:
@@ -179,7 +179,7 @@ class Feed:
         self.not_before_s = until_s
 
     def enqueue(self, item: Fetch, next_offset: int, epoch: int) -> None:
-        """Let the writer take what was fetched, and go on fetching behind that."""
+        """Give fetched batches to the writer, and fetch on behind them."""
         self.queue.append(item)
         self.fetch_offset, self.fetched_epoch = next_offset, epoch
 
@@ -192,12 +192,12 @@ class Feed:
         self.starving = self.is_behind
 
     def doubt(self) -> bool:
-        """Note that the answer had a batch that cannot lie at this position. Returns whether an earlier answer had such a batch there, too."""
+        """Note that the answer had a misplaced batch. Returns whether an earlier answer had one at this position, too."""
         is_again, self.doubted = self.doubted == self.fetch_offset, self.fetch_offset
         return is_again
 
     def note_broken(self, error: CorruptBatchError) -> None:
-        """Note what is wrong with the batch at the writer's position: nothing is fetched until that is judged."""
+        """Note a fault of the batch at the writer's position: nothing is fetched until it is judged."""
         self.broken = error
 
     def forget_broken(self) -> None:
@@ -222,7 +222,7 @@ class Feed:
         return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
 
     def drop_queue(self) -> int:
-        """Drop what was fetched and not taken; it is fetched again, now or by the next run. Returns how many bytes were dropped."""
+        """Drop fetched data that was not taken; it is fetched again, now or by the next run. Returns the number of bytes."""
         dropped_bytes = sum(len(item.records) for item in self.queue)
         self.queue.clear()
         self.go_on_where_the_writer_is()
@@ -243,11 +243,11 @@ class Feed:
         self.working = False
 
     def fail(self, error: ArchiverError) -> None:
-        """End the feed with an error, once what was fetched before is archived."""
+        """End the feed with an error, once everything fetched before is archived."""
         self.error = error
 
     def abandon(self, error: ArchiverError) -> int:
-        """End the feed with an error of its writer, and drop what is held. Returns how many fetched bytes were dropped."""
+        """End the feed with an error of its writer, and drop held records. Returns the number of dropped bytes."""
         self.error = error
         self.note_dropped()
         self.writer.discard()
@@ -255,18 +255,18 @@ class Feed:
         return self.drop_queue()
 
     def close(self, now_s: float) -> None:
-        """Begin to end the feed: what is held is flushed. A put that has failed is tried again at once."""
+        """Begin to end the feed: held records are flushed. A failed put is retried at once."""
         self.closing = True
         if self.put_again_at_s is not None:
             self.put_again_at_s = now_s
 
     def let_go(self, *, is_dropped: bool = False) -> None:
-        """Begin to end the feed, without anybody who waits for that. `is_dropped`: what is held is not put any more."""
+        """Begin to end the feed without a waiting caller. `is_dropped`: held records are not put any more."""
         self.closing = self.is_let_go = True
         self.is_dropped = is_dropped
 
     def drop(self) -> None:
-        """Drop what is held: it leaves its line, and nothing of it is put."""
+        """Drop held records: the feed leaves its queue, and nothing of it is put."""
         self.writer.discard()
         self.put_line = self.put_again_at_s = None
 
@@ -294,7 +294,7 @@ class Feed:
             self.put_due_since_s = self.put_again_at_s = self.put_fails_since_s = self.put_error = None
 
     def set_aside(self) -> int:
-        """Fetch nothing until the put has ended, and drop what was fetched. Returns how many bytes were dropped."""
+        """Fetch nothing until the put has ended, and drop fetched data. Returns the number of dropped bytes."""
         self.is_set_aside = True
         return self.drop_queue()
 
@@ -307,19 +307,19 @@ class Feed:
 
     @property
     def known_end(self) -> int:
-        """The offset up to which there is something to fetch, as far as is known."""
+        """The known end of fetchable offsets."""
         return self.end_offset if self.has_end else self.last_stable or 0
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something to fetch. If so, an answer without records does not mean that the log ends here."""
+        """Whether records are ahead. If so, an empty answer does not mean that the log ends here."""
         return self.fetch_offset < self.known_end
 
     def note_answer(self, answer: Fetched, now_s: float) -> bool:
         """Note where the log ends by an answer. Returns whether a failure of fetches that was logged is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
-            if self.replica is not None:  # a follower may know less than its leader has said already
+            if self.replica is not None:  # a follower may know less than its leader has told us
                 high_watermark = max(high_watermark, self.high_watermark or 0)
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
@@ -331,7 +331,7 @@ class Feed:
         return was_logged
 
     def report_answer(self, answer: Fetched, asked_s: float) -> None:
-        """Tell whoever watches the partition of an answer that was taken in."""
+        """Tell the observer about an answer."""
         if self.watch is not None:
             self.watch.note_answer(self, answer, asked_s)
 
@@ -341,7 +341,7 @@ class Feed:
             self.watch.note_skip(self, cause)
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
-        """Note where the log ends, as the leader has said."""
+        """Note the log end that the leader returned."""
         if last_stable == high_watermark:
             self.held_back_since_s = None
             self.open_transactions = ()

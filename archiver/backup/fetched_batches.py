@@ -1,4 +1,4 @@
-"""Record batches as a fetch brought them: opened for the archive, and what is wrong with them."""
+"""Fetched record batches: decoded for the archive, and their faults."""
 
 from dataclasses import dataclass
 
@@ -24,14 +24,14 @@ class Fetch:
     records: memoryview
     aborted: Aborted = ()
     follows: bool = False  # this is the rest of a fetch: none of its batches may begin below the position
-    stable_end: int | None = None  # the last stable offset, as the answer told it; None: it did not
+    stable_end: int | None = None  # the last stable offset of the answer; None if it had none
     charged_bytes: int = 0  # bytes of its first batches that a segment has counted already
 
 
 def fault_of(
     records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingBudget
 ) -> CorruptBatchError | None:
-    """Decode the first batch of a fetch at `position`, only to see what is wrong with it. None: nothing is."""
+    """Decode the first batch of a fetch at `position`, only to find its fault. None: it has none."""
     with decoding.lend(most_bytes) as scratch:
         try:
             decode_for_archive(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)
@@ -60,7 +60,7 @@ def without_frames(error: CorruptBatchError) -> CorruptBatchError:
 
 
 def epoch_of(batches: Longs) -> int:
-    """Return the leader epoch of the last batch of a table; -1 when there is none."""
+    """Return the leader epoch of the last batch of a table; -1 without a batch."""
     return int(batches[LEADER_EPOCH, -1]) if batches.shape[1] else -1
 
 

@@ -49,7 +49,7 @@ _MOST_OF_AN_ANSWER: Final = (
     4  # a slice keeps its whole answer in memory: a slice that is a smaller part than this is copied
 )
 _LONGEST_WAIT_MS = 500
-# A partition of which nothing came is asked for alone, with a longer wait each time: a broker may have to read from remote storage.
+# A silent partition is fetched alone, with a longer wait each time: a broker may have to read from remote storage.
 _FIRST_ALONE_MS = 2_000
 _LONGEST_ALONE_MS = 15_000
 _LEADERS_ASKED_EVERY_S = 5.0  # leaders are asked where logs end that are read from followers
@@ -123,7 +123,7 @@ class Fetching:
         self.stir()
 
     def suspend(self, is_suspended: bool) -> None:
-        """Stop fetching while `is_suspended`, and go on afterwards."""
+        """Stop fetching while `is_suspended`."""
         was_suspended, self._is_suspended = self._is_suspended, is_suspended
         if was_suspended and not is_suspended:
             self.stir()
@@ -133,7 +133,7 @@ class Fetching:
         self._memory.free(taken_bytes)
 
     def is_stuck(self) -> bool:
-        """Tell whether a fetcher waits for memory, and none was given any since this was called before."""
+        """Return whether a fetcher waits for memory, and none was freed since the last call."""
         granted, self._granted = self._granted, self._memory.granted
         return self._memory.is_short and granted == self._granted
 
@@ -147,7 +147,7 @@ class Fetching:
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
-            if was_leaderless and not leaderless:  # somebody else has asked the client who leads: no fetcher knows
+            if was_leaderless and not leaderless:  # another caller has refreshed the leaders: no fetcher knows
                 self.stir()
             was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
@@ -206,7 +206,7 @@ class Fetching:
     # --- fetch
 
     async def _serve(self, node: int) -> None:
-        """Fetch from one broker, for as long as there is something to fetch."""
+        """Fetch from one broker while it has partitions to fetch."""
         while True:
             if self._hungry(node):
                 await self._keep_to_the_rate()
@@ -387,7 +387,7 @@ class Fetching:
         self._work.advance(feed)
 
     def _doubt(self, feed: Feed) -> None:
-        """Ask once more for a batch that cannot lie where it is said to lie, and investigate when that happens again.
+        """Ask once more for a misplaced batch, and investigate when it is misplaced again.
 
         A broker notes the end of the log before it reads. A batch that was appended in between lies beyond that end, once.
         """
@@ -398,7 +398,7 @@ class Fetching:
     # --- what may be wrong with a partition
 
     def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Diagnosis]]) -> None:
-        """Find out what is wrong with a partition, unless other work on it is under way: then the next fetch meets the same again."""
+        """Investigate a partition, unless other work on it is under way: then the next fetch finds the same."""
 
         async def obey(feed: Feed) -> None:
             match await judging():
@@ -480,7 +480,7 @@ class Fetching:
             self._troubles.note(error, line, *(one.key for one, _ in lasting))
 
     def _wait_a_little(self, feed: Feed) -> None:
-        """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions go on."""
+        """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions continue."""
         now_s = self._clock()
         pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
         feed.pause_fetches(now_s + pause_s)

@@ -1,4 +1,4 @@
-"""The archived topics that Kafka no longer has: reported once by backups and instances, and counted until somebody accepts that."""
+"""The archived topics that Kafka no longer has: reported once by backups and instances, and counted until a user accepts it."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_READ_AGAIN_S: Final = 600.0  # so long it may take until it is seen that somebody has accepted
+_READ_AGAIN_S: Final = 600.0  # the longest delay until an acceptance is noticed
 _NAMED: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""Whether the event loop of a process runs: what `/healthz` says."""
+"""Whether the event loop of a process runs: the answer of `/healthz`."""
 
 import asyncio
 from collections.abc import Callable

@@ -48,7 +48,7 @@ class Outcome(Enum):
 
     DONE = "done"  # it is read
     BEHIND = "behind"  # not yet
-    GAP = "gap"  # objects of it are missing or damaged: the copy goes on being read
+    GAP = "gap"  # objects of it are missing or damaged: the copy stays current
     NOT_OURS = "not ours"  # no copy is read, or the topic may be compacted
 
 
@@ -87,7 +87,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
 
 
 def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
-    """Put the entry. Only a look afterwards tells whether it counts; where it does not, the next try decides anew."""
+    """Put the entry. Only a later look shows whether it counts; otherwise the next try decides again."""
     number = before.number + 1
     reach("history.decided")
     put_entry(archive, place, number, entries.history(before.entry, number, PLAIN))
@@ -108,7 +108,7 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
 
 
 def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:
-    """Read what `topics/` has of a partition, in its life and in those that it goes on from. Each object is asked for its facts."""
+    """Read what `topics/` has of a partition, in its life and in the lives that it continues. Each object is asked for its facts."""
     lineage = fact.lineage(place.life, place.partition)
     listed = {
         where: found

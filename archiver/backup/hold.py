@@ -1,4 +1,4 @@
-"""A partition in this instance's hands, from when it is gained until it goes; and what keeps it from being archived meanwhile."""
+"""State of one assigned partition, from assignment to revocation, with the reason if it is not being archived."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ _LONGEST_PAUSE_S = 300.0
 class Hold:
     """A partition gets a new Hold each time that it is gained: work that was begun for an earlier hold is dropped."""
 
-    since_s: float  # since when there is no feed
-    archived_to: int = 0  # up to where it is known to be archived while there is no feed; first, what was committed
+    since_s: float  # since when it has no feed
+    archived_to: int = 0  # the known end of its archive while it has no feed; at first, the committed one
     is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
     unsaved_since_s: float | None = (
@@ -30,7 +30,7 @@ class Hold:
 
     @property
     def unknown_since_s(self) -> float:
-        """Since when Kafka may have something that is not durable, while there is no feed."""
+        """Since when Kafka may have unwritten records, while the partition has no feed."""
         known = [since_s for since_s in (self.unsaved_since_s, self.failing_since_s) if since_s is not None]
         return min(known, default=self.since_s)
 
@@ -42,7 +42,7 @@ class Hold:
         return self._backoff.next_s()
 
     def fail(self, error: ArchiverError, now_s: float, pending_since_s: float | None) -> float:
-        """Note why the partition stands still. Returns after how long it is opened again."""
+        """Note why the partition is not archived. Returns the pause until it is opened again."""
         pause_s = self.pause_s(now_s)
         self.open_again_at_s = now_s + pause_s
         self.is_gone, self.is_left = isinstance(error, TopicGoneError), False
@@ -54,7 +54,7 @@ class Hold:
         self.is_left, self.is_gone, self.failing_since_s = True, False, None
 
     def come_back(self, now_s: float) -> None:
-        """Note that the partition is to be opened again, as it is left to nobody any longer."""
+        """Note that the partition is to be opened again, as no instance has it any longer."""
         self.is_left, self.since_s = False, now_s
 
     def note_durable(self) -> None:

@@ -31,7 +31,7 @@ _COUNT_S = 10.0  # of that, for counting the control objects: a year of snapshot
 
 
 class Indexer:
-    """Writes in a thread of its own, so that nothing waits. Whatever goes wrong costs readers a HEAD an object, and nothing else."""
+    """Writes in a thread of its own, so that nothing waits. A failure costs readers a HEAD per object."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Indexer:
             running.cancel()
 
     async def finish(self) -> None:
-        """Write what is left when the backup is stopped: within a moment, without merging or counting."""
+        """Write the remaining entries when the backup is stopped: quickly, without merging or counting."""
         await self._finish(_LAST_S, has_time=False)
 
     async def _finish(self, most_s: float, *, has_time: bool) -> None:
@@ -106,7 +106,7 @@ class Indexer:
         )
 
     def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
-        """Write what is fresh, if anything, and merge when the files became many. It never raises.
+        """Write fresh entries, if any, and merge when the files became many. It never raises.
 
         Without time, nothing is merged or counted: the notes of large restores take seconds to list. At the end of a backup
         (`is_last`), news of control objects is written also without an entry: perhaps nobody puts a segment later.
@@ -131,7 +131,7 @@ class Indexer:
     def bring_in(self, most_s: float = math.inf) -> None:
         """Add objects that a process before this one had put, and was killed before it wrote them into the index. It never raises.
 
-        The next backup finds what was not added in time.
+        The next backup finds entries that were not added in time.
         """
         found = self._fresh.take_found()
         try:
@@ -156,7 +156,7 @@ class Indexer:
             self._append(waiting)
 
     def _unknown(self, found: Mapping[Directory, Mapping[int, int]]) -> Iterator[list[IndexEntry]]:
-        """Learn what the index lacks of partitions in which this process found objects."""
+        """Add index entries for objects that this process found."""
         if not found:
             return
         topics = {topic for topic, _ in found}

@@ -13,7 +13,7 @@ class Ledger(Protocol):
         """Report that a segment, put by this instance, became durable."""
 
     def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None:
-        """Report a hole: offsets that Kafka no longer has, or whose batch nobody can read."""
+        """Report a hole: offsets that Kafka no longer has, or with an unreadable batch."""
 
     def fetched(self, topic: str, fetched_bytes: int) -> None:
         """Report bytes that came from a broker."""

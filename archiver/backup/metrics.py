@@ -1,4 +1,4 @@
-"""The metrics of a running backup, of which instances have all, too. Each is declared here, once; docs/metrics.md is made of that."""
+"""The metrics of a running backup; instances have all of them, too. Each is declared here once; docs/metrics.md is generated from that."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -143,7 +143,7 @@ class PartitionState:
         return None if self.high_watermark is None else max(0, self.high_watermark - self.position)
 
     def pending_age_s(self, now_ms: int) -> float | None:
-        """Return the age of the oldest record that is not durable; None when there is none. A timestamp in the future counts as age 0."""
+        """Return the age of the oldest unwritten record; None without one. A timestamp in the future counts as age 0."""
         if self.oldest_pending_ms is None:
             return self.pending_since_s
         return max(0, now_ms - self.oldest_pending_ms) / 1000
@@ -215,7 +215,7 @@ class Metrics:
         return int(sum(sample.value for sample in family.samples))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is worked out at a scrape: gauges, and counts of others."""
+        """Yield values computed at a scrape: gauges, and counts of others."""
         states = list(self._state())
         self._begin_at_zero({state.topic for state in states})
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
@@ -246,7 +246,7 @@ def _gauges(states: Iterable[PartitionState], now_ms: int) -> dict[Declared, dic
             values[OPEN_TRANSACTION_AGE][state.topic, str(state.partition), str(producer_id)] = age_s
     for topic, held in by_topic.items():
         lags = [state.lag_offsets for state in held if state.lag_offsets is not None]
-        if lags:  # where no lag is known, there is no series, rather than a lag of 0
+        if lags:  # an unknown lag has no series, rather than 0
             values[LAG][topic,] = sum(lags)
             values[LAG_MAX][topic,] = max(lags)
         own = [state for state in held if not state.is_left]

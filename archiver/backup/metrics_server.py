@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HealthCheck = Callable[[], str | None]  # None: all is well; otherwise what is wrong
+HealthCheck = Callable[[], str | None]  # None: healthy; otherwise the problem
 
 # Enough for Prometheus, a kubelet and a few people. More connections at once are somebody's fault, and the oldest is dropped.
 MOST_CONNECTIONS: Final = 16
 _CLIENT_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.1  # how soon `serve_forever` notices that it should end
 _OPENMETRICS: Final = "application/openmetrics-text"
-_NAME: Final = "kafka-archiver"  # else wsgiref tells the versions of itself and of Python
+_NAME: Final = "kafka-archiver"  # otherwise wsgiref reveals the versions of itself and of Python
 
 
 class MetricsServer:
@@ -142,7 +142,7 @@ class _Server(ThreadingMixIn, WSGIServer):
                 _hang_up(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
-        """A client that went away is no event: no traceback of it on stderr."""
+        """Ignores clients that disconnect: no traceback on stderr."""
         log.debug("a connection of %s broke", client_address)
 
 
@@ -158,7 +158,7 @@ class _Handler(WSGIRequestHandler):
         return _NAME
 
     def get_stderr(self) -> io.StringIO:
-        return io.StringIO()  # a client that went away is no event
+        return io.StringIO()  # a disconnected client is not reported
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Log nothing: a scrape every few seconds is no event."""

@@ -1,4 +1,4 @@
-"""Transactions that stay open and hold the last stable offset back: nobody reads past them, so nothing behind is archived."""
+"""Transactions that stay open and hold back the last stable offset: later records cannot be archived."""
 
 import asyncio
 import logging

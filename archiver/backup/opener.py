@@ -69,7 +69,7 @@ class ArchivedEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Learned:
-    """What was asked about many partitions at once, before each of them is opened."""
+    """Answers about many partitions at once, before each of them is opened."""
 
     hints: Mapping[TopicPartition, Hint]
     found: Mapping[str, TopicDescription]
@@ -104,7 +104,7 @@ class Opener:
         self._pool = pool
         self._cluster_id = cluster_id
         self._begun_late: set[tuple[PartitionSource, StartOffset]] = set()  # late beginnings that were logged already
-        self.findings: dict[str, NotWholeError] = {}  # objects that do not fit what lies before them or the log, by key
+        self.findings: dict[str, NotWholeError] = {}  # objects that contradict their predecessors or the log, by key
 
     async def take_possession(self) -> None:
         """Write down that the archive is this cluster's, before anything else. Raises StrangerError when it is another cluster's."""
@@ -122,9 +122,9 @@ class Opener:
         hints: Mapping[TopicPartition, Hint] = MappingProxyType({}),
         log_ends: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """Open partitions. What they have in common is asked at once; then no topic waits for another.
+        """Open partitions. Shared questions are asked at once; then no topic waits for another.
 
-        Only topics of which brokers have reported an id: where they report none now, that is a temporary error.
+        Only topics with a reported id: if brokers report none now, that is a temporary error.
 
         Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `leave` is
         given those that are left to the instances that keep copies. `described`: their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
@@ -173,7 +173,7 @@ class Opener:
         async def open_one(key: TopicPartition) -> None:
             try:
                 take(await self._open_learned(key, fact, learned))
-            except Exception as error:  # noqa: BLE001 - no partition stands still for a defect that another one met
+            except Exception as error:  # noqa: BLE001 - a defect in one partition must not stop another
                 refuse([key], as_ours(error, f"{key[0]}-{key[1]}"))
 
         if topic not in learned.found:
@@ -250,7 +250,7 @@ class Opener:
         ends: ArchivedEnds | None = None,
         written: Written | None = None,
     ) -> Feed:
-        """Read where the archive of a partition ends, and make a feed that goes on there. `newest_base` is a hint; `ends` was just listed."""
+        """Read the end of a partition's archive, and make a feed that continues there. `newest_base` is a hint; `ends` was just listed."""
         life = fact.life_of_partition(topic_id, partition)
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
@@ -326,7 +326,7 @@ class Opener:
         self._find(source, end.key, f"{what}, and Kafka has them no longer: the archive goes on behind them")
 
     def _find(self, source: PartitionSource, key: str, message: str) -> None:
-        """Keep something that is wrong with the archive, log and count it once: the partition goes on all the same."""
+        """Note a problem of the archive, log and count it once: the partition continues."""
         if key not in self.findings:
             log.error("%s", message)
             self._sink.ledger.failed(source.topic, NotWholeError.__name__)
@@ -376,7 +376,7 @@ class Opener:
         return opened
 
     async def record_cut(self, source: PartitionSource) -> TopicFact:
-        """Record that the log of a partition was cut back below what was read of it. Returns what the topic is now."""
+        """Record that the log of a partition was truncated below its read end. Returns the resulting note."""
         await self.topics.refuse_recreated(source)
         fact = await self._pool.call(self._read_topic, source)
         branch = await self._find_branch(source, fact)

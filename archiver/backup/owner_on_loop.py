@@ -1,4 +1,4 @@
-"""Hands the calls of a group, which come in a thread of their own, to whoever works on its partitions, on the loop."""
+"""Passes the calls of a group, which come in a thread of their own, to the owner of its partitions, on the loop."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ class Holder(Protocol):
         """Take partitions over."""
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Flush what is held of partitions that go to others, within RELEASE_S; return what is to be committed first."""
+        """Flush held records of revoked partitions within RELEASE_S; return the hints to commit first."""
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give up partitions that somebody else has already."""
+        """Drop partitions that another instance has already."""
 
 
 class OwnerOnLoop:

@@ -1,4 +1,4 @@
-"""Makes segments of what was fetched of one partition, and puts them. The order of effects stands in `_put`: close, put, and only then go on."""
+"""Makes segments of the fetched batches of one partition, and puts them. `_put` has the order of effects: close, put, then continue."""
 
 import logging
 import math
@@ -86,7 +86,7 @@ class PartitionWriter:
         confirm: Callable[[FinishedSegment], None] | None = None,
         home: SegmentHome | None = None,
     ) -> None:
-        """`silences`: how many there were before `end` was read. `home`: where the segments go, if not under `topics/`."""
+        """`silences`: their number before `end` was read. `home`: the place of the segments, if not under `topics/`."""
         self.source = source
         self.position = end.next
         self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
@@ -182,7 +182,7 @@ class PartitionWriter:
         return replace(rest, position=self.position) if len(rest.records) else None
 
     def _refuse_older(self, rest: Fetch) -> None:
-        """Refuse a batch that goes back behind the step before. Within a step the decoder refuses such batches."""
+        """Refuse a batch that is behind the previous step. Within a step the decoder refuses such batches."""
         if rest.follows and not rest.charged_bytes and first_batch_offset(rest.records) < self.position:
             raise CorruptBatchError(
                 f"offset {first_batch_offset(rest.records)}: a batch behind one that ends at {self.position - 1}"
@@ -289,7 +289,7 @@ class PartitionWriter:
         self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int, stable_end: int | None = None) -> None:
-        """Go on behind offsets that compaction has emptied; they are no hole. `stable_end`: the last stable offset then."""
+        """Continue behind offsets that compaction has emptied; they are no hole. `stable_end`: the last stable offset then."""
         if next_offset <= self.position:
             return
         # Epochs may have begun and ended among the missing offsets: the epoch of the last batch would seem to diverge here.
@@ -306,7 +306,7 @@ class PartitionWriter:
             self._close()
 
     def flush(self) -> None:
-        """Close the open segment, and put what is closed. Raises PutLaterError when that failed for now."""
+        """Close the open segment, and put closed ones. Raises PutLaterError if that failed for now."""
         if self.holds_records:
             self._put()
 
@@ -359,7 +359,7 @@ class PartitionWriter:
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
             self._transactions = TransactionTimes(self.source.topic)
-        self._closed = self.oldest_held_ms = None  # last: the loop asks meanwhile what is durable
+        self._closed = self.oldest_held_ms = None  # last: the loop reads these meanwhile
         self._waiting_holes.clear()
         self._waiting_left_out = self._waiting_stable_end = 0
         reach("position.counted")

@@ -1,4 +1,4 @@
-"""Moves the feeds on, each by one step at a time: takes what was fetched, closes segments, has them put."""
+"""Advances the feeds, each by one step at a time: takes fetched batches, closes segments, schedules puts."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ class Pump:
         troubles: Troubles | None = None,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`has_room` tells whether a spool that was full may be filled again."""
+        """`has_room` returns whether a full spool may be filled again."""
         self._troubles = troubles or Troubles()
         self._has_room = has_room
         self._is_spool_full = False
@@ -147,7 +147,7 @@ class Pump:
         self.advance(feed)
 
     def drop(self, feed: Feed) -> None:
-        """End a feed, and put nothing more of it: what it holds is worth nothing any more."""
+        """End a feed, and put nothing more of it: its held records are useless."""
         feed.let_go(is_dropped=True)
         self._forget(feed)
         self.advance(feed)
@@ -211,7 +211,7 @@ class Pump:
     # --- archive
 
     def advance(self, feed: Feed) -> None:
-        """Begin the next step of a partition, one at a time. What was fetched before an error is archived first."""
+        """Begin the next step of a partition, one at a time. Data fetched before an error is archived first."""
         if feed.working or feed.ended.is_set():
             return
         if feed.closing:
@@ -309,7 +309,7 @@ class Pump:
 
     async def _put(self, feed: Feed) -> None:
         """Close the segment, and put it in a thread of its own kind: threads that decode are for partitions that get on."""
-        error = feed.error  # an error of its fetches: what came before is archived
+        error = feed.error  # an error of its fetches: earlier data is archived
         await self._in_thread(
             feed, self._pool, feed.writer.close
         )  # closing compresses, which is work for decoding threads
@@ -325,5 +325,5 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """Drop what was fetched and not taken: the feed goes on at the writer's position."""
+        """Drop fetched data that was not taken: the feed continues at the writer's position."""
         self._fetching.release(feed.drop_queue())

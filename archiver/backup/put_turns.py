@@ -18,7 +18,7 @@ _PAUSE_AT_END_S: Final = 1.0
 
 
 class PutLine:
-    """Feeds that wait for their put. Topics take turns; feeds of one topic go in the order in which they came."""
+    """Feeds that wait for their put. Topics alternate; feeds of one topic keep their order."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, deque[Feed]] = {}  # by topic, the next one first
@@ -89,10 +89,10 @@ class PutTurns:
         return sum(count for topic, count in self._running_of.items() if self._shares.get(topic) == _FAILING_SHARE)
 
     def end(self, feed: Feed, *, has_worked: bool) -> None:
-        """Count a put that has ended, and let the feed go on."""
+        """Count a finished put, and let the feed continue."""
         topic = feed.key[0]
         del self._running[feed]
-        self._running_of -= Counter([topic])  # leaves out what is zero
+        self._running_of -= Counter([topic])  # drops zero counts
         feed.end_put(has_worked=has_worked)
         if has_worked:
             self._shares[topic] = min(2 * self._shares.get(topic, _SHARE), _LARGEST_SHARE)

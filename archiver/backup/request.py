@@ -34,7 +34,7 @@ class BackupRequest:
     spool_bytes: int
     rate_bytes: int = 0
     start: StartPoint = START_EARLIEST
-    leaves_copied: bool = False  # partitions of which a copy is read are left to the instances that keep copies
+    leaves_copied: bool = False  # partitions with a current copy are left to the instances that copy them
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:

@@ -25,7 +25,7 @@ Told = RoleEntry | ArchiverError | None
 
 
 class Whose(Enum):
-    """Who archives a partition, as far as this backup goes."""
+    """Who archives a partition, as far as this backup knows."""
 
     OURS = "ours"  # under `topics/`
     THEIRS = "theirs"  # the instances', whose copy is read
@@ -40,7 +40,7 @@ def judge(told: Told, is_compacted: bool | None) -> Whose:
 
 
 class RoleWatch:
-    """Looks at role logs for a backup, and tells what follows from them, each thing once."""
+    """Reads role logs for a backup, and reports consequences once each."""
 
     def __init__(self, archive: Archive, pool: Workers, *, is_enabled: bool) -> None:
         self.is_enabled = is_enabled
@@ -54,7 +54,7 @@ class RoleWatch:
         self._told: set[str] = set()
 
     async def list_topics(self) -> frozenset[str] | None:
-        """List the topics that have a role log. None: the store does not tell, so each topic is to be looked at."""
+        """List the topics with a role log. None: the store refuses, so each topic is read."""
         try:
             return await self._pool.call(list_copied_topics, self._archive)
         except (StoreError, StoreTemporaryError) as error:
@@ -62,7 +62,7 @@ class RoleWatch:
             return None if self.is_enabled else frozenset()
 
     async def find_left(self, fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> frozenset[int]:
-        """Return which partitions are left to the instances now. Raises StoreTemporaryError when that cannot be told for now."""
+        """Return the partitions that are left to the instances now. Raises StoreTemporaryError if that is unknown for now."""
         if fact.topic == OFFSETS_TOPIC:
             return frozenset()
         places = _places_of(fact, topic_id, partitions)
@@ -91,7 +91,7 @@ class RoleWatch:
             if outcome is Outcome.DONE:
                 self._returning.pop(place, None)
 
-    # --- what is read
+    # --- reading
 
     async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
         try:
@@ -139,7 +139,7 @@ class RoleWatch:
             " of it are read until topics/ has caught up",
         )
 
-    # --- what is told
+    # --- reports
 
     def _tell(self, what: str, level: int, text: str) -> None:
         if what not in self._told:

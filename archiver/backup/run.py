@@ -48,13 +48,13 @@ class ServiceResult:
     """What a backup has done that ran until stopped."""
 
     records: int
-    dropped: Sequence[DroppedError]  # what was held at the end, and could not be put in time
+    dropped: Sequence[DroppedError]  # held records at the end that could not be put in time
 
 
 def run_backup(
     config: ArchiverConfig, notice: Callable[[Sequence[PartitionReport]], None]
 ) -> tuple[BackupReport, float]:
-    """Archive what is committed at the start. Returns a report of each partition, and how many seconds the run took."""
+    """Archive everything committed at the start. Returns a report of each partition, and the duration in seconds."""
     started_s = time.monotonic()
     sweep_defects()
 
@@ -82,7 +82,7 @@ def run_service(
     notice: Callable[[int, Collection[Feed]], None],
     say: Callable[[str], None] = lambda _: None,
 ) -> ServiceResult:
-    """Archive until stopped, as a member of a group. Returns when a signal has come, and what was held is durable or dropped.
+    """Archive until stopped, as a member of a group. Returns after a signal, when held records are durable or dropped.
 
     `notice` is called now and then with the number of durable records and the feeds at work; `say` with each change, once.
     """
@@ -127,7 +127,7 @@ def run_service(
             return service.dropped
 
     dropped: Sequence[DroppedError] = ()
-    with suppress(StoppedError):  # a stop before there was a service
+    with suppress(StoppedError):  # a stop before the service existed
         dropped = asyncio.run(run())
     return ServiceResult(records=metrics.records, dropped=dropped)
 

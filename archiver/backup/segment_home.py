@@ -1,4 +1,4 @@
-"""Where the segments of a partition stand: its history under `topics/`, or a generation of copies."""
+"""The place of a partition's segments: its history under `topics/`, or a generation of copies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class SegmentHome(Protocol):
         """Return the key of the object that begins at an offset."""
 
     def end(self, newest_base: int | None = None) -> ArchivedEnd:
-        """Ask the store where a writer goes on. `newest_base` is a hint, the base of the newest object as far as someone knew."""
+        """Ask the store for a writer's next offset. `newest_base` is a hint: the base of the newest known object."""
 
     def note(self, put: FinishedSegment, etag: str) -> None:
         """Note that an object was put."""

@@ -17,7 +17,7 @@ from archiver.process.silence import SilenceCounter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy:
-    """Which record batches are opened, and what becomes of those that nobody can read."""
+    """Which record batches are opened, and the treatment of unreadable ones."""
 
     most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
     unreadable: UnreadablePolicy = UnreadablePolicy.STOP
@@ -25,7 +25,7 @@ class BatchPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSink:
-    """What the writers of all partitions share: the archive, the limits of segments, and the memory and files in which segments grow."""
+    """Shared by the writers of all partitions: the archive, segment limits, and the memory and files of open segments."""
 
     archive: Archive
     limits: SegmentLimits
@@ -37,5 +37,5 @@ class SegmentSink:
     decoding: DecodingBudget = field(default_factory=lambda: DecodingBudget(MOST_DECOMPRESSED_BYTES))
     batches: BatchPolicy = BatchPolicy()
     blocks: BlockBudget = field(default_factory=BlockBudget)
-    fresh: FreshEntries = field(default_factory=FreshEntries)  # what was put, for the index of facts
+    fresh: FreshEntries = field(default_factory=FreshEntries)  # new objects, for the index of facts
     troubles: Troubles = field(default_factory=Troubles)

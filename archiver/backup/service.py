@@ -47,7 +47,7 @@ _HINTS_S = 5.0
 _RECORD_S = 60.0
 _TOPICS = "topics"
 _NOTES_OF_TOPICS = "notes of topics"
-_FORGET_LOST_S = 60.0  # a partition that does not come back so soon is somebody else's
+_FORGET_LOST_S = 60.0  # a partition that does not come back within this time has another owner
 
 
 class Service:
@@ -233,7 +233,7 @@ class Service:
                 self._begin([feed.key])
 
     async def _follow_role_logs(self) -> None:
-        """Leave partitions to the instances of which a copy is read now, and open those that are left to nobody any longer."""
+        """Leave partitions with a current copy to the instances, and open those that no instance has any longer."""
         roles = self._opener.roles
         if not roles.is_enabled:
             return
@@ -314,7 +314,7 @@ class Service:
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
-        """Ask the group for hints. They save long listings; without them, opening takes longer, and nothing else."""
+        """Ask the group for hints. They save long listings; without them, opening only takes longer."""
         partitions = list(wanted)
         asked = self._asides.call(self.membership.committed, partitions)
         try:
@@ -337,7 +337,7 @@ class Service:
     # --- partitions go
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
-        """Flush what is held of partitions that go to others, and return what is durable."""
+        """Flush held records of revoked partitions, and return the durable ends."""
         for key in partitions:
             self.held.pop(key, None)
             self.troubles.forget(key)
@@ -350,7 +350,7 @@ class Service:
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give up partitions that somebody else has already."""
+        """Drop partitions that another instance has already."""
         now_s = self._sink.clock()
         for key in partitions:
             hold = self.held.pop(key, None)
@@ -393,7 +393,7 @@ class Service:
                 self._fail({feed.key: hold}, feed.error, hold.unsaved_since_s)
 
     async def _branch_off(self, feed: Feed, hold: Hold) -> None:
-        """Go on after a cut, with a pause before: a log may be cut back again and again before anything is archived."""
+        """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
         await self._wait(hold.pause_s(self._sink.clock()))
         try:
             self._add(await self._opener.branch_off(feed), hold)
@@ -403,7 +403,7 @@ class Service:
     def _fail(
         self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
-        """Log why partitions stand still, and have them opened again after a pause. Nothing is final but their removal."""
+        """Log why partitions are not archived, and open them again after a pause. Only their removal is final."""
         still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
         now_s = self._sink.clock()
         pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]

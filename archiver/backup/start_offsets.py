@@ -1,4 +1,4 @@
-"""Where partitions without an archive begin, when a backup is told not to begin at the beginning of their logs."""
+"""The first offsets of partitions without an archive, if `backup.start` is not the beginning of their logs."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ START_EARLIEST: Final = "earliest"
 
 @dataclass(frozen=True, slots=True)
 class StartOffset:
-    """The first offset that is archived, and the leader epoch in which the log had it; -1: not known."""
+    """The first archived offset, and its leader epoch in the log; -1: unknown."""
 
     offset: Number
     leader_epoch: LeaderEpoch
@@ -81,7 +81,7 @@ _FIRST_FACT: Final = FactModel(StartOffset)
 
 
 class StartOffsets:
-    """Tells each partition's first offset, always the same one until its log is cut back.
+    """Returns each partition's first offset, always the same one until its log is truncated.
 
     A late start applies only to topics that exist when the option is first used. Of these, the ones that the archive does not
     know are written down then, with the ends of their logs. All later topics begin at their beginning. So a partition that
@@ -117,7 +117,7 @@ class StartOffsets:
         self._present = _read_present(known)
 
     async def _describe_present(self) -> _Present:
-        at_ms = self._clock_ms()  # before the ends: what comes between is archived
+        at_ms = self._clock_ms()  # before the ends: records between them are archived
         described = await self._client.describe_topics(None)
         known = await self._pool.call(list_known_topics, self._sink.archive)
         new = {name: topic for name, topic in sorted(described.items()) if name not in known}
@@ -170,7 +170,7 @@ class StartOffsets:
         return StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
 
     async def cut_back(self, source: PartitionSource) -> bool:
-        """Begin earlier when the log was cut back to below its start: what is there now is new. Returns whether it was."""
+        """Begin earlier if the log was truncated below its start: its records are new. Returns whether it was."""
         first = await self.first(source)
         if first.offset == 0:
             return False

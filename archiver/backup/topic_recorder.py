@@ -35,7 +35,7 @@ class LearnedConfigs:
     refused: Mapping[str, Refusal]
 
     def own(self, topic: str) -> Mapping[str, str] | None:
-        """Return what is set on the topic itself; None when that is not known.
+        """Return the configs set on the topic itself; None if unknown.
 
         How long `__consumer_offsets` keeps removals decides which positions are known later: that is noted wherever it comes from.
         """
@@ -66,7 +66,7 @@ class _Noted(NamedTuple):
 
 
 class TopicRecorder:
-    """Writes down what is new about topics, and proves that a topic is still the one whose life is continued."""
+    """Notes changes of topics, and proves that a topic is still the one whose life is continued."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class TopicRecorder:
         return LearnedConfigs(*await topic_configs_each(self._client, [topic.name for topic in topics]))
 
     async def record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact:
-        """Write down what has changed about a topic. Raises StrangerError when the archive is another cluster's."""
+        """Note changes of a topic. Raises StrangerError if the archive is another cluster's."""
         noted = configs.of(topic.name)
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
@@ -114,7 +114,7 @@ class TopicRecorder:
             return error
 
     def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
-        """Tell whether a topic is not as it was when it was recorded here before. The archive is not asked."""
+        """Return whether a topic differs from what was recorded here before. The archive is not asked."""
         sight = self._sights.get(topic.name)
         if sight is not None and sight.topic_id == topic.topic_id:
             self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())

@@ -21,7 +21,7 @@ from archiver.errors import (
 log = logging.getLogger(__name__)
 
 HELD_BACK: Final = "rule W"  # cause of a put that waits for an entry of a role log, and not for the store
-UNREADY_S: Final = 30.0  # from then on a process that cannot put anything says that it is not ready
+UNREADY_S: Final = 30.0  # after that a process that cannot put reports that it is not ready
 _SAID_AGAIN_S: Final = 3600.0
 
 

@@ -44,7 +44,7 @@ _SAYS_MORE = frozenset({
 
 
 class Head(NamedTuple):
-    """What a batch that cannot be read says of itself."""
+    """The header of an unreadable batch."""
 
     base_offset: int
     last_offset: int
@@ -53,7 +53,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The batch at a position, as one replica has it, and what is wrong with this copy."""
+    """The batch at a position, as one replica has it, and the fault of this copy."""
 
     node: int
     answer: Fetched

@@ -1,4 +1,4 @@
-"""A backup up to what is committed at its start: topics -> positions and ends -> the pump -> a report for each partition."""
+"""A backup up to the ends at its start: topics -> positions and ends -> the pump -> a report for each partition."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ _ASK_AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
-    """What became of each partition, and what else went wrong."""
+    """The result of each partition, and other errors."""
 
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
@@ -70,7 +70,7 @@ async def back_up_until_end(
     notice: Notice = lambda _: None,
     attend: Attend = attend_nothing,
 ) -> BackupReport:
-    """Archive every partition of the selected topics up to what is committed at the start.
+    """Archive every partition of the selected topics up to the records committed at the start.
 
     A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
     called now and then with reports of all partitions.
@@ -163,7 +163,7 @@ class _Run:
             for topic, number in keys:
                 self._report_unopened(described[topic], number, error)
 
-        # The ends first: whatever takes its time from here on, the backup goes up to what is committed now.
+        # The ends first: the backup goes up to the records committed now.
         offsets, refused = await self._client.offsets_each(
             [(topic.name, number) for topic in topics for number in topic.partitions]
         )
@@ -212,7 +212,7 @@ class _Run:
             log.warning(what, feed.source, last_stable, transaction)
 
     async def _branch_off(self, feed: Feed) -> None:
-        """Go on in a child life, up to what is committed by then: the log was cut back below the archive, or during this run."""
+        """Continue in a child life, up to the records committed by then: the log was truncated below the archive, or during this run."""
         try:
             branched = await self._opener.branch_off(feed)
             branched.end_offset = (await self._client.offsets([feed.key]))[feed.key].last_stable
@@ -221,7 +221,7 @@ class _Run:
         else:
             self._opened.append(branched)
 
-    # --- go on
+    # --- continue
 
     def reports(self) -> list[PartitionReport]:
         return [self._reports[key] for key in sorted(self._reports)]
@@ -239,7 +239,7 @@ class _Run:
             try:
                 await unless_stopped(stop, self._run_all(pump))
             except StoppedError:
-                # Flush what is held; what is not durable in time is dropped, because the archive is the checkpoint.
+                # Flush held records; unwritten ones are dropped after a while, because the archive is the checkpoint.
                 await pump.close(list(pump.feeds.values()), STOP_S)
                 left = [*self._opened, *self._running.values()]
                 self._reports |= {feed.key: feed.report() for feed in left}

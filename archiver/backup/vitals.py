@@ -1,4 +1,4 @@
-"""What metrics and health checks say of a running backup: how far each partition is, and what is wrong."""
+"""The state of a running backup for metrics and health checks: progress and problems by partition."""
 
 import asyncio
 import logging
@@ -208,7 +208,7 @@ class Connected(Protocol):
 
     @property
     def troubles(self) -> Troubles:
-        """Tell what fails."""
+        """Return what fails."""
 
 
 def why_cut_off(service: Connected, now_ms: int) -> str | None:
@@ -224,7 +224,7 @@ def why_cut_off(service: Connected, now_ms: int) -> str | None:
 
 
 def state_of_left(which: TopicPartition, position: int) -> PartitionState:
-    """Return the state of a partition that others archive: what they have not read yet is not this process's to tell."""
+    """Return the state of a partition that others archive: its lag is reported by them."""
     return PartitionState(
         topic=which[0],
         partition=which[1],

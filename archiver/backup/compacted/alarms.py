@@ -1,4 +1,4 @@
-"""What of compacted topics somebody should look at: a line for each, made of the status. Metrics count the same."""
+"""Alarms about compacted topics: a line for each, made from the status. Metrics count the same."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -12,17 +12,17 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 class AlarmKind(StrEnum):
-    """What is wrong, in a word for metrics."""
+    """The kind of an alarm, as a label for metrics."""
 
-    UNREADABLE = "unreadable"  # a role log, or what an instance told, cannot be read
-    NO_ROLE = "no-role"  # nobody has begun a copy
+    UNREADABLE = "unreadable"  # a role log, or a note of an instance, cannot be read
+    NO_ROLE = "no-role"  # no instance has begun a copy
     NO_COPY = "no-copy"  # no copy is complete
     UNSURE = "unsure"  # the copy that is read may hold values that were deleted
     UNATTAINABLE = "unattainable"  # reading takes longer than tombstones are kept
     UNHEARD = "unheard"  # an instance is silent
-    OVERDUE = "overdue"  # the turn is over, and nobody makes the next copy
+    OVERDUE = "overdue"  # the turn is over, and no process makes the next copy
     DAMAGED = "damaged"  # the copy that is read has a gap, or an object that cannot be read
-    IN_QUESTION = "in-question"  # the log stands against the copy that is read, or it is damaged: no copy goes
+    IN_QUESTION = "in-question"  # the log contradicts the current copy, or it is damaged: no copy is cleared
 
 
 class Alarm(NamedTuple):
@@ -34,7 +34,7 @@ class Alarm(NamedTuple):
 
 
 def alarms_in(status: CompactedStatus) -> Iterator[Alarm]:
-    """Yield what is wrong. An ended life needs no turns: of it only damage is told."""
+    """Yield the alarms of a partition. Of an ended life only damage is reported."""
     for problem in status.problems:
         yield Alarm(AlarmKind.UNREADABLE, None, problem)
     yield from _unheard(status)
@@ -87,7 +87,7 @@ def _copy_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tupl
 def _unattainable(
     one: PartitionStatus, generation: Generation, reading_ms: int, verb: str
 ) -> Iterator[tuple[AlarmKind, str]]:
-    """Tell of a generation that was read for longer than Kafka keeps tombstones, and is behind the log by as much."""
+    """Report a generation that was read for longer than Kafka keeps tombstones, and is behind the log by as much."""
     seen = next((found for found in one.generations if found.generation == generation), None)
     is_fresh = seen is not None and seen.moment_ms is not None
     is_slow = one.limit_ms is not None and reading_ms >= one.limit_ms
@@ -98,7 +98,7 @@ def _unattainable(
 
 
 def _turn_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[AlarmKind, str]]:
-    """Tell of a turn that nobody ends: no candidate, or one that nobody works on."""
+    """Report a turn that does not end: no candidate, or one without a working process."""
     if one.candidate is not None and one.candidate_ms is not None:
         heard = [found.heard_ms for found in one.generations if found.generation == one.candidate]
         last_ms = max([one.candidate_ms, *(moment for moment in heard if moment is not None)])
@@ -121,6 +121,6 @@ def generation_name(generation: Generation) -> str:
 
 
 def spell_span(span_ms: int) -> str:
-    """Spell a duration in its largest unit of which it has two or more."""
+    """Spell a duration in its largest unit with a count of two or more."""
     unit, factor = next((one for one in _UNITS_MS if span_ms >= 2 * one[1]), _UNITS_MS[-1])
     return f"{span_ms // factor} {unit}"

@@ -26,7 +26,7 @@ _LONGEST_PAUSE_S: Final = 600.0
 
 
 class Clearer:
-    """`clear` makes one pass. It remembers what objects said, and what it has logged already."""
+    """`clear` makes one pass. It remembers facts of objects, and logged messages."""
 
     def __init__(
         self,

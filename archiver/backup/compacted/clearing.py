@@ -1,4 +1,4 @@
-"""Which generations may go. What is read, and what may be read next, stays; so does whatever ends beyond the holder."""
+"""Decides which generations may be deleted: never the current copy, the candidate, or a copy with later offsets."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ class LogBounds:
 
     log_start: int
     log_end: int
-    policy: str | None  # cleanup.policy as it is in effect; None: not known
+    policy: str | None  # the effective cleanup.policy; None: unknown
 
     @property
     def is_compacted_alone(self) -> bool:
-        """Tell whether the log start stays where it is. Where the policy is not known, that is assumed."""
+        """Whether the log start cannot move. Assumed if the policy is unknown."""
         return self.policy is None or "delete" not in self.policy
 
     @property
     def is_known(self) -> bool:
-        """Tell whether the cluster was asked where the log begins and ends."""
+        """Whether the cluster was asked for the log's begin and end."""
         return self.log_end != MOST_OFFSET
 
     @property
@@ -55,13 +55,13 @@ class LogBounds:
 
 FORCED: Final = "`archiver compacted clear --force TOPIC-PARTITION` deletes the copies that are read no more"
 
-# Of a life that has ended, and where nobody asks the cluster: no log stands against its copies.
+# Of a life that has ended, or without a cluster: no log contradicts its copies.
 NO_LOG: Final = LogBounds(log_start=0, log_end=MOST_OFFSET, policy="compact,delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearingRules:
-    """What the configuration says of clearing."""
+    """The configured limits of clearing."""
 
     delay_ms: int
     keep_generations: int = 0
@@ -69,7 +69,7 @@ class ClearingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingCopy:
-    """A generation that stands. `state` None: its objects were not asked, because something cheaper keeps it."""
+    """An existing generation. `state` None: its objects were not asked, because it is kept for a simpler reason."""
 
     generation: Generation
     left_ms: int  # since when it is neither holder nor candidate, by the store's clock
@@ -83,7 +83,7 @@ class StandingCopy:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether it was complete once, and still is what it was."""
+        """Whether it was complete once, and is unchanged."""
         is_there = self.state is not None and self.state.is_whole and self.state.end >= self.promised
         return bool(self.was_holder) and is_there
 
@@ -97,7 +97,7 @@ class Situation:
     now_ms: int  # of the store's clock, at the latest
     standing: tuple[StandingCopy, ...]
     holder: CopyState | None = None  # None: it was not asked
-    log: LogBounds | None = None  # None: the cluster does not tell
+    log: LogBounds | None = None  # None: unknown
     doubts: tuple[str, ...] = ()  # other reasons why nothing may go
 
     @property
@@ -113,14 +113,14 @@ class Situation:
 
 
 class Verdict(NamedTuple):
-    """What becomes of a generation: it goes where nothing keeps it."""
+    """The decision on a generation: it is deleted if nothing keeps it."""
 
     generation: Generation
     kept: tuple[str, ...]
 
 
 def judge_clearing(situation: Situation, rules: ClearingRules) -> tuple[Verdict, ...]:
-    """Say of each generation that stands what keeps it."""
+    """Return for each existing generation what keeps it."""
     finished = sorted((one.generation for one in situation.standing if one.is_finished), key=_number, reverse=True)
     saved = frozenset(finished[: rules.keep_generations])
     problems = (*situation.doubts, *holder_problems(situation), *log_problems(situation))
@@ -133,7 +133,7 @@ def judge_clearing(situation: Situation, rules: ClearingRules) -> tuple[Verdict,
 
 
 def is_left(entry: RoleEntry, generation: Generation) -> bool:
-    """Tell whether a generation is neither what is read nor what may be read next."""
+    """Return whether a generation is neither the current copy nor a possible next one."""
     holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
     return generation not in {holder, entry.candidate}
 
@@ -197,7 +197,7 @@ def begins_lower(situation: Situation, state: CopyState) -> bool:
 
 
 def holder_problems(situation: Situation) -> tuple[str, ...]:
-    """Say why it is not sure that what is read is whole."""
+    """Return why it is unsure that the current copy is whole."""
     holder, state = situation.entry.holder, situation.holder
     if not isinstance(holder, CompleteCopy) or state is None:
         return ()
@@ -209,7 +209,7 @@ def holder_problems(situation: Situation) -> tuple[str, ...]:
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:
-    """Say how the log stands against the copy that is read."""
+    """Return how the log contradicts the current copy."""
     log = situation.log
     if not isinstance(situation.entry.holder, CompleteCopy) or situation.holder is None:
         return ()
@@ -238,7 +238,7 @@ def is_start_risen(situation: Situation) -> bool:
 
 
 def is_end_fallen(situation: Situation) -> bool:
-    """Tell whether the holder was read beyond where the log ends now."""
+    """Return whether the current copy was read beyond the present log end."""
     return situation.log is not None and situation.reached > situation.log.log_end
 
 

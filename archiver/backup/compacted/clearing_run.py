@@ -31,7 +31,7 @@ _BATCH: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """A generation of which objects were deleted."""
+    """A generation with deleted objects."""
 
     place: RolePlace
     generation: Generation
@@ -54,7 +54,7 @@ class ClearingReport:
 
     cleared: list[Cleared] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
-    alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # why nothing of a partition goes
+    alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # why nothing of a partition is cleared
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
 
 
@@ -118,14 +118,14 @@ def _holder_is_whole(
 
 
 def alarms_of(situation: Situation) -> tuple[str, ...]:
-    """Say why nothing goes that should: what is read is not whole, or the log stands against it."""
+    """Report why nothing is cleared: the current copy is not whole, or the log contradicts it."""
     return (*situation.doubts, *holder_problems(situation), *log_problems(situation))
 
 
 def _delete(
     survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> None:
-    """Delete the listed objects of a generation, some at a time, as long as what was decided on holds."""
+    """Delete the listed objects of a generation in batches, while the conditions hold."""
     archive = survey.archive
 
     def look() -> str:
@@ -162,7 +162,7 @@ def _is_newest(archive: Archive, one: Surveyed) -> bool:
 
 
 def _is_restored(survey: ClearingSurvey, one: Surveyed, generation: Generation) -> bool:
-    """Tell whether an unfinished restore may read a generation by now."""
+    """Return whether an unfinished restore may read a generation by now."""
     now_ms = one.situation.now_ms if one.situation is not None else 0
     try:
         pins = survey.pins.read(now_ms - survey.pin_ms)

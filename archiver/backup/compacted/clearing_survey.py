@@ -1,4 +1,4 @@
-"""Reads what a clearing is decided on: role logs, what stands, who reads it. Deletes nothing."""
+"""Reads the inputs of a clearing: role logs, existing copies, and restores that read them. Deletes nothing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ Objects = Mapping[Generation, Sequence[ListedSegment]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surveyed:
-    """One partition: what stands of it, and what decides. `situation` None: its role log cannot be read, and nothing goes."""
+    """One partition: its copies, and the state that decides. `situation` None: its role log is unreadable, and nothing is cleared."""
 
     log: ListedRoleLog
     objects: Objects
@@ -48,7 +48,7 @@ class ClearingSurvey:
     archive: Archive
     rules: ClearingRules
     pin_ms: int
-    ask_logs: AskLogs  # asked last, so that no copy has been read beyond the log end that it tells
+    ask_logs: AskLogs  # asked last, so that no copy was read beyond the returned log end
     facts: CopyFacts
     pins: RestorePins
     asks_all: bool = False  # also where nothing may go yet

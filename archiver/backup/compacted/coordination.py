@@ -1,4 +1,4 @@
-"""The coordination topic: by it, instances tell each other to read a role log now, and not only at the next look.
+"""The coordination topic: instances tell each other to read a role log now, instead of at the next interval.
 
 An event is a hint, and nothing is lost with it: role logs are looked at now and then in any case. So whatever Kafka refuses here
 is told once, and all goes on, slower.
@@ -30,7 +30,7 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_PARTITION: Final = 0  # the topic has one; of one that somebody made with more, the others are left alone
+_PARTITION: Final = 0  # the topic has one; further partitions are ignored
 _CONFIGS: Final = {"cleanup.policy": "compact"}  # the newest event of each partition stays
 _NOBODY: Final = -1  # producer: an event that is there twice does no harm
 _BATCH_BYTES: Final = 256 * 1024
@@ -42,7 +42,7 @@ _TRIES: Final = 4
 _MOST_TOLD: Final = 10  # different refusals
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
-_REFUSED_PAUSE_S: Final = 300.0  # somebody may grant the right
+_REFUSED_PAUSE_S: Final = 300.0  # a user may grant the right
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Place:
 
 
 class Coordination:
-    """Tells the other instance's processes of events, and listens for theirs. No method raises what Kafka refuses.
+    """Sends events to the other instance's processes, and receives theirs. No method raises refusals of Kafka.
 
     `others`: the instances whose events count; None: any. What an instance tells itself, it knows, and a look that tells something
     would bring about the next one. `ignored` counts records of the topic that are no events.
@@ -82,7 +82,7 @@ class Coordination:
         self.ignored = 0
 
     async def start(self) -> None:
-        """Find the topic, or create it. What is told from now on is heard; without the topic, `hints` tries again now and then."""
+        """Find the topic, or create it. Events from now on are received; without the topic, `hints` retries now and then."""
         try:
             await self._find()
         except ArchiverError as error:
@@ -119,7 +119,7 @@ class Coordination:
     # --- the topic
 
     async def _find(self) -> tuple[KafkaClient, _Place]:
-        """Return where the topic is read next: at its end, when it was found now. What was refused is asked again only later."""
+        """Return the next offset of the topic: its end, if it was found just now. A refusal is retried only later."""
         async with self._finding:
             if self._refusal is not None and self._clock() < self._refused_until_s:
                 raise self._refusal
@@ -171,7 +171,7 @@ class Coordination:
     # --- listening
 
     async def _listen(self) -> frozenset[RolePlace]:
-        """Ask for what comes next; return what it is about, perhaps nothing."""
+        """Fetch the next events; return the partitions that they are about, perhaps none."""
         client, place = await self._find()
         target = FetchTarget(
             topic=COORDINATION_TOPIC, topic_id=place.topic_id, partition=_PARTITION, offset=place.position
@@ -191,7 +191,7 @@ class Coordination:
             return frozenset()
         try:
             found, ignored, position = await self._decoder.call(_places_in, answer, place.position, self._others)
-        except (CorruptBatchError, ValueError):  # polling finds what it may have said
+        except (CorruptBatchError, ValueError):  # polling finds the same news
             found, ignored, position = frozenset(), 1, max(place.position + 1, answer.last_stable_offset)
         self.ignored += ignored
         place.position = position

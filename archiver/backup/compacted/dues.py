@@ -1,4 +1,4 @@
-"""What the clock says of a turn: whether it is over, and who may act. All times are of the store's clock, so that no two processes differ."""
+"""The clock's part of a turn: whether it is over, and which instance may act. All times are the store's, so processes agree."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -34,19 +34,19 @@ def share_of(topic: str, partition: int, whole: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What storage tells besides the newest entry."""
+    """The state in storage besides the newest entry."""
 
     now_ms: int
-    first_seen_ms: int  # when somebody first asked for a copy of this partition: before there is any entry
+    first_seen_ms: int  # the first request for a copy of this partition, before any entry
     put_ms: Mapping[int, int]  # entry -> when it was put
-    heard_ms: Mapping[Generation, int]  # when a process last said that it works on a generation
-    damaged_since_ms: int | None = None  # since when the holder is known to be damaged, to whoever asks
+    heard_ms: Mapping[Generation, int]  # the last note of a process that works on a generation
+    damaged_since_ms: int | None = None  # since when this process knows that the current copy is damaged
 
 
 def judge(
     entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str], *, begins_first: bool
 ) -> Dues:
-    """Say what the clock allows. `instances`: whoever is not among them is never heard of."""
+    """Return what the clock allows. `instances`: others are ignored."""
     due_ms = turn_due_ms(entry, told, times, instances)
     patience_ms = times.takeover_ms
     if entry is None:
@@ -75,7 +75,7 @@ def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: T
 
 
 def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:
-    """Return since when a next generation is due, or will be; None: not for any reason that a clock tells."""
+    """Return since when a next generation is due, or will be; None: not because of the clock."""
     if entry is None:
         return told.first_seen_ms
     switched_ms = told.put_ms.get(entry.switched or 0, told.first_seen_ms)

@@ -1,4 +1,4 @@
-"""Entries for a role log: what each of the four says, made of the entry before it."""
+"""Entries for a role log: each of the four kinds, made from the entry before it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ _NOBODY = RoleEntry(
 
 
 def begin(before: RoleEntry | None, number: int, instance: str, *, has_history: bool) -> RoleEntry:
-    """A generation begins. Before the first one, what is under `topics/` holds, where there is something."""
+    """A generation begins. Before the first one, the history under `topics/` is current, if it exists."""
     before = before or _first(has_history=has_history)
     given_up = before.open_candidate
     return replace(
@@ -23,7 +23,7 @@ def begin(before: RoleEntry | None, number: int, instance: str, *, has_history: 
 
 
 def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
-    """The candidate's copy holds from here on. Where nobody held, readers were given what lies under `topics/`."""
+    """The candidate's copy becomes current. Without a current copy, readers had the history under `topics/`."""
     return replace(
         before,
         type=EntryType.SWITCH,
@@ -43,7 +43,7 @@ def unsure(before: RoleEntry, number: int, instance: str) -> RoleEntry:
 
 
 def history(before: RoleEntry, number: int, instance: str) -> RoleEntry:
-    """What is under `topics/` holds again: the topic is compacted no longer. A candidate is given up."""
+    """The history under `topics/` becomes current again: the topic is no longer compacted. A candidate is given up."""
     gone = _left_with(before.left, before.open_candidate, number)
     return replace(
         before,
@@ -67,5 +67,5 @@ def _generation_of(holder: Holder) -> Generation | None:
 
 
 def _left_with(left: tuple[Left, ...], generation: Generation | None, since: int) -> tuple[Left, ...]:
-    """Add a generation. The oldest ones are forgotten: where one of them still stands, it counts as left since it was begun."""
+    """Add a generation. The oldest ones are forgotten: one that still exists counts as left since it was begun."""
     return left if generation is None else (*left, Left(generation=generation, since=since))[-MOST_LEFT:]

@@ -1,4 +1,4 @@
-"""Events by which instances tell each other to look at a role log: how each is spelled as a record of the coordination topic (docs/format.md §13)."""
+"""Events between instances, and their encoding as records of the coordination topic (docs/format.md §13)."""
 
 import io
 import json
@@ -30,9 +30,9 @@ _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationEvent:
-    """An instance says: look at the role log of this partition. Nothing else follows from it.
+    """A request to look at the role log of a partition. Nothing else follows from it.
 
-    `offset`: how far its copy reaches, for people; -1: not told.
+    `offset`: the end of its copy, for people; -1: unknown.
     """
 
     kind: str
@@ -56,7 +56,7 @@ def encode_key(place: RolePlace) -> bytes:
 
 
 def encode_value(event: CoordinationEvent) -> bytes:
-    """Encode what an event says, by Avro's single-object encoding."""
+    """Encode an event by Avro's single-object encoding."""
     out = io.BytesIO()
     out.write(_lead())
     fields = {
@@ -113,7 +113,7 @@ def decode_event(record: PlainRecord) -> CoordinationEvent | None:
     try:
         fields = cast("dict[str, Any]", fastavro.schemaless_reader(source, _schema(), None))
         return None if source.read(1) else _event_of(fields, key.decode(), record.headers)
-    except Exception:  # noqa: BLE001 - fastavro promises nothing about what it raises for garbage
+    except Exception:  # noqa: BLE001 - fastavro does not document its errors for garbage
         return None
 
 

@@ -23,10 +23,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """What is known of one generation."""
+    """The state of one generation."""
 
-    reached: Moment  # the newest of which all was read in time
-    durable: Moment  # the newest of these of which all is in storage
+    reached: Moment  # the newest one read in time
+    durable: Moment  # the newest of these that is completely in storage
     limit_ms: int | None = None  # the smallest since `reached`; None: none was seen yet
     ahead: Moment | None = None  # the next to be reached
     ahead_limit_ms: int | None = None  # the smallest since `ahead`
@@ -35,12 +35,12 @@ class Freshness:
 
 
 def begun(moment: Moment) -> Freshness:
-    """Begin, or go on after a restart, with the newest moment that was stored."""
+    """Begin, or continue after a restart, with the newest stored moment."""
     return Freshness(reached=moment, durable=moment)
 
 
 def set_back(fresh: Freshness, by_ms: int) -> Freshness:
-    """Note that the clock was set back: by what it tells now, all moments were so much earlier."""
+    """Note that the clock was set back: all moments are earlier by that."""
 
     def earlier(moment: Moment) -> Moment:
         return moment._replace(at_ms=max(0, moment.at_ms - by_ms))
@@ -63,7 +63,7 @@ def note_limit(fresh: Freshness, now_ms: int, limit_ms: int) -> Freshness:
 
 
 def note_answer(fresh: Freshness, answer: Answer) -> Freshness:
-    """Take in what a fetch told and brought. Once broken, always broken."""
+    """Take in the answer of a fetch. Once broken, always broken."""
     fresh = note_limit(fresh, answer.received_ms, answer.limit_ms)
     if fresh.is_broken:
         return fresh

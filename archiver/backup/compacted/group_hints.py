@@ -1,4 +1,4 @@
-"""How far an instance's copies reach, committed to its group for whoever watches lag. Nothing is ever decided on it."""
+"""The ends of an instance's copies, committed to its group for lag monitoring. Nothing is decided by them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class HeldPosition(NamedTuple):
 
 
 class GroupHints:
-    """Tells what has moved since it was told last. A partition that other instances hold is left as it was."""
+    """Returns changed ends. Partitions of other instances are left unchanged."""
 
     def __init__(self, held: Callable[[], Mapping[TopicPartition, HeldPosition | None]], archive: str) -> None:
         self._held = held
@@ -23,7 +23,7 @@ class GroupHints:
         self._told: dict[TopicPartition, HeldPosition] = {}
 
     def take(self, wanted: Iterable[TopicPartition] | None = None) -> Sequence[Hint]:
-        """Return the hints of what has moved, of wanted partitions only, if these are given; they count as told."""
+        """Return the hints of changed partitions, of the wanted ones if given; they count as committed."""
         held = self._held()
         keys = held.keys() if wanted is None else held.keys() & set(wanted)
         moved = {key: now for key in sorted(keys) if (now := held[key]) is not None and now != self._told.get(key)}

@@ -41,11 +41,11 @@ class HolderWatch:
         self._whole: _Whole | None = None
 
     def hasten(self, now_s: float) -> None:
-        """Have the holder looked over at the next look: somebody says that its turn is over."""
+        """Check the current copy at the next look: another instance says that its turn is over."""
         self._due_s = min(self._due_s, now_s)
 
     def note_holder(self, entry: RoleEntry | None) -> None:
-        """Forget what was found of a copy that holds no longer."""
+        """Forget the findings about a former copy."""
         holder = entry.holder if entry is not None else None
         if not isinstance(holder, CompleteCopy) or holder.generation != self._judged:
             self.problem, self.since_ms = "", None
@@ -68,7 +68,7 @@ class HolderWatch:
         self._due_s = now_s + self._every_s
 
     def _damage(self, copy: CompleteCopy) -> str:
-        """Say what is wrong with a copy; empty: nothing."""
+        """Return the problem of a copy; empty if it has none."""
         objects = sorted(list_copy(self._archive, copy_key(self._place, copy.generation)), key=_by_key)
         known = self._whole if self._whole is not None and self._whole.generation == copy.generation else None
         promised = max(copy.next, known.next if known else 0)

@@ -123,7 +123,7 @@ class TurnState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What was seen last of what lies in storage, by topic."""
+    """The last known state in storage, by topic."""
 
     generations: Mapping[str, int]
     bytes: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""What metrics and health checks say of a process of an instance: what it is for each partition, how far, and what is wrong."""
+"""The state of an instance's process for metrics and health checks: roles, progress, and problems by partition."""
 
 import time
 from collections import Counter
@@ -39,14 +39,14 @@ class InstanceVitals:
     # --- asked from the endpoint's threads
 
     def states(self) -> Iterator[PartitionState]:
-        """Yield how far each partition is archived, as a backup tells it: that is, by what is read."""
+        """Yield the progress of each partition like a backup does: by the copy that is read."""
         if self._service is None:
             return
         now_s, turns = self._clock(), dict(self._service.turns)
         for turn in turns.values():
             yield self._state_of(turn, now_s)
         out_s = self._service.membership.shut_out_s
-        if out_s >= LASTING_FAILURE_S:  # nobody knows who has the others
+        if out_s >= LASTING_FAILURE_S:  # the owner of the others is unknown
             for name, topic in dict(self._service.topics.described).items():
                 for number in topic.partitions:
                     if (name, number) not in turns:

@@ -1,4 +1,4 @@
-"""The generations that stand, by a listing, and what their objects cover: each object is asked for its facts once."""
+"""The listed generations, and the coverage of their objects: each object is asked for its facts once."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def list_copies(archive: Archive, topic: str, life: int) -> ListedCopies:
 
 
 def highest_generation(archive: Archive, place: RolePlace) -> int:
-    """List the highest number of a generation that has an object, of whatever instance; -1: there is none."""
+    """Return the highest number of a generation with an object, of any instance; -1: none."""
     highest = -1
     for instance in filter(is_instance, archive.store.list_directories(archive.layout.copies_root)):
         some = CopyKey(instance=instance, topic=place.topic, life=place.life, partition=place.partition, generation=0)
@@ -61,8 +61,8 @@ class CopyState(NamedTuple):
 
     whole_to: int  # from offset 0 on, without a gap
     end: int  # the highest `next`, behind a gap, too
-    begins: int  # where the log began when it was read: what was below had gone before
-    problem: str = ""  # an object that tells nothing: then `end` is not known
+    begins: int  # the log start when it was read
+    problem: str = ""  # an unreadable object: then `end` is unknown
     has_expired: bool = False  # records expired in Kafka behind some that were read, before they were read themselves
     # Offsets up to which it proves to be complete, and by objects put until when (ms).
     proven: tuple[tuple[int, int], ...] = ()
@@ -119,7 +119,7 @@ class CopyFacts:
 
 
 def ask_spans(store: ObjectStore, objects: Sequence[ListedSegment]) -> tuple[list[tuple[str, str, "_Span"]], list[str]]:
-    """Ask objects what they cover: key, ETag and span of each; and what is wrong with those that do not tell."""
+    """Ask objects for their coverage: key, ETag and span of each; and the problems of unreadable ones."""
     spans: list[tuple[str, str, _Span]] = []
     problems: list[str] = []
     for seen in ask_facts(store, objects):

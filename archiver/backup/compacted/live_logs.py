@@ -1,4 +1,4 @@
-"""Where the logs of compacted partitions begin and end now, as the cluster tells, for those lives that still have one."""
+"""The present log bounds of compacted partitions in the cluster, for lives that still have a log."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +24,7 @@ async def ask_logs(
     places: Collection[RolePlace],
     report_refusal: Callable[[ArchiverError], None] = lambda _: None,
 ) -> dict[RolePlace, LogBounds]:
-    """Ask the cluster. What it does not tell is left out: a topic that brokers do not show need not be gone.
+    """Ask the cluster. Missing answers are left out: a hidden topic need not be gone.
 
     The policy is the one that is archived with the topic. A life before the one that the cluster has is ended: NO_LOG.
     """
@@ -45,7 +45,7 @@ async def ask_logs(
 def asker_of(archive: Archive, settings: KafkaSettings, report_refusal: Callable[[ArchiverError], None]) -> AskLogs:
     """Return what asks the cluster where logs begin and end, each time through a client of its own. Raises StrangerError.
 
-    `report_refusal` is called with why the cluster does not tell that of a topic.
+    `report_refusal` is called with the reason why a topic has no answer.
     """
 
     async def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:

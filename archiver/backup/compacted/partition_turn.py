@@ -1,4 +1,4 @@
-"""One compacted partition in this process's hands: it looks at storage, lets the turn decide, and carries out what was decided."""
+"""One assigned compacted partition: looks at storage, lets the turn decide, and carries out the decision."""
 
 import asyncio
 import logging
@@ -56,14 +56,14 @@ from archiver.process.failpoints import reach
 log = logging.getLogger(__name__)
 
 _MOST_LOOKS: Final = 20  # one after the other, while each put an entry
-_SETTLE_S: Final = 60.0  # so long a candidate that has come to the end stands still for its puts
+_SETTLE_S: Final = 60.0  # for so long a complete candidate waits for its puts
 _STEP_S: Final = 0.02
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
 
 class PartitionTurn:
-    """`run` works until it is cancelled; `close` ends what it fills."""
+    """`run` works until it is cancelled; `close` ends its feeds."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class PartitionTurn:
         self._parts = parts
         self._terms = terms
         self._times = replace(parts.times, stagger_ms=stagger_ms)
-        self._earlier = earlier  # lives that this one goes on from
+        self._earlier = earlier  # lives that this one continues
         self._history_begin = history_begin
         self._report_end = report_end
         self._left: dict[int, LeftNote] = {}  # of generations that were filled here, and are not filled now
@@ -92,7 +92,7 @@ class PartitionTurn:
         self._first_seen_ms: int | None = None
         self.due_ms: int | None = None  # when the next copy is due, as of the last look
         self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
-        every_s = parts.times.takeover_ms / 1000  # so long an instance may be silent, and nobody notices anything
+        every_s = parts.times.takeover_ms / 1000  # the longest silence of an instance without consequences
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
         self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
@@ -103,7 +103,7 @@ class PartitionTurn:
 
     @property
     def role_since_ms(self) -> int | None:
-        """Since when this instance is what it is for the partition: since the entry that made it that."""
+        """Time of the entry that gave this instance its role for the partition."""
         newest, put_at = self._log
         entry = None if newest is None else newest.entry
         candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
@@ -209,7 +209,7 @@ class PartitionTurn:
             ends[candidate.number] = end
             if not end.is_whole:
                 self._give_up(candidate.number)
-            if end.has_expired:  # an earlier process read it, and ended before it could tell
+            if end.has_expired:  # an earlier process read it, and ended before it could note that
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = Sight(
@@ -225,7 +225,7 @@ class PartitionTurn:
         return sight
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
-        """Look over what is read, if it is time: also where nothing is about to be decided, damage is to be noticed."""
+        """Check the current copy, if it is time: damage must be noticed even if nothing else is due."""
         parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
         watch.note_holder(entry)
         if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
@@ -246,7 +246,7 @@ class PartitionTurn:
         self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
-        """Tell whether our candidate could take over now. Of one that never can, no object is asked."""
+        """Return whether our candidate could take over now. If it never can, no object is asked."""
         reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
         return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
@@ -273,7 +273,7 @@ class PartitionTurn:
                 self._tell(Broke(reading.generation))
 
     async def _settle(self) -> None:
-        """Have all that a candidate holds put, which stands still because it has come to the end; and tell what is in storage."""
+        """Put everything a complete candidate holds; and report what is in storage."""
         until_s = self._parts.sink.clock() + _SETTLE_S
         for reading in list(self.readings.values()):
             feed = reading.feed
@@ -296,10 +296,10 @@ class PartitionTurn:
         self.turn, effects = react(self.turn, event)
         return effects
 
-    # --- what was decided
+    # --- decisions
 
     async def _carry_out(self, effects: Sequence[Effect]) -> bool:
-        """Do what was decided, in this order. Returns whether an entry was put: whatever came of it, the next look tells."""
+        """Carry out decisions, in this order. Returns whether an entry was put; the next look shows the result."""
         self._announce()
         has_put, failed = False, None
         for effect in effects:
@@ -326,7 +326,7 @@ class PartitionTurn:
         return has_put
 
     def _note_failure(self, generation: int, error: ArchiverError) -> None:
-        """Give a candidate up in which an object is damaged, or is a stranger's: this would stay so."""
+        """Give up a candidate with a damaged or foreign object: that would not change."""
         if isinstance(error, CorruptSegmentError | StrangerError):
             self._tell(GaveUp(generation))
 
@@ -366,9 +366,9 @@ class PartitionTurn:
         reading.report_durable()
 
     def _begun(self, generation: int) -> Moment | None:
-        """Return the moment from which a generation goes on; None: it broke the rule, and that holds for good.
+        """Return the moment from which a generation continues; None: it broke the rule for good.
 
-        A moment that is still to come was noted before the store's clock was set back: how long ago that was, nobody knows.
+        A future moment was noted before the store's clock was set back: its age is unknown.
         """
         moment = self._newest_moment(generation)
         is_to_come = moment is not None and moment.at_ms > self._parts.clock.latest_ms(self._parts.sink.clock())
@@ -412,7 +412,7 @@ class PartitionTurn:
         return lambda: _call(loop, self.wake)
 
     def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return what is to be told of the generations that are filled here, and of those that were, and are not now."""
+        """Return the progress of generations that are filled here, and of those that were."""
         filled = [MomentNote(**self._told_of(reading)) for reading in self.readings.values()]
         return filled, list(self._left.values())
 
@@ -428,7 +428,7 @@ class PartitionTurn:
         }
 
     def _leave(self, reading: OpenReading) -> None:
-        """Fill a generation no longer that somebody goes on with: who does must know how far it was read, and until when."""
+        """Stop filling a generation that another process continues: it must know how far it was read, and until when."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
         self._left[reading.generation] = LeftNote(**self._told_of(reading), left_ms=left_ms)
@@ -458,7 +458,7 @@ class PartitionTurn:
             self.failing_since_s = None
 
     def note_ended(self, feed: Feed) -> None:
-        """Take in that a feed has ended with an error: the generation goes on after a pause, where its objects end."""
+        """Note that a feed has ended with an error: the generation continues after a pause, where its objects end."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.error is not None:
                 self._leave(reading)
@@ -488,7 +488,7 @@ class PartitionTurn:
         return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
 
     async def close(self, timeout_s: float) -> None:
-        """Put what is held, and end all that is filled here."""
+        """Put held records, and end all feeds here."""
         for reading in self.readings.values():
             reading.wants_end = lambda: False
         feeds = [reading.feed for reading in self.readings.values()]
@@ -500,13 +500,13 @@ class PartitionTurn:
             self._leave(reading)
 
     def let_go(self) -> None:
-        """End all that is filled here, for somebody else has the partition."""
+        """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
             self._pump_of(reading.feed).let_go(reading.feed)
             self._leave(reading)
 
     def _announce(self) -> None:
-        """Log what has become of the partition, once."""
+        """Log the role of the partition, once."""
         turn = self.turn
         entry = turn.sight.entry if turn.sight is not None else None
         told = (turn.role, turn.holds, turn.candidacy, entry.holder if entry is not None else None)

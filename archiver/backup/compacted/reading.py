@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
-    """The store's clock, as far as it is known: between two bounds."""
+    """The store's clock, as two bounds."""
 
     set_back_ms: int  # by how much it was set back in all
 
@@ -36,7 +36,7 @@ class HeldBackError(StoreTemporaryError):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OpenReading:
-    """Watches the feed of a generation. `tell` takes what happened into the turn."""
+    """Watches the feed of a generation. `tell` passes events to the turn."""
 
     generation: int
     clock: Clock
@@ -44,23 +44,23 @@ class OpenReading:
     limit_ms: Callable[[], int]  # how long tombstones are kept now, less the margin
     tell: Callable[[Event], object]
     wake: Callable[[], None]  # have the partition looked at soon
-    wants_end: Callable[[], bool]  # whether it is to stand still as soon as it is complete
+    wants_end: Callable[[], bool]  # whether to stop as soon as it is complete
     may_put: Callable[[], bool]
     fresh: Freshness
     is_unsure: bool
     opened_s: float
     set_back_ms: int = 0  # how much of what the clock was set back is taken in
-    try_again_s: float = 0.0  # it stands still for a switch from then on
+    try_again_s: float = 0.0  # when it stops for a switch again
     feed: Feed = field(init=False)
 
     def watch(self, feed: Feed) -> None:
         self.feed = feed
         feed.watch = self
 
-    # --- what the feed tells
+    # --- events of the feed
 
     def note_answer(self, feed: Feed, answer: fetch.Fetched, asked_s: float) -> None:
-        """Take in what a broker told. The brokers of which tombstones are known to be kept long enough name topics by id (3.1)."""
+        """Take in a broker's answer. Brokers that name topics by id (3.1) are known to keep tombstones long enough."""
         if answer.error is not None:
             return
         is_of_leader = feed.replica is None
@@ -97,7 +97,7 @@ class OpenReading:
             self._break()
 
     def _break(self) -> None:
-        """Become unsure, and tell the turn at once: the holder must put nothing before its role log says so."""
+        """Become unsure, and tell the turn at once: a current copy must put nothing before its role log says so."""
         self.is_unsure = True
         self.tell(Broke(self.generation))
         self.wake()
@@ -108,12 +108,12 @@ class OpenReading:
     # --- what the turn asks
 
     def report_durable(self) -> None:
-        """Tell the turn how much is in storage."""
+        """Tell the turn the end in storage."""
         writer = self.feed.writer
         self.tell(Put(self.generation, writer.durable_position, writer.objects_end))
 
     def moment(self) -> Moment | None:
-        """Return the newest moment of which everything is in storage; None once the rule was broken."""
+        """Return the newest moment that is completely in storage; None once the rule was broken."""
         if self.is_unsure:
             return None
         self._keep_to_clock()
@@ -135,7 +135,7 @@ class OpenReading:
             self.fresh, self.set_back_ms = set_back(self.fresh, told_ms - self.set_back_ms), told_ms
 
     def refuse_put(self, held: FinishedSegment) -> None:
-        """Keep a holder from putting what may lack a tombstone, until its role log says so. Called in the writer's thread."""
+        """Stop a current copy from putting objects that may lack a tombstone, until its role log says so. Called in the writer's thread."""
         limit_ms = self.fresh.limit_ms
         set_back_ms = self.clock.set_back_ms - self.set_back_ms
         passed_ms = self.clock.latest_ms(self.now_s()) - self.fresh.reached.at_ms + set_back_ms

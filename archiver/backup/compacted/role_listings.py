@@ -1,4 +1,4 @@
-"""The role logs of whole topics, listed for all partitions of a process at once: whoever finds nothing new there need not look by itself."""
+"""Listings of whole topics' role logs, shared by all partitions of a process: without news a partition need not look itself."""
 
 import asyncio
 from collections import defaultdict
@@ -23,14 +23,14 @@ class _Listed(NamedTuple):
 
 
 class RoleListings:
-    """Lists a topic when somebody asks, at most twice in an interval. Nothing is decided on it: who finds news looks by itself."""
+    """Lists a topic on demand, at most twice in an interval. Nothing is decided by it: on news a partition looks itself."""
 
     def __init__(self, archive: Archive, pool: Workers, clock: Callable[[], float], interval_s: float) -> None:
         self._archive = archive
         self._pool = pool
         self._clock = clock
         self._fresh_s = interval_s / 2
-        self._topics: set[str] = set()  # for which somebody has asked
+        self._topics: set[str] = set()  # requested topics
         self._listed: dict[str, _Listed] = {}
         self._listing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

@@ -1,4 +1,4 @@
-"""What of compacted topics nobody archives, because no instance has a role in it: `verify` complains of that.
+"""Compacted topics without any archive, because no instance has a role in them: `verify` reports them.
 
 Silence alone is no complaint: the copies of instances that rest, or of a cluster that is gone, are as whole as they were.
 """
@@ -17,7 +17,7 @@ _ANY = re.compile(".*", re.DOTALL)
 def find_roleless(
     archive: Archive, config: ArchiverConfig, now_ms: int, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[str]:
-    """Yield what is wrong, of the wanted topics: those that nobody has begun with, and first copies that nobody works on."""
+    """Yield problems of the wanted topics: those without a copy, and first copies without a working process."""
     status = StatusReader(archive, config, now_ms, asks_objects=False).read(_ANY)
     for problem, topic in (*_not_begun(archive, status), *_left_alone(status)):
         if wanted is None or wanted(topic):

@@ -30,7 +30,7 @@ def run_instance(
     notice: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Keep compacted topics as one of two instances, until stopped. Returns when what was held is durable or dropped.
+    """Copy compacted topics as one of two instances, until stopped. Returns when held records are durable or dropped.
 
     `notice` is called every second with what the process is for its partitions, once it has some; `say` with each change, once.
     """
@@ -92,7 +92,7 @@ def run_instance(
             try:
                 await service.run(stop, lambda client: [report(), *([] if listen is None else vitals.watch(client))])
             finally:
-                if roles_at_end:  # by now, what it held when it was told to stop is durable
+                if roles_at_end:  # held records are durable by now
                     tell(roles_at_end)
 
     with suppress(StoppedError):

@@ -1,4 +1,4 @@
-"""A process of an instance, until it is stopped: the partitions that the instance's group gives it, and what they share."""
+"""A process of an instance, until it is stopped: its assigned partitions, and what they share."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ _LEAVE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceRequest:
-    """Which instance this is, and whether it begins where nobody has begun."""
+    """The instance, and whether it begins copies where none exists."""
 
     backup: BackupRequest
     config: CompactedConfig
@@ -93,7 +93,7 @@ class InstanceService:
         self._next_note = first_note()
         self._uncleared = ""  # why old moments could not be deleted
         self._has_warned_uncleared = False
-        # What this process has read, and works on no longer, and how long it tells so.
+        # Generations that this process has left, and for how long it notes them.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
@@ -104,7 +104,7 @@ class InstanceService:
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._whole = WholeObjects()
-        self.in_question: Collection[RolePlace] = ()  # of which no copy is cleared, for now
+        self.in_question: Collection[RolePlace] = ()  # whose copies are not cleared, for now
         self.is_ready = False
 
     @property
@@ -202,7 +202,7 @@ class InstanceService:
         )
 
     async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
-        # Only a leader tells where the log ends (rule W, and what is complete): no follower is asked.
+        # Only a leader knows the end of the log (rule W, and completeness): no follower is asked.
         settings = replace(self._request.backup.kafka, client_rack="")
         return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(settings)))
 
@@ -210,7 +210,7 @@ class InstanceService:
         return await persist(what, work, self._sink.ledger)
 
     async def _leave(self) -> None:
-        """Put what is held, say how far it was read, and leave the group."""
+        """Put held records, note how far they were read, and leave the group."""
         turns, hints = list(self.turns.values()), self._hints.take()
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
@@ -278,7 +278,7 @@ class InstanceService:
         self._running[key] = asyncio.get_running_loop().create_task(turn.run())
 
     def _take(self, key: TopicPartition) -> PartitionTurn | None:
-        """Stop looking at a partition. Returns what has still to be ended of it."""
+        """Stop looking at a partition. Returns the work to end."""
         self.troubles.forget(key)
         self.troubles.forget(("look", *key))
         task, turn = self._running.pop(key, None), self.turns.pop(key, None)
@@ -293,7 +293,7 @@ class InstanceService:
             self._remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Put what is held of partitions that go to others. What is committed is for people: role logs and objects tell all."""
+        """Put held records of revoked partitions. The commit is for people: role logs and objects have everything."""
         hints = self._hints.take(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
@@ -324,7 +324,7 @@ class InstanceService:
             self._spawn(self._branch_off(turn))
 
     async def _branch_off(self, turn: PartitionTurn) -> None:
-        """Go on in a child life: the log was cut back, and what was copied of it is another history now."""
+        """Continue in a child life: the log was truncated, and its copies are another history now."""
         key = (turn.source.topic, turn.source.partition)
         try:
             self.topics.facts[key[0]] = await self._opener.record_cut(turn.source)
@@ -338,7 +338,7 @@ class InstanceService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- what processes tell each other
+    # --- notes between processes
 
     async def _keep_noting(self) -> None:
         while True:
@@ -372,7 +372,7 @@ class InstanceService:
             self._uncleared = str(error)
 
     async def _keep_clearing(self) -> None:
-        """Clear what is read no more of the partitions that this process is active for."""
+        """Clear former copies of partitions for which this process is active."""
         clearer = Clearer(
             self.archive,
             self.client,
@@ -388,14 +388,14 @@ class InstanceService:
             try:
                 report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
                 self.in_question = report.alarms.keys()
-            except Exception as error:  # noqa: BLE001 - no copy stands still for what keeps others from going
+            except Exception as error:  # noqa: BLE001 - a failed clearing must not stop copies
                 failure = as_ours(error, "clearing")
                 self.troubles.note(failure, f"{failure}; copies are cleared later", "clearing", stops_puts=False)
             else:
                 self.troubles.note_works("clearing")
 
     def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return what is to be told of what this process works on, and of what it has left, where nobody has told more since."""
+        """Return the progress of this process's generations, and of those that it has left unless others have noted more."""
         told = [turn.notes() for turn in self.turns.values()]
         moments = [note for filled, _ in told for note in filled]
         working = {note.place for note in moments}
@@ -414,12 +414,12 @@ class InstanceService:
         return heard is not None and heard.moment is not None and heard.moment.at_ms > (note.at_ms or 0)
 
     def _remember(self, turn: PartitionTurn) -> None:
-        """Go on telling how far a partition was read that this process works on no longer, until whoever does tells more."""
+        """Keep noting the progress of a left partition, until its new process notes more."""
         until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
         self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
 
     def _put_moments(self, note: NoteName, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
-        """Put moments, and learn from them what the store's clock says."""
+        """Put moments, and learn the store's clock from them."""
         archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
         noted_ms = self._clock.earliest_now_ms() if self._clock.is_known else None
         if not put_moments(archive, name, *note, moments, left, noted_ms=noted_ms, limits=self._limits):

@@ -35,12 +35,15 @@ class ReadersEnd(NamedTuple):
     """Where that ends what readers are given."""
 
     offset: int  # at or above the end; a gap may end it earlier
-    archived: Sequence[ArchivedEnd]  # of the holder, and of what it replaced
+    archived: Sequence[ArchivedEnd]  # of the current copy, and of the copy that it replaced
 
 
 def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
     """Return where the holder ends, and the tail behind it. `history_begin`: where the partition's life begins under `topics/`."""
-    named = (entry.holder or HISTORY, entry.replaced)  # where nobody holds, readers are given what lies under `topics/`
+    named = (
+        entry.holder or HISTORY,
+        entry.replaced,
+    )  # without a current copy, readers have the history under `topics/`
     archived = [_end_of(archive, place, holder) for holder in named]
     read = [one.position for one in named if isinstance(one, CompleteCopy)]
     begun = [history_begin] if HISTORY in named else []
@@ -48,7 +51,7 @@ def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history
 
 
 def has_history(archive: Archive, place: RolePlace, earlier: Collection[int] = (), begin: int = 0) -> bool:
-    """Tell whether readers of a life without a copy are given what lies under `topics/`.
+    """Return whether readers of a life without a copy have the history under `topics/`.
 
     `earlier`: the lives that it goes on from, at `begin`. A copy of one of them is read as long as nobody holds in this one: it
     has all up to where the log was cut back, and `topics/` ends where it began.

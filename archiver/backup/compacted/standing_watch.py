@@ -1,4 +1,4 @@
-"""What metrics show of what lies in storage: each process reads now and then how the partitions stand that it holds."""
+"""The state in storage for metrics: each process reads the status of its partitions now and then."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_INTERVALS: Final = 5  # of compacted.interval: it lists all that stands, and reads each newest entry
+_INTERVALS: Final = 5  # of compacted.interval: it lists all copies, and reads each newest entry
 
 
 class StandingWatch:
@@ -55,7 +55,7 @@ class StandingWatch:
 def _standing(
     status: CompactedStatus, held: Collection[RolePlace], active: Collection[RolePlace], service: InstanceService
 ) -> Standing:
-    """Sum up by topic. What nobody else knows comes from the process: damage that it found, logs that it asked about."""
+    """Sum up by topic. The process adds what only it knows: damage that it found, logs that it asked about."""
     told = {(alarm.place, alarm.kind) for alarm in alarms_in(status) if alarm.place in held or alarm.place is None}
     told |= {(turn.place, AlarmKind.DAMAGED) for turn in service.turns.values() if turn.holder_watch.problem}
     told |= {(place, AlarmKind.IN_QUESTION) for place in service.in_question if place in active}

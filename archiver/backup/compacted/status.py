@@ -1,4 +1,4 @@
-"""How compacted topics stand, told from storage alone: who is active, what stands, what is next, and what keeps copies from going."""
+"""The status of compacted topics, from storage alone: active instances, copies, next turns, and what keeps copies from being cleared."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,14 +42,14 @@ from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
 
 _DAY_MS: Final = 86_400_000
-_NEVER_MS: Final = 100 * 365 * _DAY_MS  # where nothing goes for so long, nothing has to be asked
+_NEVER_MS: Final = 100 * 365 * _DAY_MS  # with such a delay nothing is cleared, so nothing is asked
 
 Heard = Mapping[RolePlace, Mapping[Generation, HeardMoment]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationStatus:
-    """A generation that stands, or is to hold next."""
+    """A generation that exists, or is next."""
 
     generation: Generation
     role: str  # active, catch-up or left
@@ -63,7 +63,7 @@ class GenerationStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """A partition in one life. `problem`: why its role log cannot be read; then nothing else is told."""
+    """A partition in one life. `problem`: why its role log is unreadable; then all else is empty."""
 
     place: RolePlace
     is_live: bool  # no later life of the topic has this partition
@@ -82,14 +82,14 @@ class PartitionStatus:
     reached: int | None = None  # up to where the holder was read, by its objects; None: these were not asked
     damage: tuple[str, ...] = ()  # of the holder, if its objects were asked
     alarms: tuple[str, ...] = ()  # what else keeps copies from going
-    doubt: str = ""  # why what lies under `topics/`, which is read, may lack deletions
+    doubt: str = ""  # why the history under `topics/`, which is read, may lack deletions
     kept_ms: int | None = None  # delete.retention.ms, as archived
     limit_ms: int | None = None  # so long may a reading take: that, less compacted.margin
     problem: str = ""
 
     @property
     def lag(self) -> int | None:
-        """How many offsets of the log the holder lacks; None where nobody asked the cluster."""
+        """Offsets of the log that the current copy lacks; None if no cluster was asked."""
         if self.log is None or not self.log.is_known or self.reached is None or not self.is_live:
             return None
         return max(0, self.log.log_end - self.reached)
@@ -97,15 +97,15 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedStatus:
-    """How all compacted topics stand."""
+    """The status of all compacted topics."""
 
     now_ms: int
     partitions: tuple[PartitionStatus, ...]
     heard_ms: Mapping[str, int | None]  # when each instance was last heard of
-    missing: tuple[RolePlace, ...]  # partitions of compacted topics of which no instance has begun anything
+    missing: tuple[RolePlace, ...]  # partitions of compacted topics without any copy
     problems: tuple[str, ...]  # of facts that cannot be read
     takeover_ms: int
-    limits: str  # where the limits come from by which it is judged
+    limits: str  # the source of the limits
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class StatusReader:
     takes_noted: bool = False
 
     def read(self, topics: re.Pattern[str]) -> CompactedStatus:
-        """Read how the topics stand whose names match."""
+        """Read the status of topics with matching names."""
         problems: list[str] = []
         names = {name for name in list_copied_topics(self.archive) if topics.fullmatch(name)}
         facts, told = _facts_of(self.archive, topics)
@@ -208,7 +208,7 @@ class StatusReader:
         if one.situation is None or log.entry is None:
             return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
         entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
-        # Nobody works on a life that has ended, nor begins anything once the topic is compacted no longer.
+        # No process works on an ended life, nor begins a copy once the topic is no longer compacted.
         candidate, kept_ms = entry.open_candidate if is_live else None, _kept_ms(fact)
         has_turns = is_live and (fact is None or is_compacted(fact) is not False)
         return PartitionStatus(

@@ -40,12 +40,12 @@ class TakenTopics:
     described: Mapping[str, TopicDescription] = field(default_factory=dict)
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # no copies of these are made: why, as it was told
+    left_out: dict[str, str] = field(default_factory=dict)  # topics without copies, and the reported reason
     _without_since_s: dict[str, float] = field(default_factory=dict)  # topics whose ids are missing
     _has_failed: bool = False  # a topic could not be recorded in the last refresh
 
     async def refresh(self) -> None:
-        """List the included topics, record what has changed, and take those that are compacted. Raises StrangerError."""
+        """List the included topics, record changes, and take compacted ones. Raises StrangerError."""
         topics, archive = self.request.topics, self.request.sink.archive
         known = await self.pool.call(list_known_topics, archive)
         seen = await find_cluster_topics(self.client, topics, topics.select(known))

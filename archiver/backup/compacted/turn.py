@@ -33,7 +33,7 @@ class CopyEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dues:
-    """What the clock says at a look. See `dues.judge`."""
+    """The clock's part of a look. See `dues.judge`."""
 
     is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
     is_overdue: bool  # the turn has been due for so long that anybody may begin
@@ -44,13 +44,13 @@ class Dues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What storage shows at one look: the newest entry, and what was listed after it had been read."""
+    """The state in storage at one look: the newest entry, and the listing made after reading it."""
 
-    number: int  # of the newest entry; -1: there is none
+    number: int  # of the newest entry; -1: none
     entry: RoleEntry | None
     readers_end: int  # where that ends what readers are given now: the holder, with its tail
-    has_history: bool  # something lies under `topics/`
-    highest: int = -1  # the highest number of a generation that stands, where another one may be begun
+    has_history: bool  # objects exist under `topics/`
+    highest: int = -1  # the highest number of an existing generation, where another one may be begun
     ends: Mapping[int, CopyEnd] = field(default_factory=lambda: MappingProxyType({}))  # of own generations
     dues: Dues
 
@@ -80,7 +80,7 @@ class Looked(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A generation goes on in this process, where its objects end."""
+    """A generation continues in this process, where its objects end."""
 
     generation: int
     next: int
@@ -88,7 +88,7 @@ class Opened(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A broker answered a fetch, or what was fetched was dropped. `last_stable` is what the same answer told."""
+    """A broker answered a fetch, or fetched data was dropped. `last_stable` is that of the same answer."""
 
     generation: int
     position: int
@@ -136,7 +136,7 @@ class Open(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Fill a generation no longer; drop what is not in storage yet."""
+    """Stop filling a generation; drop unwritten records."""
 
     generation: int
 
@@ -198,13 +198,13 @@ class Turn:
         return generation.number if generation and generation.instance == self.instance else None
 
     def may_put(self, generation: int) -> bool:
-        """Tell whether objects may be put now: a holder that missed tombstones says so first."""
+        """Return whether objects may be put now: a current copy that missed tombstones must note that first."""
         reading = self.readings.get(generation)
         may_count = generation == self.switching or (generation == self.holds and self._counts_as_sure())
         return reading is not None and (reading.is_sure or not may_count)
 
     def may_hold(self, generation: int) -> bool:
-        """Tell whether a generation may take the holder's place, once it is complete: an unsure one never that of a sure one."""
+        """Return whether a generation may become current once it is complete: an unsure one never replaces a sure one."""
         reading, entry = self.readings.get(generation), self.sight.entry if self.sight else None
         return reading is not None and entry is not None and (reading.is_sure or not _is_sure(entry))
 
@@ -226,7 +226,7 @@ def spell_role(turn: Turn) -> str:
 
 
 def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
-    """Take an event in; return the new state, and what is to be done."""
+    """Take an event in; return the new state, and the effects."""
     match event:
         case Looked(sight):
             return _look(turn, sight)
@@ -317,12 +317,12 @@ def _complete_copy(turn: Turn, sight: Sight, generation: int) -> CompleteCopy | 
 
 
 def _is_sure(entry: RoleEntry) -> bool:
-    """Tell whether what holds has lost no deletion. What lies under `topics/` keeps each tombstone."""
+    """Return whether the current copy has lost no deletion. The history under `topics/` keeps each tombstone."""
     return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
 
 
 def would_begin(turn: Turn, sight: Sight) -> bool:
-    """Tell whether this process would begin a generation on such a look: only then it matters what stands."""
+    """Return whether this process would begin a generation on such a look: only then existing ones matter."""
     return _may_begin(replace(turn, sight=sight), sight)
 
 

@@ -15,7 +15,7 @@ from archiver.store.port import ObjectStore, ReadBuffer
 
 
 class WholeObjects:
-    """By key and ETag: nobody can put another object with the ETag that the store has answered to our own put."""
+    """By key and ETag: an object with the ETag of our own put cannot be another one."""
 
     def __init__(self) -> None:
         self._known: dict[CopyKey, set[bytes]] = {}
@@ -26,7 +26,7 @@ class WholeObjects:
         self._known.setdefault(copy, set()).add(_digest(key, etag))
 
     def forget_others(self, places: Container[RolePlace], standing: Container[CopyKey]) -> None:
-        """Forget the copies of these partitions that stand no longer."""
+        """Forget deleted copies of these partitions."""
         for copy in list(self._known):
             place = RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition)
             if place in places and copy not in standing:
