@@ -207,6 +207,7 @@ def test_more_than_a_page_is_listed_and_deleted(store: ObjectStore) -> None:
     assert [item.key for item in store.list("p/")] == ["p/kept"]
 
 
+@pytest.mark.parametrize("store", ["memory", "minio"], indirect=True)  # moto looks and puts in two steps
 def test_of_writers_at_once_exactly_one_creates(store: ObjectStore) -> None:
     writers = 8
     start = threading.Barrier(writers)

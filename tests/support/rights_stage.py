@@ -260,6 +260,9 @@ class RightsStage:
             archive.store.put_if_absent(key, content_of(finished), metadata, kind=ObjectKind.SEGMENT)
             key, content = role_entry(topic, 0, number + 1, holder=complete_copy(name, number, 2), replaced="topics/")
             archive.store.put_if_absent(f"{prefix_of(case)}/{key}", content, {}, kind=ObjectKind.FACT)
+        if case.command.kind is Kind.CLEARED:  # a store's clock has whole seconds, and times of puts have parts of them
+            put_at = max(item.last_modified for item in archive.store.list(f"{prefix_of(case)}/"))
+            eventually(lambda: archive.store.now() > put_at)
 
     def _put_role_log(self, case: Case) -> None:
         """Of a copy that was read to the end of the log."""
