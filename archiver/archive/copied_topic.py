@@ -91,7 +91,7 @@ class CopiedTopic:
         self.ignored += unnoted_problems
         self._with_records = with_records - self._unnoted
         instances = instances or CopyInstances(logs.archive)
-        self._reader = CopyReader(logs.archive, self.topic, self._under_topics, logs.was_complete, instances)
+        self._reader = CopyReader(self._logs, self._under_topics, instances)
 
     @property
     def has_copies(self) -> bool:
@@ -352,7 +352,8 @@ class CopiedTopic:
             if then is None:
                 earliest[number] = since
             else:
-                found[number] = then
+                false = [one for one in self._reader.false_switch(number, life, entry) if one not in then.damaged]
+                found[number] = then._replace(damaged=[*then.damaged, *false])
         if earliest:
             number, latest = max(earliest.items(), key=lambda one: one[1])
             raise UsageError(

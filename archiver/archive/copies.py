@@ -8,22 +8,19 @@ import numpy as np
 
 from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.copy_listings import CopyInstances, CopyListings
-from archiver.archive.copy_proof import WAYS_ON, Settled, better_ranges, false_claims, has_record, settle
-from archiver.archive.handle import Archive
+from archiver.archive.copy_proof import WAYS_ON, Settled, better_ranges, false_claims, has_record, is_settled, settle
 from archiver.archive.index import Index
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, last_base
 from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
-from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry
+from archiver.archive.role_logs import RoleLogs
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, name_of_holder
 from archiver.codec.selection import LAST_LONG
 
 # What lies under `topics/` of a partition in a life, with the lives that it goes on from, at or above an offset; and what is
 # wrong with that. Called with the life, the partition and the offset.
 History = Callable[[int, int, int], tuple[PartitionInventory, Sequence[str]]]
-
-# Whether any entry calls a generation complete. Called with the life, the partition and the generation.
-WasComplete = Callable[[int, int, Generation], bool]
 
 
 class LifeEntry(NamedTuple):
@@ -77,14 +74,12 @@ class _Doubt:
 class CopyReader:
     """Reads what a topic has in copies; of several partitions at once."""
 
-    def __init__(
-        self, archive: Archive, topic: str, history: History, was_complete: WasComplete, instances: CopyInstances
-    ) -> None:
-        self._archive = archive
-        self._topic = topic
+    def __init__(self, logs: RoleLogs, history: History, instances: CopyInstances) -> None:
+        self._logs = logs
+        self._archive = logs.archive
+        self._topic = logs.topic
         self._history = history
-        self._was_complete = was_complete
-        self._listings = CopyListings(archive, topic, instances)
+        self._listings = CopyListings(logs.archive, logs.topic, instances)
         self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
@@ -131,6 +126,7 @@ class CopyReader:
             settled = settle(held.inventory, copy.position)
             tail = self._tail_begin(number, life, entry, held)
             problems = self._false_claims(number, copy, held)
+            problems += [] if is_settled(held.inventory) else self.false_switch(number, life, entry)
         former = self._former(number, life, entry, min(settled.offset, tail))
         behind = self._former(number, life, entry, tail)
         ranges = better_ranges(settled, former.inventory)
@@ -149,6 +145,11 @@ class CopyReader:
         return _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, offset)
 
     # --- whether an entry is true
+
+    def false_switch(self, number: int, life: int, entry: RoleEntry) -> list[str]:
+        """Say that an earlier entry contradicts when the holder became that, or what it replaced."""
+        why = self._logs.contradiction(life, number, entry)
+        return [f"{self._topic}-{number}: {why}; {WAYS_ON}"] if why else []
 
     def _tail_begin(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> int:
         """Return where what the holder replaced is read on: at the holder's end, unless it has records from its last object on."""
@@ -210,8 +211,11 @@ class CopyReader:
         reach = {copy: int(listed.base.max()) + 1 for copy, listed in others.items()}
         reach |= {copy: max(reach[copy], inventory.end) for copy, inventory in found.items()}
         for copy in sorted(reach, key=lambda one: -reach[one]):
-            if reach[copy] > end and self._was_complete(life, number, _generation_of(copy)):
-                why = f"an earlier entry calls copy {_name_of_copy(copy)} complete, and that has later records"
+            was = self._logs.was_complete(life, number, _generation_of(copy)) if reach[copy] > end else False
+            if was is not False:
+                name, more = _name_of_copy(copy), "there are more entries than are read"
+                why = f"an earlier entry calls copy {name} complete, and that has later records"
+                why = why if was else f"copy {name} has later records, and whether it was complete is unknown: {more}"
                 newest = f"the newest entry of the role log names objects that end at offset {end}"
                 return [f"{self._topic}-{number}: {newest}; {why}; {WAYS_ON}"]
         return []
@@ -235,7 +239,7 @@ class CopyReader:
         life, entry = one
         end = max(doubt.start, _end_of(entry.holder, EMPTY_PARTITION))
         if has_record(self._former(number, life, entry, doubt.start).inventory, doubt.start, end):
-            return _name_of(entry.replaced)
+            return name_of_holder(entry.replaced)
         has = entry.replaced != HISTORY and has_record(
             self._history(life, number, doubt.start)[0], doubt.start, doubt.stop
         )
@@ -310,10 +314,6 @@ def _generation(whose: Holder | Generation) -> Generation | None:
     return whose if isinstance(whose, Generation) else None
 
 
-def _name_of(whose: Holder) -> str:
-    return str(whose.generation) if isinstance(whose, CompleteCopy) else HISTORY
-
-
 def _name_of_copy(copy: CopyKey) -> str:
     return f"{copy.instance}/{copy.generation}"
 
@@ -374,7 +374,7 @@ def _needs(entry: RoleEntry, settled: Settled, former: PartitionInventory) -> st
     if not settled.lacking or former.end <= settled.offset:
         return ""
     until = "an offset that nothing tells" if settled.wanted == LAST_LONG else f"offset {settled.wanted}"
-    held, before = _name_of(entry.holder), _name_of(entry.replaced)
+    held, before = name_of_holder(entry.holder), name_of_holder(entry.replaced)
     return (
         f"{held} lacks records above offset {settled.offset} that were compacted, and has not reached {until}, up to which those"
         f" lie that replaced them; so {before} is needed, and read, too"

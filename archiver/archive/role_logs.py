@@ -1,23 +1,34 @@
 """All role logs of a topic: listed once, their entries read when they are asked for."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Final
 
+from archiver.archive.copy_proof import WAYS_ON
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_topic_name
-from archiver.archive.roles import ROLES, CompleteCopy, Generation, RoleEntry, RolePlace, read_entry
+from archiver.archive.roles import (
+    HISTORY,
+    ROLES,
+    CompleteCopy,
+    Generation,
+    Holder,
+    RoleEntry,
+    RolePlace,
+    name_of_holder,
+    read_entry,
+)
 from archiver.archive.store_clock import epoch_ms
-from archiver.errors import NotWholeError
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
 
 NEVER_COPIED: Final = "__consumer_offsets"  # positions as of a time come from its history
 _AT_ONCE: Final = 8
-_MOST_STEPS: Final = 1_000  # former holders of one partition that are looked for
+_MOST_STEPS: Final = 1_000  # entries of one role log that are read at most, to find former holders and contradictions
 
 Numbers = Mapping[int, datetime]  # of the entries of one role log, and when each was put
 Told = RoleEntry | NotWholeError
@@ -53,11 +64,26 @@ class RoleLogs:
     def newest(self, lives: Iterable[int]) -> dict[int, dict[int, Told]]:
         """Read the entries that decide in some lives, several at a time: life -> partition -> entry, or why it cannot be read."""
         wanted = [(life, number) for life in lives for number in self.listed.get(life, {})]
-        told = side_by_side(_AT_ONCE, lambda one: self.entry(*one, max(self.numbers(*one))), wanted, "role")
+        told = side_by_side(_AT_ONCE, lambda one: self._newest(*one), wanted, "role")
         found: dict[int, dict[int, Told]] = {}
         for (life, number), entry in zip(wanted, told, strict=True):
             found.setdefault(life, {})[number] = entry
         return found
+
+    def _newest(self, life: int, partition: int) -> Told:
+        """Read the newest entry. One without a holder is refused if an earlier one has it: no writer goes back to none."""
+        numbers = self.numbers(life, partition)
+        newest = self.entry(life, partition, max(numbers))
+        if isinstance(newest, NotWholeError) or newest.holder is not None:
+            return newest
+        held = next((one.holder for one in self.holders(life, partition) if one.holder is not None), None)
+        if held is None and len(numbers) <= _MOST_STEPS:
+            return newest
+        place = RolePlace(topic=self.topic, life=life, partition=partition)
+        key = self.archive.layout.fact_key(place.stream, max(numbers))
+        earlier = f"but an earlier entry has {name_of_holder(held)} as its holder"
+        unknown = f"and whether an earlier entry has one is unknown: there are more than {_MOST_STEPS:,}"
+        return CorruptSegmentError(f"{key}: names no holder, {unknown if held is None else earlier}; {WAYS_ON}")
 
     def entry(self, life: int, partition: int, number: int) -> Told:
         place = (life, partition, number)
@@ -93,16 +119,56 @@ class RoleLogs:
         named = (copy for entry in self.holders(life, partition) for copy in (entry.holder, entry.replaced))
         return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
 
-    def was_complete(self, life: int, partition: int, generation: Generation) -> bool:
-        """Return whether any entry since a generation began calls it complete, whatever later entries say."""
-        numbers = (one for one in sorted(self.numbers(life, partition), reverse=True) if one > generation.number)
-        told = (self.entry(life, partition, number) for number in islice(numbers, _MOST_STEPS))
+    def was_complete(self, life: int, partition: int, generation: Generation) -> bool | None:
+        """Return whether any entry since a generation began calls it complete; None if it has more entries than are read."""
+        numbers = self._since(life, partition, generation)
+        told = (self.entry(life, partition, number) for number in numbers[:_MOST_STEPS])
         named = (copy for entry in told if isinstance(entry, RoleEntry) for copy in (entry.holder, entry.replaced))
-        return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+        is_named = any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+        return True if is_named else None if len(numbers) > _MOST_STEPS else False
+
+    def contradiction(self, life: int, partition: int, newest: RoleEntry) -> str:
+        """Say how the first entry with the holder contradicts the newest one; empty: it does not, or is gone.
+
+        A copy becomes the holder once. No later entry changes its end, `switched`, or what it replaced.
+        """
+        if not isinstance(newest.holder, CompleteCopy):
+            return ""
+        generation = newest.holder.generation
+        numbers = self._since(life, partition, generation)
+        for number in numbers[:_MOST_STEPS]:
+            first = self.entry(life, partition, number)
+            if isinstance(first, RoleEntry) and _has_holder(first, generation):
+                is_true = _of_switch(first) == _of_switch(newest) and self._is_switch(life, partition, number, first)
+                why = f"entry {number} of the role log has copy {generation} as its holder first"
+                return "" if is_true else f"{why}, and the newest entry, or the one before it, contradicts that"
+        unknown = f"whether the role log contradicts its newest entry is unknown: it has more than {_MOST_STEPS:,}"
+        return unknown if len(numbers) > _MOST_STEPS else ""
+
+    def _is_switch(self, life: int, partition: int, number: int, first: RoleEntry) -> bool:
+        """Return whether the first entry with a holder may be its switch, by the entries before it that are still there."""
+        if first.switched != number:
+            return first.switched not in self.numbers(life, partition)
+        before = self.entry(life, partition, number - 1) if number - 1 in self.numbers(life, partition) else None
+        return not isinstance(before, RoleEntry) or first.replaced == (before.holder or HISTORY)
+
+    def _since(self, life: int, partition: int, generation: Generation) -> list[int]:
+        """Return the entries since a generation began, the oldest first: later ones may be forged, and many."""
+        return sorted(one for one in self.numbers(life, partition) if one > generation.number)
 
     def put_by(self, life: int, partition: int, number: int) -> datetime | None:
         """Return the latest possible time of an entry's put; later entries bound it if its object is gone."""
         return min((at for one, at in self.numbers(life, partition).items() if one >= number), default=None)
+
+
+def _has_holder(entry: RoleEntry, generation: Generation) -> bool:
+    return isinstance(entry.holder, CompleteCopy) and entry.holder.generation == generation
+
+
+def _of_switch(entry: RoleEntry) -> tuple[Holder, int | None, Holder]:
+    """Return what a switch says, and later entries with the same holder repeat. A copy may turn out to be unsure."""
+    holder = replace(entry.holder, is_sure=False) if isinstance(entry.holder, CompleteCopy) else entry.holder
+    return holder, entry.switched, entry.replaced
 
 
 def list_copied_topics(archive: Archive) -> frozenset[str]:

@@ -57,6 +57,10 @@ class CompleteCopy:
 Holder = CompleteCopy | Literal["topics/"] | None
 
 
+def name_of_holder(whose: Holder) -> str:
+    return str(whose.generation) if isinstance(whose, CompleteCopy) else HISTORY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
     """A generation that is read no more: neither the holder's nor the newest candidate's since the entry `since`."""

@@ -19,7 +19,7 @@ from archiver.archive.segment_facts import Hole, HoleCause
 from archiver.archive.topics import Branch, record_branch, record_topic
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
+from archiver.store.port import MOST_PUT_BYTES, Admit, ListedObject, ObjectInfo, ObjectKind, admit_all
 from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
@@ -312,6 +312,56 @@ def test_what_readers_were_given_behind_a_switch_stays_until_its_later_values_ar
     assert bench.find().notes == ()
 
 
+SWITCH: Mapping[str, Any] = {"holder": complete_copy("b", 4, 100), "replaced": complete_copy("a", 1, 100)}
+
+
+@pytest.mark.parametrize(
+    ("forged", "is_true"),
+    [
+        ({"switched": 5}, True),
+        ({"switched": 5, "holder": complete_copy("b", 4, 100, is_sure=False)}, True),
+        ({"switched": 5, "holder": complete_copy("b", 4, 100, 300)}, False),
+        ({"switched": 5, "holder": complete_copy("b", 4, 100, 700)}, False),
+        ({"switched": 5, "replaced": None}, False),
+        ({"switched": 5, "replaced": "topics/"}, False),
+        ({"switched": 5, "replaced": complete_copy("b", 4, 100)}, False),
+        ({"switched": 2}, False),
+        ({}, False),
+        ({"replaced": complete_copy("b", 4, 100)}, False),
+    ],
+)
+def test_an_entry_that_hides_a_needed_record_is_told(forged: Mapping[str, Any], *, is_true: bool) -> None:
+    bench = needed_record()
+    assert given(bench.find()).owners[100] == place("a", 1)
+    bench.entry(9, **{**SWITCH, **forged})
+    told = problems(bench.find())
+    if is_true:
+        assert (given(bench.find()).owners[100], told) == (place("a", 1), [])
+        return
+    assert "entry 5 of the role log has copy b/4 as its holder first" in told[0]
+    assert "--instance" in told[0]
+
+
+@pytest.mark.parametrize("replaced", ["topics/", complete_copy("b", 4, 100)])
+def test_a_switch_that_replaces_no_holder_is_told(replaced: str | Mapping[str, Any]) -> None:
+    bench = needed_record(switch=9)
+    bench.entry(8, holder=complete_copy("a", 1, 100), switched=2, candidate=("b", 4))
+    assert problems(bench.find()) == []
+    bench.store.delete([f"control/roles/{T}/0/0/000009.json"])
+    bench.entry(9, **{**SWITCH, "replaced": replaced})
+    assert "entry 9 of the role log has copy b/4 as its holder first" in problems(bench.find())[0]
+
+
+def needed_record(switch: int = 5) -> Bench:
+    """b/4 replaced a/1, and lacks record 100, which a/1 has: its later value is at 600."""
+    bench = Bench()
+    bench.copy("a", 1, [(0, 100), (100, 101)])
+    bench.copy("b", 4, [(0, 100), (100, 512)], told={100: {"first": 101, "unserved": 1, "stable_end": 700}})
+    bench.entry(2, holder=complete_copy("a", 1, 100), replaced="topics/")
+    bench.entry(switch, **SWITCH)
+    return bench
+
+
 def test_a_copy_that_was_still_being_read_is_told() -> None:
     bench = Bench()
     bench.copy("b", 4, [(0, 90)], told={0: {"stable_end": 300}})
@@ -360,6 +410,8 @@ def two_copies(*, is_small: bool = False) -> Bench:
         {"holder": complete_copy("a", 1, 100), "replaced": complete_copy("c", 0, 100), "switched": 2},
         {"holder": "topics/"},
         {"holder": "topics/", "replaced": complete_copy("a", 1, 100)},
+        {"holder": None},
+        {"holder": None, "candidate": ("b", 4)},
     ],
 )
 def test_an_entry_that_hides_a_copy_which_reaches_further_is_told(forged: Mapping[str, Any], *, is_small: bool) -> None:
@@ -367,9 +419,49 @@ def test_an_entry_that_hides_a_copy_which_reaches_further_is_told(forged: Mappin
     assert problems(bench.find()) == []
     bench.entry(9, **forged)
     (told,) = problems(bench.find())
-    assert "an earlier entry calls copy b/4 complete, and that has later records" in told
+    why = "an earlier entry calls copy b/4 complete, and that has later records"
+    assert (why if forged["holder"] else "an earlier entry has b/4 as its holder") in told
     assert "--instance" in told
     assert given(bench.find(instance="b")).owners == all_of(place("b", 4), range(300))
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+def test_an_entry_without_a_holder_is_refused_in_a_later_life(*, is_child: bool) -> None:
+    """Else the complete copy of an older life is read, with fewer records."""
+    bench = two_copies()
+    life = 1
+    if is_child:
+        life, _ = record_branch(bench.archive, topic=T, partition=0, parent=0, branch=Branch(offset=6, leader_epoch=1))
+    else:
+        bench.create("B")
+    bench.copy("c", 1, [(0, 400)], life=life)
+    bench.entry(0, holder=None, candidate=("c", 0), life=life)
+    bench.entry(1, holder=None, candidate=("c", 1), life=life)
+    assert problems(bench.find()) == []
+    bench.entry(2, holder=complete_copy("c", 1, 400), replaced="topics/", life=life)
+    assert given(bench.find()).owners == all_of(place("c", 1, life=life), range(400))
+    bench.entry(3, holder=None, life=life)
+    found = bench.find()
+    (told,) = problems(found)
+    assert (found.life, given(found).owners) == (life, {})
+    assert f"control/roles/t/{life}/0/000003.json: names no holder, but an earlier entry has c/1 as its holder" in told
+
+
+@pytest.mark.parametrize("forged", [{"holder": complete_copy("a", 1, 100)}, {"holder": None}])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_many_forged_entries_hide_no_copy(forged: Mapping[str, Any], *, is_known: bool) -> None:
+    """`is_known`: the entry that calls the hidden copy complete is still there. Without it the answer is unknown, not no."""
+    bench = two_copies()
+    for number in range(6, 1_100):
+        bench.entry(number, **forged)
+    if not is_known:
+        bench.store.delete([f"control/roles/{T}/0/0/{number:06}.json" for number in (2, 5)])
+    (told,) = problems(bench.find())
+    unknown = (
+        "is unknown: there are more than 1,000" if forged["holder"] is None else "whether it was complete is unknown"
+    )
+    is_told = is_known and forged["holder"] is not None  # the other entry is read newest first
+    assert ("an earlier entry calls copy b/4 complete" if is_told else unknown) in told
 
 
 @pytest.mark.parametrize("is_small", [False, True])
@@ -398,6 +490,7 @@ class Requests(MemoryStore):
         super().__init__()
         self.listed: list[str] = []
         self.asked: list[str] = []
+        self.entries: list[str] = []
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         self.listed += [prefix] if prefix.startswith("compacted/") else []
@@ -406,6 +499,12 @@ class Requests(MemoryStore):
     def head(self, key: str) -> ObjectInfo | None:
         self.asked += [key] if key.startswith("compacted/") else []
         return super().head(key)
+
+    def get(
+        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
+    ) -> tuple[bytes, Mapping[str, str]] | None:
+        self.entries += [key] if key.startswith("control/roles/") else []
+        return super().get(key, most_bytes, admit)
 
 
 @pytest.mark.parametrize("position", [90, 100])
@@ -423,8 +522,10 @@ def test_reading_copies_takes_few_requests(position: int) -> None:
         bench.entry(
             6, number, holder=complete_copy("b", 4, 90, position), replaced=before, switched=5, candidate=("a", 6)
         )
+        bench.entry(5, number, holder=complete_copy("b", 4, 90, position), replaced=before, candidate=("b", 4))
     found = bench.find()
     assert [problems(found, number) for number in range(4)] == [[]] * 4
+    assert len(store.entries) == 4  # the newest of each
     is_marker = position > 90
     assert len(store.listed) == 8 + 1  # and the names of all instances, once
     assert len(store.asked) == 8 + 4 * is_marker
@@ -644,6 +745,15 @@ def test_a_time_before_the_switch_is_told_by_the_copy_that_held_then() -> None:
     assert given(found) == Given(expected, set())
     assert str(found.copies[0]) == "a/1 + b/3"
     assert read_again(turns.bench, found) == expected
+
+
+def test_a_switch_that_is_called_older_than_it_is_is_told() -> None:
+    turns = Turns()
+    turns.bench.entry(5, holder=complete_copy("b", 3, 14), replaced=complete_copy("a", 1, 9), switched=4)
+    assert problems(turns.bench.find(as_of_ms=turns.first)) == []
+    turns.bench.entry(6, holder=complete_copy("b", 3, 14), replaced=complete_copy("a", 1, 9), switched=2)
+    (told,) = problems(turns.bench.find(as_of_ms=turns.first))
+    assert "entry 4 of the role log has copy b/3 as its holder first" in told
 
 
 def test_a_time_before_all_copies_is_told_by_the_history_if_it_reached_then() -> None:
