@@ -531,6 +531,32 @@ def test_reading_copies_takes_few_requests(position: int) -> None:
     assert len(store.asked) == 8 + 4 * is_marker
 
 
+@pytest.mark.parametrize(
+    ("told", "is_settled"),
+    [
+        ({0: {"unserved": 1, "stable_end": 90, "first": 1}}, True),
+        ({0: {"holes": (Hole(first_offset=0, last_offset=8, cause=HoleCause.EXPIRED),), "first": 9}}, True),
+        ({50: {"holes": (Hole(first_offset=50, last_offset=58, cause=HoleCause.EXPIRED),), "first": 59}}, False),
+        ({50: {"unserved": 1, "stable_end": 100, "first": 51}}, False),
+        ({50: {"unserved": 1, "stable_end": None, "first": 51}}, False),
+        ({50: {"unserved": None, "stable_end": 90, "first": 51}}, False),
+    ],
+)
+def test_earlier_entries_are_read_only_if_objects_do_not_prove_that_the_holder_is_settled(
+    told: Mapping[int, Mapping[str, Any]], *, is_settled: bool
+) -> None:
+    bench = Bench()
+    bench.store = store = Requests()
+    bench.store.objects = bench.archive.store.objects  # type: ignore[attr-defined]
+    bench.archive = Archive(store, Layout())
+    bench.copy("b", 4, [(0, 50), (50, 90)], told=told)
+    holder = complete_copy("b", 4, 90, 100)
+    bench.entry(5, holder=holder, candidate=("b", 4))
+    bench.entry(6, holder=holder, candidate=("a", 6), switched=5)
+    assert problems(bench.find()) == []
+    assert len(store.entries) == (1 if is_settled else 2)
+
+
 def test_a_copy_without_an_object_and_a_position_of_zero_hides_nothing() -> None:
     bench = Bench()
     bench.history([(0, 700)])
