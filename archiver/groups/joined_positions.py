@@ -86,7 +86,10 @@ class _Joint:
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
 
     def _before_next(self, place: Place, found: Sequence[ArchivedPosition]) -> Iterator[ArchivedPosition]:
-        """Yield positions of a snapshot; they are ambiguous if the first one after the time differs."""
+        """Yield positions of a snapshot; they are ambiguous if the next one of the group differs, unknown if none has it."""
+        if place[0] in self.snapshots.missing_behind:
+            yield from (_unknown(one) if one.state is State.SET else one for one in found)
+            return
         told = self.snapshots.following.get(place[0])
         later = None if told is None else self._position(place, told)
         is_new = later is not None and not any(one.life in {later.life, AMBIGUOUS} for one in found)

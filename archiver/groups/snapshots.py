@@ -119,6 +119,7 @@ class Snapshots:
     groups: Mapping[str, GroupSnapshot]
     missing: Mapping[str, int | None]  # groups missing in the newest one: the time of the one that has them; None: none
     following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first one behind the time
+    missing_behind: Collection[str] = ()  # groups that the first one behind the time misses, and no later one has
     until_ms: int = LAST_LONG  # the time
 
 
@@ -126,23 +127,31 @@ class Snapshots:
 class _Following:
     """Passed on the way back to a time: the first snapshot after it, and the first day that begins after it."""
 
-    snapshot: Snapshot | None = None
+    time_ms: int | None = None  # of the first snapshot
+    groups: dict[str, GroupSnapshot] = field(default_factory=dict)  # in it; of the groups that it misses: in later ones
+    missing: set[str] = field(default_factory=set)  # in it, and in the later ones
     day: str = ""
 
     def note(self, found: Snapshot) -> None:
         """Note a snapshot of behind the time."""
-        if self.snapshot is None or found.time_ms < self.snapshot.time_ms:
-            self.snapshot = found
+        here, missed = dict(_groups_of(found)), {*found.missing} - found.groups.keys()
+        if self.time_ms is None or found.time_ms < self.time_ms:
+            later = {group: one for group, one in self.groups.items() if group in missed}
+            self.time_ms, self.groups, self.missing = found.time_ms, here | later, missed - later.keys()
+        else:
+            later = {group: one for group, one in here.items() if group in self.missing}
+            self.groups |= later
+            self.missing -= later.keys()
 
-    def read(self, archive: Archive, report_problem: ReportProblem) -> Snapshot | None:
-        """Return the first snapshot after the time; None if none exists."""
-        for number in list_numbers(archive, self.day)[:1] if self.snapshot is None and self.day else ():
+    def read(self, archive: Archive, report_problem: ReportProblem) -> None:
+        """Read the first snapshot of the next day, if the first one after the time is in it, or misses groups."""
+        is_wanted = self.day and (self.time_ms is None or self.missing)
+        for number in list_numbers(archive, self.day)[:1] if is_wanted else ():
             found = _read(archive, self.day, number)
             if isinstance(found, NotWholeError):
                 report_problem(str(found))
             else:
-                self.snapshot = found
-        return self.snapshot
+                self.note(found)
 
 
 def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
@@ -166,12 +175,13 @@ def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProble
         sought &= {*earlier.missing} - here.keys()  # in neither: the group did not exist then
         if not sought:
             break
-    behind = following.read(archive, report_problem)
+    following.read(archive, report_problem)
     return Snapshots(
         newest_ms=newest.time_ms,
         groups=groups,
         missing=told,
-        following={} if behind is None else dict(_groups_of(behind)),
+        following=following.groups,
+        missing_behind=following.missing,
         until_ms=until_ms,
     )
 
