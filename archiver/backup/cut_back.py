@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from archiver.archive.handle import Archive
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.topics import Branch, Stretch
+from archiver.codec.selection import LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.epochs import end_of_epoch
@@ -34,13 +35,15 @@ async def find_branch(
     partition: int,
     lineage: Sequence[Stretch],
     log_start: int,
+    log_end: int = LAST_LONG,
     log_epoch: int = -1,
     doubt: Callable[[Archived], None] = lambda _: None,
 ) -> Branch:
     """Find the offset below which archive and log agree, as far as the broker can tell. Mostly one HEAD and one request.
 
     `log_epoch` is the newest epoch of the log; -1: not known. Within an epoch a log only grows: an object that reaches beyond
-    the log's end in that epoch proves nothing. It is given to `doubt`, and the branch lies at or below an older one's end.
+    the log's end in that epoch proves nothing. So does one beyond `log_end` with no epoch, or with one that the log has not reached.
+    It is given to `doubt`, and the branch lies at or below an older one's end.
     `lineage` is that of the life in which the partition was archived so far. The branch may lie below where this life
     began, and never above the end of the log. The caller must know that the topic id is still the same.
     """
@@ -51,6 +54,9 @@ async def find_branch(
     async for archived in newest_first(pool, archive, topic, partition, lineage):
         our_end = max(our_end, archived.next)
         epoch = archived.facts.leader_epoch
+        if archived.next > log_end and log_epoch >= 0 and not 0 <= epoch <= log_epoch:
+            doubt(archived)
+            continue
         if epoch < 0 or (highest_known is not None and epoch > highest_known):
             continue
         answer = await end_of_epoch(client, topic, partition, epoch)

@@ -357,8 +357,6 @@ class Opener:
         source = feed.source
         fact = await self._pool.call(self._read_topic, source)
         branch = await self._find_branch(source, fact)
-        # So far the broker was asked by the topic's name: a topic that was created again has a shorter log, too.
-        await self.topics.refuse_recreated(source)
         life = fact.life_of_partition(source.topic_id, source.partition)
         end = await self._pool.call(self._end_of, source, life)
         goes_on = branch.offset >= end.next
@@ -377,7 +375,6 @@ class Opener:
 
     async def record_cut(self, source: PartitionSource) -> TopicFact:
         """Record that the log of a partition was truncated below its read end. Returns the resulting note."""
-        await self.topics.refuse_recreated(source)
         fact = await self._pool.call(self._read_topic, source)
         branch = await self._find_branch(source, fact)
         return await self._pool.call(self._begin_life, source, branch)
@@ -386,17 +383,8 @@ class Opener:
         key = (source.topic, source.partition)
         log_ends = (await self._client.offsets([key]))[key]
 
-        def doubt(archived: Archived) -> None:
-            self._find(
-                source,
-                archived.key,
-                f"{source}: {archived.key} reaches offset {archived.facts.next}, and the log ends at {log_ends.high_watermark},"
-                f" still in the leader epoch {archived.facts.leader_epoch} that the object names: no election explains that."
-                " What the log has from the object before it on is archived again, in a new life. If the object is not of"
-                " this archive, find out who put it; else look for a lost disk",
-            )
-
-        return await find_branch(
+        doubted: list[Archived] = []
+        branch = await find_branch(
             self._client,
             self._sink.archive,
             pool=self._pool,
@@ -404,9 +392,23 @@ class Opener:
             partition=source.partition,
             lineage=fact.lineage(source.life, source.partition),
             log_start=log_ends.log_start,
+            log_end=log_ends.high_watermark,
             log_epoch=log_ends.leader_epoch,
-            doubt=doubt,
+            doubt=doubted.append,
         )
+        # So far the broker was asked by the topic's name: a topic that was created again has a shorter log, too.
+        await self.topics.refuse_recreated(source)
+        for archived in doubted:
+            epoch = archived.facts.leader_epoch
+            self._find(
+                source,
+                archived.key,
+                f"{source}: {archived.key} reaches offset {archived.facts.next}, and the log ends at {log_ends.high_watermark},"
+                f" in the leader epoch {log_ends.leader_epoch}. The object names {'no leader epoch' if epoch < 0 else f'epoch {epoch}'},"
+                " and no election explains that. What the log has from the object before it on is archived again, in a new"
+                " life. If the object is not of this archive, find out who put it; else look for a lost disk",
+            )
+        return branch
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
