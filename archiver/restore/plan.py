@@ -17,6 +17,9 @@ from archiver.restore.request import RestoreRequest
 
 _MOST_TOLD = 20
 _MOST_NAMED = 5
+# Every partition up to the highest one is planned. The note of a topic may be lost, or older than its newest partitions.
+_MOST_UNNOTED = 10_000
+_MOST_PARTITIONS = 200_000  # of a topic without a note: more than a cluster has
 _CHOICES = "partitions, offsets, times, --where, --latest-per-key"
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
@@ -177,6 +180,7 @@ def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: Re
     of_source = {topic.source: topic for topic in plan.topics}
     for topic in archive:
         yield from topic.ignored
+        yield from _told_beyond(topic, request)
         planned = of_source.get(topic.topic)
         if planned is None or planned.has_objects or request.is_partial or not topic.other_lives:
             continue
@@ -211,9 +215,28 @@ def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> No
             raise UsageError(f"{option}: no topic that is restored has partition {names}; they have 0 to {known - 1}")
 
 
+def _partition_limit(topic: ArchivedTopic) -> int:
+    """Return from which number on partitions are not restored: no topic has so many."""
+    return _MOST_PARTITIONS if topic.fact is None else topic.fact.partitions + _MOST_UNNOTED
+
+
+def _told_beyond(topic: ArchivedTopic, request: RestoreRequest) -> Iterator[str]:
+    """Report wanted partitions with numbers that no topic has. They are not restored."""
+    limit, numbers = _partition_limit(topic), topic.partitions.keys() | topic.damaged.keys()
+    beyond = sorted(number for number in numbers if number >= limit and request.wanted.of(number) is not None)
+    if beyond:
+        known = "no note" if topic.fact is None else f"a note of {spell_count(topic.fact.partitions, 'partition')}"
+        names = ", ".join(map(str, beyond[:_MOST_NAMED])) + (" and others" if len(beyond) > _MOST_NAMED else "")
+        yield (
+            f"{topic.topic}: partition {names}: not restored: the archive has {known} of the topic, and no topic has so many."
+            " Find out who put these objects"
+        )
+
+
 def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> TopicPlan:
     known = topic.fact.partitions if topic.fact is not None else 0
-    count = max(known, *(number + 1 for number in (*topic.partitions, *topic.damaged)), 1)
+    within = (number for number in (*topic.partitions, *topic.damaged) if number < _partition_limit(topic))
+    count = max(known, *(number + 1 for number in within), 1)
     configs = dict(topic.fact.configs) if topic.fact is not None else {}
     return TopicPlan(
         source=topic.topic,

@@ -139,7 +139,7 @@ def check_listing(
     newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
-    others += _contradictions(archive, segments, facts)
+    others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
     unfolded = [*_lagging(inventory, facts.get(OFFSETS_TOPIC)), *_unfolded(archive, inventory)]
@@ -311,6 +311,19 @@ def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mappin
             yield (
                 f"{name}: {objects} of topic id {topic_id}, and {_newest(archive.layout, topic)} has"
                 f" {lives[life].topic_id} there; bring back what was changed"
+            )
+
+
+def _unnoted_partitions(archive: Archive, segments: Sequence[Segment], facts: Mapping[str, TopicFact]) -> Iterator[str]:
+    """Find objects of a topic in partitions that its note does not have. Earlier topics of that name may have had more."""
+    for topic, life, number in sorted({some.partition for some in segment_blocks(segments)}):
+        fact = facts.get(topic)
+        if fact is None or life >= len(fact.lives) or fact.root(life) != fact.root(fact.current.life):
+            continue
+        if number >= fact.partitions:
+            yield (
+                f"{topic}-{number}: objects of a partition that {_newest(archive.layout, topic)} does not have (it has"
+                f" {fact.partitions}): find out who put them, or bring the note back"
             )
 
 

@@ -221,6 +221,17 @@ def test_objects_of_a_life_that_no_fact_has_are_found(store: MemoryStore) -> Non
     assert problem.startswith("orders@1: 1 object is of a life that the newest fact in p/control/topics/orders/ ")
 
 
+def test_objects_of_a_partition_that_the_note_does_not_have_are_found(store: MemoryStore) -> None:
+    """An earlier topic of the name may have had more partitions."""
+    archive, name = Archive(store, LAYOUT), LAYOUT.segment_key(KEY)
+    stray = LAYOUT.segment_key(replace(KEY, partition=4))
+    store.objects[stray] = store.objects[name]
+    (problem,) = (one for one in check_listing(archive).problems if "does not have" in one)
+    assert problem.startswith("orders-4: objects of a partition that the newest fact in p/control/topics/orders/ ")
+    record_topic(archive, topic="orders", topic_id="another", cluster_id="c", partitions=1, configs={})
+    assert not [one for one in check_listing(archive).problems if "does not have" in one]
+
+
 def test_nothing_is_not_whole(store: MemoryStore) -> None:
     assert not check_listing(Archive(store, LAYOUT)).is_empty
     assert check_listing(Archive(store, LAYOUT), lambda topic: topic == "ordesr").is_empty

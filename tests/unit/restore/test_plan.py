@@ -1,0 +1,36 @@
+"""Which partitions of a topic are planned."""
+
+import pytest
+
+from archiver.archive.archived_topic import ArchivedTopic
+from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.topics import Life, TopicFact
+from archiver.codec.selection import TopicSelection
+from archiver.restore.plan import plan_restore, told_beside
+from archiver.restore.request import RestoreRequest
+
+FAR = 999_999
+
+
+def topic(*partitions: int, noted: int | None) -> ArchivedTopic:
+    life = Life(life=0, topic_id="id")
+    fact = noted and TopicFact(topic="t", cluster_id="c", partitions=noted, configs={}, lives=(life,))
+    found = dict.fromkeys(partitions, EMPTY_PARTITION)
+    return ArchivedTopic(topic="t", life=0, fact=fact or None, partitions=found, damaged={}, other_lives=())
+
+
+@pytest.mark.parametrize("noted", [4, None])
+def test_a_partition_number_that_no_topic_has_is_reported_and_not_planned(noted: int | None) -> None:
+    archive = [topic(0, 5, FAR, noted=noted)]
+    plan = plan_restore(archive, {"t": "t"})
+    assert [one.partition for one in plan.topics[0].partitions] == list(range(6))
+    (told,) = told_beside(archive, plan, RestoreRequest())
+    assert told.startswith(f"t: partition {FAR}: not restored: ")
+    assert not list(told_beside(archive, plan, RestoreRequest(wanted=TopicSelection(partitions=frozenset({0})))))
+
+
+def test_partitions_that_a_note_does_not_have_yet_are_planned() -> None:
+    archive = [topic(0, 9_000, noted=4)]
+    plan = plan_restore(archive, {"t": "t"})
+    assert len(plan.topics[0].partitions) == 9_001
+    assert not list(told_beside(archive, plan, RestoreRequest()))
