@@ -1,6 +1,6 @@
 """The longest limits in force since the last agreement: a sweep asks before it deletes what they would keep (docs/format.md §8)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -47,6 +47,11 @@ def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], App
     facts = read_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"))
     found = [_of_fact(archive, stream, fact) for stream, fact in facts.items()]
     return {(one.life, one.whose): one for one in found}
+
+
+def agreed_streams(archive: Archive) -> Collection[str]:
+    """List the streams of all topics in which limits are noted, in one listing."""
+    return newest_numbers(archive, _LIMITS).keys()
 
 
 def change_applied(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, read_applied
+from archiver.archive.applied_limits import AppliedLimits, Whose, agreed_streams, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
@@ -16,6 +16,7 @@ from archiver.archive.store_clock import agreed_now_ms
 from archiver.archive.swept import OffsetRanges, SweptPlace, read_swept
 from archiver.archive.topics import TopicFact, cleanup_policy, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig
+from archiver.config.retention import RetentionConfig
 from archiver.errors import ArchiverError, NotWholeError, StoreTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -78,7 +79,7 @@ class SweepSurvey:
             except NotWholeError as error:
                 kept.append(_damaged(name, error))
                 continue
-            longer += _limits_of_compacted(fact)
+            longer += _limits_of_kept(fact, self._config.retention, asks_cluster=asked.cluster is not None)
             terms += [one for one in judged if isinstance(one, TopicTerms)]
             kept += [one for one in judged if isinstance(one, KeptTopic)]
             kept += [kept for one in judged if isinstance(one, TopicTerms) for kept in _untold_partitions(fact, one)]
@@ -126,7 +127,8 @@ class SweepSurvey:
         That it cancels an agreement comes first: a policy that is noted is no news to the next sweep.
         """
         failed: dict[str, str] = {}
-        steps = [*((one.topic, partial(cancel_shorter, self._archive, one)) for one in longer)]
+        agreed = agreed_streams(self._archive) if longer else ()
+        steps = [(one.topic, partial(cancel_shorter, self._archive, one)) for one in longer if one.stream in agreed]
         steps += [(one.topic, partial(note_policy, self._archive, one)) for one in news]
         for topic, note in steps:
             try:
@@ -178,13 +180,24 @@ class SweepSurvey:
         )
 
 
-def _limits_of_compacted(fact: TopicFact) -> Iterator[AppliedLimits]:
-    """Yield limits that cancel what somebody agreed to before a topic was compacted: a later note may say falsely that it deletes records."""
+def _limits_of_kept(fact: TopicFact, config: RetentionConfig, *, asks_cluster: bool) -> Iterator[AppliedLimits]:
+    """Yield unlimited limits of each source that keeps all records of a topic now: they cancel earlier agreements to shorter ones."""
+    for root in (life.life for life in fact.lives if life.parent is None):
+        for whose in _keeping_sources(fact, config, asks_cluster=asks_cluster):
+            yield AppliedLimits(topic=fact.topic, life=root, whose=whose, ms=None, bytes=None, floor_ms=0)
+
+
+def _keeping_sources(fact: TopicFact, config: RetentionConfig, *, asks_cluster: bool) -> Collection[Whose]:
+    """Return the sources of limits that keep all records of a topic now, by its cleanup.policy or by the configuration."""
+    if config.keeps(fact.topic):
+        return list(Whose)
     policy = cleanup_policy(fact)
-    if policy is not None and not says_delete(policy):
-        for root in (life.life for life in fact.lives if life.parent is None):
-            for whose in (Whose.FIXED, Whose.GONE):
-                yield AppliedLimits(topic=fact.topic, life=root, whose=whose, ms=None, bytes=None, floor_ms=0)
+    if policy is not None and not says_delete(policy):  # a later note may say falsely that it deletes records
+        return [Whose.FIXED, Whose.GONE]
+    if asks_cluster:
+        return [Whose.GONE] if config.gone_ms_of(fact.topic) is None else []
+    fixed = config.of_topic(fact.topic).fixed
+    return [Whose.FIXED] if fixed.ms is None and fixed.bytes is None else []
 
 
 def _change(before: TopicTerms, now: TopicTerms) -> str:

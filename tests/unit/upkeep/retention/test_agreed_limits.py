@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,38 @@ def test_a_longer_policy_cancels_also_if_somebody_else_has_noted_it(agreed: Site
         agreed.release()
     see(agreed)
     assert terms_now(agreed).swept_by == FOR_EVER
+
+
+GONE_HOUR = {"gone": [{"topics": "t", "ms": "1h"}]}
+
+
+@pytest.mark.parametrize(
+    ("keeping", "is_there", "kept"),
+    [
+        ({**GONE_HOUR, "keep": ["t"]}, True, FOR_EVER),
+        ({**GONE_HOUR, "keep": ["t"]}, False, FOR_EVER),
+        ({"gone": []}, False, FOR_EVER),
+        ({"gone": []}, True, Limits(ms=HOUR_MS)),
+    ],
+    ids=["keep", "keep-gone", "gone-without-entry", "not-gone"],
+)
+def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
+    keeping: dict[str, Any], is_there: bool, kept: Limits
+) -> None:
+    """Limits of topics that are gone say nothing about one that the cluster has."""
+    agreeing, other = (
+        ArchiverConfig.model_validate({**STORAGE, "retention": {"grace": 0, **section}})
+        for section in (GONE_HOUR, keeping)
+    )
+    site = Site(agreeing)
+    see(site)
+    site.is_there = is_there
+    assert note_agreed(site.archive, terms_now(site)) == ""
+    assert terms_now(site).swept_by == Limits(ms=HOUR_MS)
+    site.configure(other)
+    see(site)
+    site.configure(agreeing)
+    assert terms_now(site).swept_by == kept
 
 
 def test_a_dry_run_cancels_nothing(agreed: Site) -> None:
