@@ -126,7 +126,7 @@ class PartitionInventory:
 
     def without_swept(self, swept: OffsetRanges) -> "PartitionInventory":
         """Split missing offsets into swept and lost ones. Sweeps keep last objects, which only the index remembers."""
-        parts = [((gap,), ()) if gap.is_remembered and self.readable else _split(gap, swept) for gap in self.gaps]
+        parts = [((gap,), ()) if gap.is_remembered else _split(gap, swept) for gap in self.gaps]
         return replace(
             self,
             gaps=tuple(gap for missing, _ in parts for gap in missing),

@@ -124,6 +124,14 @@ def test_last_objects_that_the_index_remembers_were_not_swept() -> None:
     assert problem.startswith("t-0: offsets 20-39 are missing from the archive")
 
 
+def test_a_partition_of_which_only_the_index_knows_was_not_swept() -> None:
+    """Also where a note covers all of it: a sweep leaves the newest object of each life."""
+    found = arrange([]).reaching(40, is_remembered=True).without_swept(OffsetRanges(((0, 40),)))
+    assert (offsets_of(found.gaps), offsets_of(found.swept)) == ([*range(40)], [])
+    (problem,) = problems_of("t", 0, found, ())
+    assert problem.startswith("t-0: offsets 0-39 are missing from the archive")
+
+
 @st.composite
 def lineages(draw: st.DrawFn) -> list[tuple[int, int, int | None]]:
     bounds = sorted(draw(st.sets(st.integers(1, OFFSETS), max_size=2)))
