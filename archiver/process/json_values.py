@@ -12,14 +12,26 @@ MOST_PARSED_BYTES: Final = 16 << 20
 _OBJECT_BYTES: Final = 200
 _LIST_BYTES: Final = 100
 _MEMBER_BYTES: Final = 80
+_WIDE_TIMES: Final = 4  # bytes of a character, if one of its text needs four
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-_HALF_A_PAIR: Final = re.compile(r"\\u[dD][89abAB]")
+# Python keeps a text as wide as its widest character: one escape makes its text up to four times as large. The patterns are
+# possessive (`*+`), since remembering where else they could match takes more memory than the text.
+_WIDE_ESCAPE: Final = "\\u"
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_HEX: Final = "[0-9a-fA-F]"
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+# An escaped backslash begins no escape. Of a pair both halves are taken at once.
+_LONE_SURROGATE: Final = re.compile(
+    rf"(?:\\\\)++|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|({_SURROGATE.pattern})"
+)
 
 
 def parsed_bytes(text: str) -> int:
     """Estimate how much memory the value of a JSON text needs, the text included."""
     size = len(text) if text.isascii() else 4 * len(text)  # one character of four bytes makes all of them as wide
+    if _WIDE_ESCAPE in text:
+        size += _WIDE_TIMES * sum(len(one[0]) for one in _STRING.finditer(text) if _WIDE_ESCAPE in one[0])
     return size + _OBJECT_BYTES * text.count("{") + _LIST_BYTES * text.count("[") + _MEMBER_BYTES * text.count(",")
 
 
@@ -34,10 +46,10 @@ def parse_json(content: bytes | str, most_parsed_bytes: int = MOST_PARSED_BYTES)
         raise ValueError(f"parsing it may take {expected:,} bytes of memory, and the limit is {most_parsed_bytes:,}")
     try:
         found: object = _decoder.decode(text)
-        if _HALF_A_PAIR.search(text):
-            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deep") from None
+    if _SURROGATE.search(text) and any(one[1] for one in _LONE_SURROGATE.finditer(text)):
+        raise ValueError("a text has half of a surrogate pair, which UTF-8 cannot encode")
     return found
 
 
