@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
-from archiver.archive.control import Fact, append_fact, newest_numbers, read_facts
+from archiver.archive.control import Fact, append_fact, decode_facts, newest_numbers
 from archiver.archive.fact_model import BoundedText, FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.archive.sweeps import SWEEPS
@@ -44,9 +45,8 @@ _FACT: Final = FactModel(AppliedLimits)
 
 def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], AppliedLimits]:
     """Read what sweeps compare with, of each life of a topic. Raises NotWholeError."""
-    facts = read_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"))
-    found = [_of_fact(archive, stream, fact) for stream, fact in facts.items()]
-    return {(one.life, one.whose): one for one in found}
+    found = decode_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"), partial(_of_fact, archive))
+    return {(one.life, one.whose): one for one in found.values()}
 
 
 def agreed_streams(archive: Archive) -> Collection[str]:

@@ -77,16 +77,17 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
     return None if newest is None else _read(archive, stream, newest)
 
 
-def read_history(archive: Archive, stream: str) -> list[Fact]:
-    """Return the history of a stream, oldest first."""
-    return [fact for _, fact in read_dated_history(archive, stream)]
+def read_history(archive: Archive, stream: str) -> Iterator[Fact]:
+    """Yield the history of a stream, oldest first, one fact at a time: all facts together may need much memory."""
+    return (fact for _, fact in read_dated_history(archive, stream))
 
 
-def read_dated_history(archive: Archive, stream: str) -> list[tuple[int, Fact]]:
-    """Return the history of a stream, oldest first, and when each fact was put, by the store's clock."""
+def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, Fact]]:
+    """Yield the history of a stream, oldest first, and when each fact was put, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
-    return [(one.put_ms, _read(archive, stream, one)) for one in listed]
+    for one in listed:
+        yield one.put_ms, _read(archive, stream, one)
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
@@ -192,7 +193,14 @@ def read_fact(archive: Archive, stream: str, number: int) -> Fact:
 
 def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
-    found = side_by_side(READS_AT_ONCE, lambda one: read_fact(archive, *one), numbers.items(), "fact")
+    return decode_facts(archive, numbers, lambda _, fact: fact)
+
+
+def decode_facts(
+    archive: Archive, numbers: Mapping[str, int], decode: Callable[[str, Fact], Decoded]
+) -> dict[str, Decoded]:
+    """Read one fact of each stream, several at a time, and keep only what `decode` makes of it: parsed facts may need much memory."""
+    found = side_by_side(READS_AT_ONCE, lambda one: decode(one[0], read_fact(archive, *one)), numbers.items(), "fact")
     return dict(zip(numbers, found, strict=True))
 
 

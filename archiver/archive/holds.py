@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, append_first_fact, newest_numbers, read_facts
+from archiver.archive.control import Fact, append_fact, append_first_fact, decode_facts, newest_numbers
 from archiver.archive.fact_model import BoundedText, FactModel, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
@@ -82,8 +83,8 @@ _FACT: Final = FactModel(Hold)
 
 def read_holds(archive: Archive) -> Mapping[str, Hold]:
     """Read all holds by name, also those that were released. Raises NotWholeError: an unreadable hold may hold anything."""
-    facts = read_facts(archive, newest_numbers(archive, HOLDS))
-    return {hold.name: hold for hold in (_of_fact(archive, stream, fact) for stream, fact in sorted(facts.items()))}
+    holds = decode_facts(archive, newest_numbers(archive, HOLDS), partial(_of_fact, archive))
+    return {hold.name: hold for _, hold in sorted(holds.items())}
 
 
 def add_hold(archive: Archive, hold: Hold) -> None:

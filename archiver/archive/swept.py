@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
@@ -11,10 +12,10 @@ from pydantic import Field, Strict
 from archiver.archive.control import (
     Fact,
     append_fact,
+    decode_facts,
     latest_fact,
     list_numbers,
     newest_numbers,
-    read_facts,
     read_history,
 )
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
@@ -119,8 +120,8 @@ def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges
     """Read the deleted ranges of a topic in all its lives. Raises NotWholeError."""
     numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
     places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
-    facts = read_facts(archive, {stream: numbers[stream] for stream in places})
-    return {place: _of_fact(archive, stream, facts[stream]) for stream, place in places.items()}
+    found = decode_facts(archive, {stream: numbers[stream] for stream in places}, partial(_of_fact, archive))
+    return {place: found[stream] for stream, place in places.items()}
 
 
 def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
-from archiver.archive.control import RESTORES, Fact, append_fact, newest_numbers, read_fact, read_history
+from archiver.archive.control import RESTORES, Fact, append_fact, list_numbers, newest_numbers, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.finished_restores import TargetIds
 from archiver.archive.handle import Archive
@@ -221,7 +221,8 @@ class ApplicationNotes:
 
     def _from_newest(self, stream: str, latest: Fact) -> Iterator[Fact]:
         yield latest
-        yield from reversed(read_history(self.archive, stream))
+        for number in reversed(list_numbers(self.archive, stream)):
+            yield read_fact(self.archive, stream, number)
 
     def _parse(self, stream: str, fact: Fact) -> GroupNote:
         note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"control/{stream}: is no note of a group: {why}"))

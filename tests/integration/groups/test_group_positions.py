@@ -136,7 +136,7 @@ class Snapshots:
         )
 
     def facts(self, day: str = "2026-09-21") -> list[Fact]:
-        return read_history(Archive(self.store, Layout()), f"group-positions/{day}")
+        return list(read_history(Archive(self.store, Layout()), f"group-positions/{day}"))
 
 
 # --- snapshots

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import (
+    READS_AT_ONCE,
     Fact,
     append_fact,
     append_first_fact,
     decode_fact,
+    decode_facts,
     encode_fact,
     latest_fact,
     most_fact_bytes,
@@ -69,7 +71,7 @@ def count_up(latest: Fact | None) -> Fact:
 def test_facts_are_numbered_and_the_highest_holds() -> None:
     store = MemoryStore()
     assert latest_fact(Archive(store, LAYOUT), STREAM) is None
-    assert read_history(Archive(store, LAYOUT), STREAM) == []
+    assert list(read_history(Archive(store, LAYOUT), STREAM)) == []
     for number in range(12):
         assert append_fact(Archive(store, LAYOUT), STREAM, count_up) == {"format": 1, "count": number + 1}
     assert list(store.objects) == [f"p/control/topics/t/{number:06}.json" for number in range(12)]
@@ -196,7 +198,7 @@ def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
     with pytest.raises(StoreTemporaryError):
         append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert append_fact(Archive(store, LAYOUT), STREAM, decide) == mine
-    assert read_history(Archive(store, LAYOUT), STREAM) == [mine]
+    assert list(read_history(Archive(store, LAYOUT), STREAM)) == [mine]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
@@ -783,6 +785,34 @@ def test_the_largest_facts_are_within_their_limits(kind: str) -> None:
     content = encode_fact({"format": 1, **members})
     assert 100 * len(content) < most_fact_bytes(stream)
     assert 100 * parsed_bytes(content.decode()) < most_parsed_bytes(stream)
+
+
+MANY = 40
+
+
+@pytest.mark.parametrize("is_history", [True, False])
+def test_many_small_facts_are_not_in_memory_at_once(is_history: bool) -> None:
+    """Each is within its limits, and takes 30 times as much memory as it has bytes."""
+    store = MemoryStore()
+    archive, content = Archive(store, LAYOUT), json.dumps({"format": 1, "more": [[]] * 25_000}).encode()
+    numbers = {f"topics/{name}": 0 for name in range(MANY)}
+    places = [(STREAM, number) for number in range(MANY)] if is_history else list(numbers.items())
+    for place in places:
+        store.put_if_absent(LAYOUT.fact_key(*place), content, {}, kind=ObjectKind.FACT)
+    tracemalloc.start()
+    try:
+        decode_fact(content, "k", STREAM)
+        _, of_one = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        if is_history:
+            found = [len(fact) for fact in read_history(archive, STREAM)]
+        else:
+            found = [*decode_facts(archive, numbers, lambda _, fact: len(fact)).values()]
+        _, of_all = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [2] * MANY
+    assert of_all < (3 if is_history else READS_AT_ONCE + 3) * of_one
 
 
 def test_a_fact_that_readers_would_refuse_is_not_written() -> None:

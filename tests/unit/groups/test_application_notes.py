@@ -93,7 +93,7 @@ def test_later_notes_have_the_earlier_ones_but_those_of_topics_that_went(archive
     assert again.topics["payments"] == first.topics["payments"]
     assert notes_of(archive).read(["g"]) == {"g": again}
     assert notes.put(again, "g", "s", {("orders", 2): move(None)}, {"orders": "id of a new one"}) == again
-    assert len(read_history(archive, notes.stream("g"))) == 3
+    assert len(list(read_history(archive, notes.stream("g")))) == 3
 
 
 def test_notes_of_another_cluster_do_not_hide_those_of_this_one(archive: Archive) -> None:
