@@ -62,6 +62,12 @@ class Hold:
     def matches(self, topic: str) -> bool:
         return any(_matches(name, topic) for name in self.topics.split(","))
 
+    @property
+    def untouched_stems(self) -> Sequence[str]:
+        """Names of topics that a regular expression like `orders.*` would match, and that are not held."""
+        stems = [name.removesuffix(".*") for name in self.topics.split(",") if name.endswith(".*")]
+        return [stem for stem in stems if "*" not in stem and not self.matches(stem)]
+
 
 def _matches(name: str, topic: str) -> bool:
     """Match a name with any number of `*`, in a time that grows with the product of both lengths at the most."""

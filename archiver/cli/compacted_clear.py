@@ -43,7 +43,7 @@ def refuse(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.handle import open_archive
     from archiver.archive.role_logs import read_role_logs
-    from archiver.archive.store_clock import epoch_ms
+    from archiver.archive.store_clock import agreed_now_ms
     from archiver.backup.compacted.clearing import NO_LOG, ClearingRules
     from archiver.backup.compacted.clearing_run import clear_copies
     from archiver.backup.compacted.clearing_survey import ClearingSurvey
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     rules = ClearingRules(delay_ms=config.compacted.clear_delay_ms, keep_generations=config.compacted.keep_generations)
 
     survey = ClearingSurvey.of(archive, rules, config.restores.pin_ms, lambda asked: dict.fromkeys(asked, NO_LOG))
-    report = clear_copies(survey, places, epoch_ms(archive.store.now()))
+    report = clear_copies(survey, places, agreed_now_ms(archive.store))
     print_lines(cleared_lines(report))
     if not report.cleared:
         print_line(f"{options.place}: nothing was deleted")

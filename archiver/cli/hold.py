@@ -75,6 +75,11 @@ def run_add(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     before = None if options.no_wait else list_held(archive, hold)
     _put(archive, hold)
+    for stem in hold.untouched_stems:
+        complain(
+            f"hold {hold.name}: {stem}.* holds topics that begin with '{stem}.', and not {stem}: no regular expression is"
+            f" taken; to hold {stem} as well, add another hold, of {stem} or '{stem}*'"
+        )
     gone = [] if before is None else _await_force(archive, hold, before, quiet=options.quiet)
     if not any(map(hold.matches, list_known_topics(archive))):
         print_line(f"hold {hold.name}: --topics matches no topic of the archive yet; it holds those that come")

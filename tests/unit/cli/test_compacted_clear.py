@@ -1,10 +1,17 @@
 """`archiver compacted clear`: what it takes; and the command that it replaces."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import archiver.archive.handle
+import archiver.archive.role_logs
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.archive.roles import RolePlace
 from archiver.cli.main import main
+from tests.support.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("rest", [[], ["orders", "--yes"], ["--yes", "-c", "archive.yaml", "orders"]])
@@ -23,3 +30,22 @@ def test_a_place_is_a_topic_and_a_partition(place: str, capsys: pytest.CaptureFi
     config.write_text("storage: {url: s3://bucket/prefix}\nkafka: {bootstrap.servers: 127.0.0.1:1}\n")
     assert main(["compacted", "clear", "--force", "-c", str(config), "--", place]) == 2
     assert "give TOPIC-PARTITION, as in orders-0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("apart", "exit_code"), [(timedelta(hours=1), 1), (timedelta(), 0)], ids=["apart", "agreed"])
+def test_nothing_is_cleared_by_a_clock_that_is_far_from_the_machines(
+    apart: timedelta,
+    exit_code: int,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "archive.yaml"
+    config.write_text("storage: {url: s3://bucket/prefix}\nkafka: {bootstrap.servers: 127.0.0.1:1}\n")
+    store = MemoryStore()
+    store.ahead = apart
+    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(store, Layout()))
+    places = [RolePlace(topic="orders", life=0, partition=0)]
+    monkeypatch.setattr(archiver.archive.role_logs, "read_role_logs", lambda *_: places)
+    assert main(["compacted", "clear", "--force", "-c", str(config), "orders-0"]) == exit_code
+    assert ("they differ by more than 15 minutes" in capsys.readouterr().err) is (exit_code != 0)

@@ -70,6 +70,29 @@ def test_a_hold_that_matches_no_topic_is_taken_and_says_so(
 
 
 @pytest.mark.parametrize(
+    ("topics", "stems"),
+    [
+        ("orders.*", ["orders"]),
+        ("a,orders.*,b.*", ["orders", "b"]),
+        ("orders*", []),
+        ("orders.eu", []),
+        ("orders,orders.*", []),
+        ("*.orders.*", []),
+    ],
+)
+def test_a_hold_that_looks_like_a_regular_expression_says_what_it_does_not_hold(
+    topics: str, stems: list[str], archive: Archive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is taken: topics may be named `orders.eu`."""
+    assert main([*ADD, topics]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "no regular expression is taken" in line]
+    assert len(said) == len(stems)
+    for line, stem in zip(said, stems, strict=True):
+        assert f"{stem}.* holds topics that begin with '{stem}.', and not {stem}:" in line
+    assert read_holds(archive)["audit"].topics == topics
+
+
+@pytest.mark.parametrize(
     ("times", "gone"),
     [
         ((), KEYS[:2]),
