@@ -9,6 +9,7 @@ from archiver.archive.listing import ListedPartition, ListedRow
 from archiver.process.workers import side_by_side
 
 _LISTINGS_AT_ONCE: Final = 8
+_INSTANCES: Final = 2
 
 _Place = tuple[int, int]  # life, partition
 _Copies = Mapping[CopyKey, ListedPartition]
@@ -47,10 +48,14 @@ class CopyListings:
             self._listed.setdefault(place, {})[name] = listed
 
     def load_others(self, places: Iterable[_Place]) -> None:
-        """List the copies of all other instances, too: of each one the whole life of the topic at once."""
+        """List the copies of all other instances, too: of each one the whole life of the topic at once.
+
+        There are two instances. So where the objects of two are listed, there is no other one, and nothing is asked.
+        """
         wanted = {
             (name, place[0]): None
             for place in places
+            if sum(map(bool, self._listed.get(place, {}).values())) < _INSTANCES
             for name in self._instances.names() - self._listed.get(place, {}).keys()
             if (name, place[0]) not in self._lives
         }

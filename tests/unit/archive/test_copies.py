@@ -527,7 +527,7 @@ def test_reading_copies_takes_few_requests(position: int) -> None:
     assert [problems(found, number) for number in range(4)] == [[]] * 4
     assert len(store.entries) == 4  # the newest of each
     is_marker = position > 90
-    assert len(store.listed) == 8 + 1  # and the names of all instances, once
+    assert len(store.listed) == 8  # of both instances; no other one is looked for
     assert len(store.asked) == 8 + 4 * is_marker
 
 
