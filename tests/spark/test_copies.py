@@ -126,7 +126,7 @@ def swapped(copies: Copies, topic: str) -> str:
     copies.put(topic, 0, NEW, generation=2)
     copies.complete(topic, 0, end, generation=2, number=3, replaced=first)
     copies.put(topic, 0, OLD[:10], generation=4)
-    begun = {"switched": 3, "candidate": ("blue", 4), "other": {"type": "begin"}}
+    begun: dict[str, Any] = {"switched": 3, "candidate": ("blue", 4), "other": {"type": "begin"}}
     copies.complete(topic, 0, end, generation=2, number=4, replaced=first, **begun)
     copies.put(topic, 1, OLD)
     copies.complete(topic, 1, OLD[-1].offset + 1)
