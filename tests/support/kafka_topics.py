@@ -14,9 +14,23 @@ from confluent_kafka.cimpl import NewPartitions
 from archiver.errors import KafkaError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.cluster import Replicas, TopicDescription
 from archiver.kafka.settings import KafkaSettings
 
 Value = TypeVar("Value")
+
+
+def described(name: str, topic_id: str) -> TopicDescription:
+    """Make the description of a topic of one partition with one replica."""
+    return TopicDescription(
+        name=name,
+        topic_id=topic_id,
+        partitions=(0,),
+        leaders={0: 1},
+        is_internal=False,
+        fewest=Replicas(1, 1, 0),
+        replicas=(1,),
+    )
 
 
 def settings_of(bootstrap: str, **properties: object) -> KafkaSettings:

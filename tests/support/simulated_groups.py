@@ -9,13 +9,14 @@ from typing import Any, TypeVar, cast
 
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Replicas, TopicDescription, TopicPartition
+from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.codes import Code
 from archiver.kafka.configs import DescribeConfigsCall
 from archiver.kafka.group_commits import OffsetCommitCall, OffsetDeleteCall
 from archiver.kafka.group_coordinators import FindCoordinatorCall
 from archiver.kafka.group_positions import GroupPosition, ListedGroup, ListGroupsCall, OffsetFetchCall, Positions
 from archiver.kafka.wire import Call
+from tests.support.kafka_topics import described
 
 Value = TypeVar("Value")
 _ATTEMPTS = 3
@@ -60,7 +61,7 @@ class SimulatedGroups:
         return frozenset({1})
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        return {name: _described(name, self.topics[name]) for name in names if name in self.topics}
+        return {name: described(name, self.topics[name]) for name in names if name in self.topics}
 
     async def persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
         for _ in range(_ATTEMPTS - 1):
@@ -110,15 +111,3 @@ class SimulatedGroups:
         taken = {place: one for place, one in positions.items() if not codes[place]}
         self.positions.setdefault(group, {}).update(taken)
         return codes
-
-
-def _described(name: str, topic_id: str) -> TopicDescription:
-    return TopicDescription(
-        name=name,
-        topic_id=topic_id,
-        partitions=(0,),
-        leaders={0: 1},
-        is_internal=False,
-        fewest=Replicas(1, 1, 0),
-        replicas=(1,),
-    )

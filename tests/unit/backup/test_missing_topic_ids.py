@@ -28,6 +28,7 @@ from archiver.errors import ArchiverError, LostTopicIdError, NoTopicIdError, Str
 from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.configs import TopicConfigs
 from archiver.kafka.fetch import Fetched, FetchProblem
+from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
 
@@ -37,18 +38,6 @@ class Here:
 
     async def call(self, work: Any, *given: Any) -> Any:  # noqa: ANN401
         return work(*given)
-
-
-def described(name: str, topic_id: str) -> TopicDescription:
-    return TopicDescription(
-        name=name,
-        topic_id=topic_id,
-        partitions=(0,),
-        leaders={0: 1},
-        is_internal=False,
-        fewest=cast("Any", None),
-        replicas=(1,),
-    )
 
 
 @dataclass

@@ -13,8 +13,8 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import TopicFact
 from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.kafka.cluster import TopicDescription
 from archiver.kafka.configs import TopicConfigs
+from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 
 NO_CONFIGS = LearnedConfigs({}, {})
@@ -53,21 +53,9 @@ class Site:
     def look(self, recorder: TopicRecorder, topic_id: str, at_ms: int) -> TopicFact:
         """As at a refresh of topics: what has not changed is not recorded."""
         self.clock.now_ms = at_ms
-        topic = described(topic_id)
+        topic = described("t", topic_id)
         recorder.has_changed(topic, NO_CONFIGS)
         return asyncio.run(recorder.record(topic, NO_CONFIGS))
-
-
-def described(topic_id: str) -> TopicDescription:
-    return TopicDescription(
-        name="t",
-        topic_id=topic_id,
-        partitions=(0,),
-        leaders={0: 1},
-        is_internal=False,
-        fewest=cast("Any", None),
-        replicas=(1,),
-    )
 
 
 def seen(fact: TopicFact) -> list[tuple[str, int | None, int | None]]:
@@ -115,7 +103,7 @@ def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
         effective = {"cleanup.policy": "compact", "delete.retention.ms": kept_ms, "retention.ms": kept_ms}
         return LearnedConfigs({"t": TopicConfigs(effective=effective, own={})}, {})
 
-    topic = described("A")
+    topic = described("t", "A")
     assert recorder.has_changed(topic, learned("5"))
     fact = asyncio.run(recorder.record(topic, learned("5")))
     assert (fact.configs, fact.effective) == ({}, {"cleanup.policy": "compact", "delete.retention.ms": "5"})
@@ -143,7 +131,7 @@ def test_a_topic_that_is_created_again_is_one_warning_and_new_partitions_are_one
         ("WARNING", "topic t was created again: i")
     ] * 2
     caplog.clear()
-    asyncio.run(first.record(replace(described("B"), partitions=(0, 1, 2)), NO_CONFIGS))
+    asyncio.run(first.record(replace(described("t", "B"), partitions=(0, 1, 2)), NO_CONFIGS))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "topic t has 2 new partitions, which are archived, too")
     ]

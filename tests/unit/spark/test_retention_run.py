@@ -174,27 +174,37 @@ def fixed(ms: str) -> dict[str, Any]:
     return {"fixed": {"ms": ms, "segment-ms": "0s"}}
 
 
-def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For months nothing went by the long limits. That they were in force is seen all the same, but not by a dry run."""
+def swept_and_grown(monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Make an archive in which a sweep by one day was agreed to, and 30 more objects are that old by now."""
     site = Site(monkeypatch, **fixed("1d"))
     site.record()
     for base in range(0, 50, 10):
         site.put(base, base + 10, is_old=base < 40)
     assert len(site.run(agreed=True).swept[0].deleted) == 4
-    site.configure(**fixed("36500d"))
     site.store.delete([site.key(40)])
     for base in range(40, 350, 10):
         site.put(base, base + 10, is_old=base < 340)
+    return site
+
+
+def assert_asks_again(site: Site) -> None:
+    again = site.run()
+    assert [one.topic for one in again.waiting] == ["t"]
+    assert sum(len(one.deleted) for one in again.swept) == 0
+    assert sum(len(one.deleted) for one in site.run(agreed=True).swept) == 30
+
+
+def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For months nothing went by the long limits. That they were in force is seen all the same, but not by a dry run."""
+    site = swept_and_grown(monkeypatch)
+    site.configure(**fixed("36500d"))
     assert site.run(is_dry_run=True).plan.objects == 0
     site.configure(**fixed("1d"))
     assert not site.run(is_dry_run=True).waiting
     site.configure(**fixed("36500d"))
     assert site.run().swept == []
     site.configure(**fixed("1d"))
-    again = site.run()
-    assert [one.topic for one in again.waiting] == ["t"]
-    assert sum(len(one.deleted) for one in again.swept) == 0
-    assert sum(len(one.deleted) for one in site.run(agreed=True).swept) == 30
+    assert_asks_again(site)
     site.store.delete([site.key(340)])
     site.put(340, 350)
     site.put(350, 360, is_old=False)
@@ -209,22 +219,12 @@ NO_FIXED_LIMITS = {"fixed": {}, "overrides": [{"topics": "other", "ms": "1d"}]}
 def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
     monkeypatch: pytest.MonkeyPatch, keeping: dict[str, Any]
 ) -> None:
-    site = Site(monkeypatch, **fixed("1d"))
-    site.record()
-    for base in range(0, 50, 10):
-        site.put(base, base + 10, is_old=base < 40)
-    assert len(site.run(agreed=True).swept[0].deleted) == 4
-    site.store.delete([site.key(40)])
-    for base in range(40, 350, 10):
-        site.put(base, base + 10, is_old=base < 340)
+    site = swept_and_grown(monkeypatch)
     site.configure(**{**fixed("1d"), **keeping})
     assert site.run(is_dry_run=True).plan.objects == 0
     assert site.run().swept == []
     site.configure(**fixed("1d"))
-    again = site.run()
-    assert [one.topic for one in again.waiting] == ["t"]
-    assert sum(len(one.deleted) for one in again.swept) == 0
-    assert sum(len(one.deleted) for one in site.run(agreed=True).swept) == 30
+    assert_asks_again(site)
 
 
 def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,17 @@ def see(site: Site) -> SurveyedTopics:
     return seen
 
 
+def see_twice(site: Site, *, is_held: bool) -> None:
+    """See the topic as it is, on hold or not, and again when it is kept for an hour."""
+    if is_held:
+        site.hold_all()
+    see(site)
+    become(effective=HOUR)(site)
+    if is_held:
+        site.release()
+    see(site)
+
+
 def terms_now(site: Site) -> TopicTerms:
     (terms,) = site.survey.survey().terms
     return terms
@@ -51,13 +62,7 @@ def test_a_longer_policy_that_a_sweep_has_seen_cancels_an_agreement_to_a_shorter
 ) -> None:
     """Also where nothing went, since the topic is kept for ever, or on hold."""
     become(effective=longer)(agreed)
-    if is_held:
-        agreed.hold_all()
-    see(agreed)
-    become(effective=HOUR)(agreed)
-    if is_held:
-        agreed.release()
-    see(agreed)
+    see_twice(agreed, is_held=is_held)
     found = terms_now(agreed)
     assert (found.limits, found.swept_by) == (Limits(ms=HOUR_MS), kept)
     assert note_agreed(agreed.archive, found) == ""
@@ -68,13 +73,7 @@ def test_a_longer_policy_that_a_sweep_has_seen_cancels_an_agreement_to_a_shorter
 def test_a_longer_policy_cancels_also_if_somebody_else_has_noted_it(agreed: Site, is_held: bool) -> None:
     become(effective=FOR_EVER_MS)(agreed)
     note_policy(agreed.archive, NotedPolicy(topic="t", topic_id="T", effective=FOR_EVER_MS, since_ms=1))
-    if is_held:
-        agreed.hold_all()
-    see(agreed)
-    become(effective=HOUR)(agreed)
-    if is_held:
-        agreed.release()
-    see(agreed)
+    see_twice(agreed, is_held=is_held)
     assert terms_now(agreed).swept_by == FOR_EVER
 
 
