@@ -352,8 +352,7 @@ class CopiedTopic:
             if then is None:
                 earliest[number] = since
             else:
-                false = [one for one in self._reader.false_switch(number, life, entry) if one not in then.damaged]
-                found[number] = then._replace(damaged=[*then.damaged, *false])
+                found[number] = then
         if earliest:
             number, latest = max(earliest.items(), key=lambda one: one[1])
             raise UsageError(
@@ -361,6 +360,9 @@ class CopiedTopic:
                 f" {latest:%Y-%m-%dT%H:%M:%SZ}, and older values may have been compacted before; take --until"
                 f" {latest:%Y-%m-%dT%H:%M:%SZ} or later, or --history for what was archived under topics/"
             )
+        for number, false in self._reader.false_switches(entries).items():
+            if false not in (then := found[number]).damaged:
+                found[number] = then._replace(damaged=[*then.damaged, false])
         return found
 
     def _first_moment(self, life: int, number: int, entry: RoleEntry) -> datetime:

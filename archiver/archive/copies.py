@@ -91,7 +91,7 @@ class CopyReader:
         )
         self._load(wanted)
         read = {number: self._joined(number, life, entry) for number, (life, entry) in entries.items()}
-        for number, problem in self._contradictions(entries, read):
+        for number, problem in (*self._false_switches(entries), *self._contradictions(entries, read)):
             read[number] = read[number]._replace(damaged=[*read[number].damaged, problem])
         return read
 
@@ -126,7 +126,6 @@ class CopyReader:
             settled = settle(held.inventory, copy.position)
             tail = self._tail_begin(number, life, entry, held)
             problems = self._false_claims(number, copy, held)
-            problems += [] if is_settled(held.inventory) else self.false_switch(number, life, entry)
         former = self._former(number, life, entry, min(settled.offset, tail))
         behind = self._former(number, life, entry, tail)
         ranges = better_ranges(settled, former.inventory)
@@ -146,10 +145,20 @@ class CopyReader:
 
     # --- whether an entry is true
 
-    def false_switch(self, number: int, life: int, entry: RoleEntry) -> list[str]:
-        """Say that an earlier entry contradicts when the holder became that, or what it replaced."""
-        why = self._logs.contradiction(life, number, entry)
-        return [f"{self._topic}-{number}: {why}; {WAYS_ON}"] if why else []
+    def false_switches(self, entries: Mapping[int, LifeEntry]) -> dict[int, str]:
+        """Say which entries an earlier one contradicts: when the holder became that, or what it replaced."""
+        found = self._logs.contradictions(entries)
+        return {number: f"{self._topic}-{number}: {why}; {WAYS_ON}" for number, why in found.items() if why}
+
+    def _false_switches(self, entries: Mapping[int, LifeEntry]) -> Iterable[tuple[int, str]]:
+        """Return the false switches of copies that are not settled; the role logs of the others are not read."""
+        return self.false_switches(
+            {number: one for number, one in entries.items() if self._is_open(number, one)}
+        ).items()
+
+    def _is_open(self, number: int, one: LifeEntry) -> bool:
+        holder = one.entry.holder
+        return isinstance(holder, CompleteCopy) and not is_settled(self._promised(number, one.life, holder).inventory)
 
     def _tail_begin(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> int:
         """Return where what the holder replaced is read on: at the holder's end, unless it has records from its last object on."""

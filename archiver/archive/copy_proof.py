@@ -62,14 +62,15 @@ def settle(found: PartitionInventory, start: int) -> Settled:
 
 
 def is_settled(found: PartitionInventory) -> bool:
-    """Return whether the objects of a copy prove that it is settled at its end, wherever it was complete. Expired records before its first one do not count."""
+    """Return whether the objects of a copy prove that it is settled at its end, wherever it was complete.
+
+    By columns: nearly each object of a copy lacks records. Expired records before its first one do not count.
+    """
     for number, block in enumerate(blocks_of(found.readable)):
         segments = block.segments
-        end, unserved = segments.numbers("stable_end"), segments.numbers("unserved")
-        if (
-            bool(((unserved != 0) & ((unserved < 0) | (end < 0) | (end > found.end))).any())
-            or not segments.has_facts.all()
-        ):
+        until, unserved = segments.numbers("stable_end"), segments.numbers("unserved")
+        is_unproven = (unserved != 0) & ((unserved < 0) | (until < 0) | (until > found.end))
+        if is_unproven.any() or not segments.has_facts.all():
             return False
         first = int(segments.numbers("first")[0]) if number == 0 else 0
         if any(hole.last_offset >= first for facts in segments.facts_with_holes() for hole in facts.holes):

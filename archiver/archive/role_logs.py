@@ -116,16 +116,21 @@ class RoleLogs:
 
     def was_read(self, life: int, partition: int, generation: Generation) -> bool:
         """Return whether an entry calls a generation complete: as the current copy, or as the copy that it replaced."""
-        named = (copy for entry in self.holders(life, partition) for copy in (entry.holder, entry.replaced))
-        return any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+        return any(_calls_complete(entry, generation) for entry in self.holders(life, partition))
 
     def was_complete(self, life: int, partition: int, generation: Generation) -> bool | None:
         """Return whether any entry since a generation began calls it complete; None if it has more entries than are read."""
         numbers = self._since(life, partition, generation)
         told = (self.entry(life, partition, number) for number in numbers[:_MOST_STEPS])
-        named = (copy for entry in told if isinstance(entry, RoleEntry) for copy in (entry.holder, entry.replaced))
-        is_named = any(isinstance(copy, CompleteCopy) and copy.generation == generation for copy in named)
+        is_named = any(isinstance(entry, RoleEntry) and _calls_complete(entry, generation) for entry in told)
         return True if is_named else None if len(numbers) > _MOST_STEPS else False
+
+    def contradictions(self, newest: Mapping[int, tuple[int, RoleEntry]]) -> dict[int, str]:
+        """Say of several partitions, each with its life and newest entry, how the first entry with the holder contradicts it."""
+        told = side_by_side(
+            _AT_ONCE, lambda one: self.contradiction(one[1][0], one[0], one[1][1]), newest.items(), "role"
+        )
+        return dict(zip(newest, told, strict=True))
 
     def contradiction(self, life: int, partition: int, newest: RoleEntry) -> str:
         """Say how the first entry with the holder contradicts the newest one; empty: it does not, or is gone.
@@ -138,7 +143,7 @@ class RoleLogs:
         numbers = self._since(life, partition, generation)
         for number in numbers[:_MOST_STEPS]:
             first = self.entry(life, partition, number)
-            if isinstance(first, RoleEntry) and _has_holder(first, generation):
+            if isinstance(first, RoleEntry) and _is_of(first.holder, generation):
                 is_true = _of_switch(first) == _of_switch(newest) and self._is_switch(life, partition, number, first)
                 why = f"entry {number} of the role log has copy {generation} as its holder first"
                 return "" if is_true else f"{why}, and the newest entry, or the one before it, contradicts that"
@@ -161,8 +166,12 @@ class RoleLogs:
         return min((at for one, at in self.numbers(life, partition).items() if one >= number), default=None)
 
 
-def _has_holder(entry: RoleEntry, generation: Generation) -> bool:
-    return isinstance(entry.holder, CompleteCopy) and entry.holder.generation == generation
+def _is_of(copy: Holder, generation: Generation) -> bool:
+    return isinstance(copy, CompleteCopy) and copy.generation == generation
+
+
+def _calls_complete(entry: RoleEntry, generation: Generation) -> bool:
+    return _is_of(entry.holder, generation) or _is_of(entry.replaced, generation)
 
 
 def _of_switch(entry: RoleEntry) -> tuple[Holder, int | None, Holder]:

@@ -220,6 +220,15 @@ def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None,
         )
 
 
+def named_facts(metadata: Mapping[str, str], base: int, named_next: int | None, key: str) -> SegmentFacts:
+    """Return the facts in object metadata, which must fit the object's name. Raises CorruptSegmentError, also for an object of v1.0."""
+    facts = facts_from_metadata(metadata, key)
+    if facts is None:
+        raise CorruptSegmentError(f"{key}: has no facts")
+    check_named(facts, base, named_next, key)
+    return facts
+
+
 def spell_fact(name: str, value: object) -> str:
     """Spell one fact, as metadata and header have it."""
     if isinstance(value, tuple):
