@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.spelling import table_lines
 from archiver.config.quantities import spell_exact_duration
-from archiver.process.text import spell_count, spell_name
+from archiver.process.text import spell_count, spell_name, spell_some
 
 if TYPE_CHECKING:
     from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
@@ -120,5 +120,4 @@ def _left_lines(group: "GroupReport") -> Iterator[str]:
             place = f"{one.topic}-{one.partition} ({_spelled(one.after)})"
             by_outcome.setdefault(str(one.outcome), []).append(place)
     for outcome, places in by_outcome.items():
-        more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {spell_name(group.group)}, left as it is: {', '.join(places[:_MOST_NAMED])}{more}: {outcome}; {_NEXT_STEPS[outcome]}"
+        yield f"group {spell_name(group.group)}, left as it is: {spell_some(places, _MOST_NAMED)}: {outcome}; {_NEXT_STEPS[outcome]}"

@@ -27,6 +27,7 @@ from archiver.cli.restore_preview import preview
 from archiver.cli.restore_report import restore_lines, restore_row
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
 from archiver.process.shell import can_be_typed, spell_command
+from archiver.process.text import spell_some
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
@@ -272,9 +273,8 @@ def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str
     """Name the restored topics without any known position of a group."""
     told = {one.position.topic for group in plan.groups for one in (*group.positions, *group.unset)}
     if silent := sorted(topics - told):
-        more = f" and {len(silent) - _MOST_NAMED:,} more" if len(silent) > _MOST_NAMED else ""
         yield (
-            f"no group that was asked for has a position in {', '.join(silent[:_MOST_NAMED])}{more}, as of then. If groups had some"
+            f"no group that was asked for has a position in {spell_some(silent, _MOST_NAMED)}, as of then. If groups had some"
             f" before: `archiver groups show --as-of TIME` shows them, and `archiver groups apply --restore {restore_id} --as-of TIME`"
             " sets them"
         )

@@ -23,9 +23,8 @@ def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPositio
     Their commits describe an archive, not a restored topic.
     """
     named = group_of(config)
-    prefix = (
-        f"{named}-" if config.backup.group is None else None
-    )  # such a name has the archive's mark, so no other group has the prefix
+    # A name made of the address has the archive's mark, so no other group has the prefix.
+    prefix = f"{named}-" if config.backup.group is None else None
     are_hints: dict[str, bool] = defaultdict(lambda: True)
     for one in positions:
         if one.offset >= 0:
@@ -38,5 +37,4 @@ def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPositio
 
 
 def _is_hint(position: ArchivedPosition) -> bool:
-    hint = hint_of(position.topic, position.partition, position.offset, position.metadata)
-    return hint.base is not None or bool(hint.archive)
+    return hint_of(position.topic, position.partition, position.offset, position.metadata).is_of_backup

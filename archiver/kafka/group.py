@@ -46,6 +46,11 @@ class Hint:
         told = {"base": self.base, "generation": self.generation, "archive": self.archive or None}
         return " ".join(f"{name}={value}" for name, value in told.items() if value is not None)
 
+    @property
+    def is_of_backup(self) -> bool:
+        """Whether a backup has committed the position: its metadata names an object or an archive."""
+        return self.base is not None or bool(self.archive)
+
 
 def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
     """Read a commit. Its metadata may have been written by anybody."""

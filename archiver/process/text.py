@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 # What moves a cursor, colors, rings, breaks a line or turns its direction, for any terminal, pager or log viewer; and halves
@@ -48,6 +49,12 @@ def spell_size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def spell_some(names: Sequence[str], most: int) -> str:
+    """Spell the first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def spell_name(name: str) -> str:

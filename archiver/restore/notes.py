@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
@@ -27,6 +27,16 @@ _MOST_REPLICAS = 2**15 - 1
 Terms = Mapping[str, object]
 
 
+class _Latest(NamedTuple):
+    """The newest fact of a stream of a topic."""
+
+    stream: str
+    topic: str
+    name: str  # of the stream within its topic
+    number: int
+    fact: Fact
+
+
 class RestoreNotes:
     """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
 
@@ -43,25 +53,25 @@ class RestoreNotes:
     def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, PartitionClaim]]:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, PartitionClaim]] = {topic: {} for topic in targets}
-        for stream, topic, name, fact in self._latest(targets, is_partition_number):
-            claim = PARTITION_CLAIMS.read(fact, stream)
-            if self._is_of(fact, targets[topic]):
-                claims[topic][int(name)] = claim
+        for one in self._latest(targets, is_partition_number):
+            claim = PARTITION_CLAIMS.read(one.fact, one.stream)
+            if self._is_of(one.fact, targets[one.topic]):
+                claims[one.topic][int(one.name)] = claim
         return claims
 
     def topic_claims(self, targets: Mapping[str, str]) -> dict[str, TopicClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
         return {
-            topic: claim
-            for stream, topic, _, fact in self._latest(targets, REPARTITION.__eq__)
-            for claim in [TOPIC_CLAIMS.read(fact, stream)]
-            if self._is_of(fact, targets[topic])
+            one.topic: claim
+            for one in self._latest(targets, REPARTITION.__eq__)
+            for claim in [TOPIC_CLAIMS.read(one.fact, one.stream)]
+            if self._is_of(one.fact, targets[one.topic])
         }
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return which of these very topics were finished: filled, read back, their configs set."""
         return {
-            topic for _, topic, _, fact in self._latest(targets, FINISHED.__eq__) if self._is_of(fact, targets[topic])
+            one.topic for one in self._latest(targets, FINISHED.__eq__) if self._is_of(one.fact, targets[one.topic])
         }
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +86,7 @@ class RestoreNotes:
         return begun
 
     def _planned(self, targets: Mapping[str, str]) -> set[str]:
-        return {topic for _, topic, _, fact in self._latest(targets, PLAN.__eq__) if self._is_of(fact, targets[topic])}
+        return {one.topic for one in self._latest(targets, PLAN.__eq__) if self._is_of(one.fact, targets[one.topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Return the noted plans of exactly these topics, by target: a later run carries out the first run's plan.
@@ -84,15 +94,15 @@ class RestoreNotes:
         `terms` are those of the present request. Raises UsageError if they differ.
         """
         plans: dict[str, TopicPlan] = {}
-        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
-            if self._is_of(fact, targets[topic]):
-                if fact.get("terms") != terms:
+        for one in self._latest(targets, PLAN.__eq__):
+            if self._is_of(one.fact, targets[one.topic]):
+                if one.fact.get("terms") != terms:
                     raise UsageError(
-                        f"restore {self.restore_id} into {topic} was begun with other options (life, partitions,"
+                        f"restore {self.restore_id} into {one.topic} was begun with other options (life, partitions,"
                         " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                         " take another --id and an empty target"
                     )
-                plans[topic] = plan_from_fact(self.archive, stream, fact)
+                plans[one.topic] = plan_from_fact(self.archive, one.stream, one.fact)
         return plans
 
     def check_earlier_plans(self, targets: Mapping[str, str]) -> None:
@@ -100,9 +110,8 @@ class RestoreNotes:
 
         A later plan changes only partitions that the plan before it refused. Else whoever may put a note could leave records out.
         """
-        numbers = newest_numbers(self.archive, self._parent)
-        for stream, topic, _, fact in self._latest(targets, PLAN.__eq__):
-            earlier = [read_fact(self.archive, stream, number) for number in range(numbers.get(stream, 0))]
+        for stream, topic, _, newest_number, fact in self._latest(targets, PLAN.__eq__):
+            earlier = [read_fact(self.archive, stream, number) for number in range(newest_number)]
             if earlier := [one for one in earlier if self._is_of(one, targets[topic])]:
                 newest = {one.partition: one for one in plan_from_fact(self.archive, stream, fact).partitions}
                 planned = (one for some in earlier for one in plan_from_fact(self.archive, stream, some).partitions)
@@ -144,17 +153,17 @@ class RestoreNotes:
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topic ids from before this restore: {topic: id}; empty: the topic did not exist."""
         return {
-            topic: str(fact.get("target_topic_id", ""))
-            for _, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
-            if is_here(fact, self._cluster_id)
+            one.topic: str(one.fact.get("target_topic_id", ""))
+            for one in self._latest(topics, _REPLACED.__eq__)
+            if is_here(one.fact, self._cluster_id)
         }
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
         """Return how many replicas topics had that this restore has begun to make again, where that was noted."""
         return {
-            topic: _replicas(fact, stream)
-            for stream, topic, _, fact in self._latest(topics, _REPLACED.__eq__)
-            if is_here(fact, self._cluster_id) and _REPLICATION_FACTOR in fact
+            one.topic: _replicas(one.fact, one.stream)
+            for one in self._latest(topics, _REPLACED.__eq__)
+            if is_here(one.fact, self._cluster_id) and _REPLICATION_FACTOR in one.fact
         }
 
     def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
@@ -188,10 +197,8 @@ class RestoreNotes:
     def _is_of(self, fact: Fact, topic_id: str) -> bool:
         return is_of(fact, self._cluster_id, topic_id)
 
-    def _latest(
-        self, topics: Collection[str], is_wanted: Callable[[str], bool]
-    ) -> Iterator[tuple[str, str, str, Fact]]:
-        """Return (stream, topic, name within it, fact) of each stream of these topics that has a wanted name; no other fact is read."""
+    def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
+        """Yield the newest fact of each stream of these topics that has a wanted name; no other fact is read."""
         newest = newest_numbers(self.archive, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
@@ -202,7 +209,7 @@ class RestoreNotes:
             self._read[stream, unread[stream]] = fact
         for stream, number in wanted.items():
             topic, _, name = named[stream]
-            yield stream, topic, name, self._read[stream, number]
+            yield _Latest(stream, topic, name, number, self._read[stream, number])
 
 
 @dataclass(frozen=True, slots=True)

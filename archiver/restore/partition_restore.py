@@ -101,9 +101,7 @@ async def _report_again(
     restored = claim.verified
     if restored is None:
         return None
-    if (
-        not restored.records and task.wanted
-    ):  # nothing on the target tells whether that is so, but what is read again does
+    if not restored.records and task.wanted:  # the target cannot prove that; reading again can
         return None
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark < claim.verified_end:

@@ -200,9 +200,12 @@ def told_of_no_record(records: Mapping[str, int], archived: Collection[str], req
     """Yield what a restore must not end with 0 for: no record comes back. `records`: by topic; `archived`: topics that have objects."""
     if any(records.values()) or not (named := sorted(records.keys() & set(archived))):
         return
-    names = ", ".join(named[:_MOST_NAMED]) + (" and others" if len(named) > _MOST_NAMED else "")
     why = f"what was asked for ({_CHOICES}) takes none" if request.is_partial else "the objects that are read have none"
-    yield f"no record is restored of {names}: {why}"
+    yield f"no record is restored of {_first_of(named)}: {why}"
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
 
 
 def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:
@@ -211,7 +214,7 @@ def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> No
     for option, asked in (("--partitions", request.wanted.partitions), ("--offsets", request.wanted.offsets)):
         absent = sorted(number for number in asked or () if number >= known)
         if absent and known:
-            names = ", ".join(map(str, absent[:5]))
+            names = ", ".join(map(str, absent[:_MOST_NAMED]))
             raise UsageError(f"{option}: no topic that is restored has partition {names}; they have 0 to {known - 1}")
 
 
@@ -226,7 +229,7 @@ def _told_beyond(topic: ArchivedTopic, request: RestoreRequest) -> Iterator[str]
     beyond = sorted(number for number in numbers if number >= limit and request.wanted.of(number) is not None)
     if beyond:
         known = "no note" if topic.fact is None else f"a note of {spell_count(topic.fact.partitions, 'partition')}"
-        names = ", ".join(map(str, beyond[:_MOST_NAMED])) + (" and others" if len(beyond) > _MOST_NAMED else "")
+        names = _first_of([*map(str, beyond)])
         yield (
             f"{topic.topic}: partition {names}: not restored: the archive has {known} of the topic, and no topic has so many."
             " Find out who put these objects"

@@ -6,7 +6,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import hint_of
 from archiver.kafka.group_positions import GroupPosition, positions_each, sees_all_groups
-from archiver.process.text import spell_count
+from archiver.process.text import spell_count, spell_some
 from archiver.restore.purge import Offsets
 
 _NAMED = 3  # groups of a topic; more are counted
@@ -35,9 +35,8 @@ def _groups(names: Sequence[str], untold: str) -> str:
     if not names:
         return "no consumer group has committed offsets for it"
     committed = spell_count(len(names), "consumer group has", "consumer groups have")
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     others = f"; of others that is not known: {untold}" if untold else ""
-    return f"with it go the offsets that {committed} committed for it: {', '.join(names[:_NAMED])}{more}{others}"
+    return f"with it go the offsets that {committed} committed for it: {spell_some(names, _NAMED)}{others}"
 
 
 async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str]], str]:
@@ -59,5 +58,4 @@ async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str
 
 def _is_of_backup(position: GroupPosition) -> bool:
     """Return whether a backup has committed this position: its archive has that position, too."""
-    hint = hint_of("", 0, position.offset, position.metadata)
-    return hint.base is not None or bool(hint.archive)
+    return hint_of("", 0, position.offset, position.metadata).is_of_backup

@@ -13,7 +13,7 @@ from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.endings import TopicLife
 from archiver.kafka.client import KafkaClient
-from archiver.process.text import spell_count, spell_name
+from archiver.process.text import spell_count, spell_name, spell_some
 
 _MOST_NAMED: Final = 10
 
@@ -85,5 +85,4 @@ def _names(positions: Iterable[ArchivedPosition]) -> str:
         f"{spell_name(one.group)} in {one.topic}-{one.partition} ({one.offset if one.is_certain or one.is_removed_value_known else '?'})"
         for one in positions
     ]
-    more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
-    return f"{spell_count(len(found), 'position')}: {', '.join(found[:_MOST_NAMED])}{more}" if found else ""
+    return f"{spell_count(len(found), 'position')}: {spell_some(found, _MOST_NAMED)}" if found else ""

@@ -167,9 +167,8 @@ def _compare(found: Mapping[int, Tally], task: TargetTask) -> None:
         if error is not None
     ]
     if errors:
-        raise max(
-            errors, key=lambda error: isinstance(error, NotWholeError)
-        )  # errors that a rerun cannot fix come first
+        # Errors that a rerun cannot fix come first.
+        raise max(errors, key=lambda error: isinstance(error, NotWholeError))
 
 
 def _difference(found: Tally, share: Contents, number: int, task: TargetTask) -> ArchiverError | None:

@@ -9,6 +9,7 @@ from archiver.archive.finished_restores import PLAN
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id, is_topic_name
 from archiver.errors import NotWholeError, UsageError
+from archiver.process.text import spell_some
 from archiver.process.workers import side_by_side
 from archiver.restore.claims import PARTITION_CLAIMS, PartitionClaim
 from archiver.restore.noted_plan import PlanHeading, heading_from_fact
@@ -43,8 +44,7 @@ def list_targets(archive: Archive, restore_id: str) -> list[str]:
     """List the topics into which a restore was begun. Raises UsageError for a restore that is not known."""
     known = sorted(filter(is_restore_id, archive.store.list_directories(archive.layout.control_prefix(RESTORES))))
     if restore_id not in known:
-        more = f" and {len(known) - _MOST_NAMED:,} more" if len(known) > _MOST_NAMED else ""
-        there = f"there are {', '.join(known[:_MOST_NAMED])}{more}" if known else "there is none"
+        there = f"there are {spell_some(known, _MOST_NAMED)}" if known else "there is none"
         raise UsageError(f"restore {restore_id}: the archive knows no restore with this id; {there}")
     directories = archive.store.list_directories(archive.layout.control_prefix(f"{RESTORES}/{restore_id}"))
     return sorted(filter(is_topic_name, directories))

@@ -6,7 +6,7 @@ from typing import Final
 from archiver.archive.handle import Archive
 from archiver.groups.backup_groups import groups_left_out
 from archiver.groups.shown import read_all_groups
-from archiver.process.text import spell_count, spell_name
+from archiver.process.text import spell_count, spell_name, spell_some
 from archiver.restore.group_restore import GroupRequest
 
 _MOST_NAMED: Final = 20
@@ -34,8 +34,7 @@ def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(map(spell_name, names[:_MOST_NAMED])) + more
+    return spell_some([*map(spell_name, names)], _MOST_NAMED)
 
 
 def _groups_in(archive: Archive, asked: GroupRequest, topics: Collection[str]) -> Sequence[str]:

@@ -40,10 +40,8 @@ class ReadersEnd(NamedTuple):
 
 def end_of_readers(archive: Archive, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
     """Return where the holder ends, and the tail behind it. `history_begin`: where the partition's life begins under `topics/`."""
-    named = (
-        entry.holder or HISTORY,
-        entry.replaced,
-    )  # without a current copy, readers have the history under `topics/`
+    # Without a current copy, readers have the history under `topics/`.
+    named = (entry.holder or HISTORY, entry.replaced)
     archived = [_end_of(archive, place, holder) for holder in named]
     read = [one.position for one in named if isinstance(one, CompleteCopy)]
     begun = [history_begin] if HISTORY in named else []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable
 from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import RolePlace
-from archiver.archive.segment_facts import check_named, facts_from_metadata
+from archiver.archive.segment_facts import named_facts
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectStore, ReadBuffer
 
@@ -55,10 +55,7 @@ class WholeObjects:
         found = store.get_into(self._buffer, key)
         if found is None:
             raise CorruptSegmentError(f"{key}: was listed, and is gone")
-        facts = facts_from_metadata(found[1], key)
-        if facts is None:
-            raise CorruptSegmentError(f"{key}: has no facts")
-        check_named(facts, one.key.base, one.key.next, key)
+        facts = named_facts(found[1], one.key.base, one.key.next, key)
         for _ in read_segment(found[0], facts, topic=copy.topic, partition=copy.partition, key=key):
             pass
 

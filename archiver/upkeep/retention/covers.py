@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from archiver.archive.layout import SegmentKey
-from archiver.archive.segment_facts import check_named, facts_from_metadata
+from archiver.archive.segment_facts import named_facts
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectStore
@@ -55,10 +55,7 @@ def _check_whole(
     if found is None:
         raise CorruptSegmentError(f"{cover.key}: was listed, and is gone")
     content, metadata = found
-    facts = facts_from_metadata(metadata, cover.key)
-    if facts is None:
-        raise CorruptSegmentError(f"{cover.key}: has no facts")
-    check_named(facts, cover.base, cover.named_next, cover.key)
+    named_facts(metadata, cover.base, cover.named_next, cover.key)
     key = SegmentKey(topic=topic, life=cover.life, partition=partition, base=cover.base, next=cover.named_next)
     ranges = [Covered(one.item.key, one.item.base, one.told.next, one.told.records, one.told.digest) for one in covered]
     check_object(content, metadata, key, cover.key, Level.RECORDS, ranges)
