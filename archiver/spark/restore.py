@@ -1,15 +1,16 @@
 """`restore`, from a configuration to its end: plans the topics while Spark starts, then fills them."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 
 from archiver.archive.catalog import topic_names
 from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.client_thread import ClientThread
 from archiver.kafka.settings import KafkaSettings
 from archiver.restore.group_restore import GroupRequest
 from archiver.restore.planner import Planner
@@ -43,7 +44,7 @@ def run_restore_job(
     targets = request.targets(topic_names(archive))
     for note in request.notes(targets):
         log.warning("%s", note)
-    with spark_in_background("restore", notice) as start_spark:
+    with spark_in_background("restore", notice) as start_spark, ClientThread(kafka) as brokers:
         # Extras that a backup does not need.
         from archiver.spark.group_restore import GroupJob  # noqa: PLC0415
         from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415
@@ -52,7 +53,7 @@ def run_restore_job(
         if group_job is not None:
             group_job.read(notice)
         notice("looking at the target")
-        cluster_id, existing = asyncio.run(_describe_target(kafka, targets.values()))
+        cluster_id, existing = brokers.ask(partial(_describe_target, topics=targets.values()))
         job = RestoreJob(
             restore_id=restore_id or request.default_id(storage.url, cluster_id),
             request=request,
@@ -63,14 +64,13 @@ def run_restore_job(
         )
         begin(job.restore_id)
         planner = Planner(archive, request, storage.index, notice)
-        result = run_restore(job, targets, planner, start_spark, notice)
+        result = run_restore(job, targets, planner, brokers, start_spark, notice)
         records = {one.source: one.records for one in result.topics} if result.is_whole else {}
         if group_job is not None:
             result = group_job.run_after(result, notice)
     return replace(result, seconds=round(time.monotonic() - started_s, 3), problems=planner.problems(records))
 
 
-async def _describe_target(kafka: KafkaSettings, topics: Iterable[str]) -> tuple[str, Collection[str]]:
+async def _describe_target(client: KafkaClient, topics: Iterable[str]) -> tuple[str, Collection[str]]:
     """Return the cluster's id, and which of the topics it has."""
-    async with KafkaClient(kafka) as client:
-        return await client.cluster_id(), await client.describe_topics(topics)
+    return await client.cluster_id(), await client.describe_topics(topics)

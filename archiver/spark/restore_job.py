@@ -1,9 +1,8 @@
 """The restore as a Spark job: create, fill one partition a task, verify, finish."""
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from archiver.archive.index_generations import share_entries
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.client_thread import ClientThread
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.process.progress import Eta
@@ -68,6 +68,7 @@ def run_restore(
     job: RestoreJob,
     targets: Mapping[str, str],
     planner: Planner,
+    brokers: ClientThread,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
 ) -> RestoreResult:
@@ -75,14 +76,15 @@ def run_restore(
 
     An error is raised if nothing was filled before it. Otherwise it is in the result, and the filled topics are finished.
     """
-    return _Restore(job, planner, notice).run(targets, start_spark)
+    return _Restore(job, planner, brokers, notice).run(targets, start_spark)
 
 
 class _Restore:
-    def __init__(self, job: RestoreJob, planner: Planner, notice: Callable[[str], None]) -> None:
+    def __init__(self, job: RestoreJob, planner: Planner, brokers: ClientThread, notice: Callable[[str], None]) -> None:
         self._job = job
         self._has_one_portion = True
         self._planner = planner
+        self._brokers = brokers  # of the target
         self._notice = notice
         self._archive = open_archive(job.storage)
         # Notes are put between the deletion of a topic and its creation: a store that fails for a moment must not end a run then.
@@ -139,16 +141,9 @@ class _Restore:
         try_executors(spark, destination)
         self._has_tried = True
 
-    def _ask(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
-        async def run() -> Value:
-            async with KafkaClient(self._job.kafka) as client:
-                return await step(client)
-
-        return asyncio.run(run())
-
     def _planned(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
-        noted, unplanned = self._ask(lambda client: self._targets.planned(client, targets))
+        noted, unplanned = self._brokers.ask(lambda client: self._targets.planned(client, targets))
         begun = self._targets.check_noted(noted, self._planner.plan)
         self._notice(f"reading the archive of {spell_count(len(unplanned), 'topic')}")
         new = [*self._planner.plan(unplanned).topics, *begun.fresh]
@@ -157,7 +152,7 @@ class _Restore:
         for told in (*lives, *self._planner.notes, *begun.notes):
             log.warning("%s", told)
         topics = with_mended(begun.plans, self._with_chosen(new, start_spark))
-        self._ask(lambda client: self._targets.check(client, topics))
+        self._brokers.ask(lambda client: self._targets.check(client, topics))
         self._prove(topics, start_spark)
         first = self._job.request.is_first
         return sorted(topics, key=lambda topic: (first(topic.source), _objects(topic)), reverse=True)
@@ -172,14 +167,14 @@ class _Restore:
         objects = spell_count(sum(map(_objects, wanted)), "object")
         self._notice(f"reading {objects} whole, before anything is purged")
         self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
-        self._ask(lambda client: self._targets.check_again(client, topics))
+        self._brokers.ask(lambda client: self._targets.check_again(client, topics))
 
     def _with_chosen(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
         """Choose among the records of topics, where only some are wanted."""
         job = self._job
         if not any(job.request.chooses(is_copied=topic.is_copied) for topic in topics):
             return topics
-        self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
+        self._brokers.ask(lambda client: self._targets.check(client, topics))  # before all records are read
         spark = start_spark()
         self._try_executors(spark, topics)
         chosen = [topic for topic in topics if job.request.chooses(is_copied=topic.is_copied)]
@@ -219,7 +214,7 @@ class _Restore:
                         self._stop_after_failure(running)
                     self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
                     at_once, senders = self._senders(spark)
-                    tasks = self._ask(partial(self._prepare, topics=topics, senders=senders))
+                    tasks = self._brokers.ask(partial(self._prepare, topics=topics, senders=senders))
                     self._notice(f"filling {spell_count(len(tasks), 'partition')}")
                     running[pool.submit(self._run, spark, tasks, at_once)] = tasks
             except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
@@ -290,7 +285,7 @@ class _Restore:
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
         with suppress(ArchiverError):  # the fill will report it
-            ends, _ = self._ask(lambda client: client.offsets_each(wanted))
+            ends, _ = self._brokers.ask(lambda client: client.offsets_each(wanted))
             before = sum(sum(target.first_offsets.values()) for target in self._filling)
             done = sum(end.high_watermark for end in ends.values()) - before
             total = sum(topic.records for topic in topics)
@@ -340,7 +335,7 @@ class _Restore:
         filled = filled_topics(topics, reports, self._read_back)
         whole = {name for name, one in filled.items() if one.is_whole}
         try:
-            finishes = self._ask(
+            finishes = self._brokers.ask(
                 lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
             )
             finished = set(self._targets.finished(topic_ids))

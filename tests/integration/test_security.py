@@ -12,9 +12,10 @@ import subprocess
 import time
 import urllib.parse
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.restore.targets
+import archiver.spark.restore_job
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.topics import read_topic
 from archiver.backup.run import run_backup
@@ -32,10 +34,13 @@ from archiver.demo.sandbox import fetch_kafka, free_ports
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
+from archiver.kafka.client_thread import ClientThread
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.partition_restore import run_task
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import Existing, RestoreRequest
+from archiver.restore.task import RestoreTask, TaskReport
 from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
@@ -45,7 +50,7 @@ from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.leaks import Watch, session_of
 from tests.support.relay import delayed_address
-from tests.support.round_trip import ArchiveSite
+from tests.support.round_trip import ArchiveSite, run_here
 from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, SecureBroker
 from tests.support.submits import by_project
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint, unsigned
@@ -832,3 +837,47 @@ def test_a_purge_of_a_long_name_asks_for_a_right_that_helps(
     secure.grant(*reading(filled), *literal, (Kind.TOPIC, asked_for, Op.CREATE))
     found = preview_restore(storage, kafka, request, restore_id=None)
     assert [*found.refused, *found.problems] == []
+
+
+@pytest.mark.s3
+def test_restore_outlives_idle_connections_and_tokens(
+    topic: str, certificates: Certificates, tmp_path: Path, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client asks the target from the beginning to the end. Brokers close its connections, and its token expires."""
+    short = {"connections.max.idle.ms": "1500", "connections.max.reauth.ms": "3000"}
+    clients: list[KafkaClient] = []
+    connections: set[object] = set()
+    ask = ClientThread.ask
+
+    def watched(thread: ClientThread, step: Callable[[KafkaClient], Awaitable[Any]]) -> Any:  # noqa: ANN401
+        async def noted(client: KafkaClient) -> Any:  # noqa: ANN401
+            found = await step(client)
+            clients.append(client)
+            connections.update(client._connections.open)
+            return found
+
+        return ask(thread, noted)
+
+    def fill_slowly(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
+        time.sleep(7)
+        return run_here(spark, tasks, run_task)
+
+    monkeypatch.setattr(ClientThread, "ask", watched)
+    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fill_slowly)
+    with SecureBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path / "broker", certificates, **short) as broker:
+        broker.grant(*EVERYTHING, user="*")
+        create_topic(broker.bootstrap, topic)
+        produce_values(broker.bootstrap, topic, [b"one", b"two"])
+        assert errors_of_backup(site, broker, topic) == []
+        login = {"token_provider": "tests.support.token_server:give_brief"}
+        result = run_restore_job(
+            config_of(site, broker, topic).storage,
+            TargetConfig(kafka=way_in("token of a function", broker) | login),
+            RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}),
+            restore_id=None,
+            notice=lambda _: None,
+        )
+    (report,) = result.topics
+    assert (report.records, report.errors, report.is_finished) == (2, (), True)
+    assert len(set(map(id, clients))) == 1
+    assert len(connections) > 1

@@ -102,8 +102,8 @@ class Certificates:
 class SecureBroker(KafkaBroker):
     """Who comes in plaintext may do everything; everybody else what the ACLs say."""
 
-    def __init__(self, jars: Path, data_dir: Path, certificates: Certificates) -> None:
-        super().__init__(jars, data_dir)
+    def __init__(self, jars: Path, data_dir: Path, certificates: Certificates, **properties: str) -> None:
+        super().__init__(jars, data_dir, properties=properties)
         self.certificates = certificates
         self.ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
         plain = f"PLAINTEXT://{self.bootstrap}"

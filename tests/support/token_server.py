@@ -32,6 +32,11 @@ def give() -> tuple[str, int]:
     return unsigned(USER), int((time.time() + 600) * 1000)
 
 
+def give_brief() -> tuple[str, int]:
+    """One that lives for a few seconds."""
+    return unsigned(USER, 4.0), int((time.time() + 4) * 1000)
+
+
 def give_late() -> tuple[str, int]:
     """By what it says of the token."""
     return unsigned(USER), int((time.time() - 600) * 1000)
