@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from archiver.archive.copy_listings import list_copy_objects
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_instance
 from archiver.archive.role_logs import NEVER_COPIED, list_role_logs
@@ -15,7 +16,7 @@ def lost_entries(archive: Archive, wanted: Callable[[str], bool] | None = None) 
     """
     newest: dict[RolePlace, CopyKey] = {}
     for copy in _standing(archive, wanted):
-        place = RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition)
+        place = RolePlace.of_copy(copy)
         if place not in newest or copy.generation > newest[place].generation:
             newest[place] = copy
     logs = {topic: list_role_logs(archive, topic) for topic in sorted({place.topic for place in newest})}
@@ -38,5 +39,5 @@ def _standing(archive: Archive, wanted: Callable[[str], bool] | None) -> Iterato
             found = layout.parse_topic_directory(name)
             if found is None or found[0] == NEVER_COPIED or (wanted is not None and not wanted(found[0])):
                 continue
-            keys = (layout.split_copied(item.key) for item in store.list(layout.copied_topic_prefix(instance, *found)))
-            yield from (key[0] for key in keys if key is not None)
+            listed = list_copy_objects(archive, layout.copied_topic_prefix(instance, *found))
+            yield from (copy for copy, _ in listed)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.archive.store_clock import from_epoch_ms
-from archiver.backup.compacted.listed_copies import CopyState
+from archiver.backup.compacted.copy_catalog import CopyState
 
 
 class Standing(NamedTuple):
@@ -201,11 +201,8 @@ def holder_problems(situation: Situation) -> tuple[str, ...]:
     holder, state = situation.entry.holder, situation.holder
     if not isinstance(holder, CompleteCopy) or state is None:
         return ()
-    if state.problem:
-        return (f"what is read is damaged: {state.problem}",)
-    if not state.is_whole or state.whole_to < holder.next:
-        return (f"what is read has a gap at offset {state.whole_to}",)
-    return ()
+    damage = state.damage(holder)
+    return (f"what is read {damage}",) if damage else ()
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from archiver.archive.inventory import position_of_copy
 from archiver.archive.moments import LeftNote, Moment, MomentNote
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
 from archiver.archive.segment_facts import HoleCause
@@ -16,9 +15,7 @@ from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, judge, share_of, turn_due_ms
 from archiver.backup.compacted.group_hints import HeldPosition
 from archiver.backup.compacted.holder_watch import HolderWatch
-from archiver.backup.compacted.listed_copies import highest_generation
 from archiver.backup.compacted.reading import OpenReading
-from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
     PASSIVATE,
     Append,
@@ -94,7 +91,7 @@ class PartitionTurn:
         self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
         every_s = parts.times.takeover_ms / 1000  # the longest silence of an instance without consequences
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
-        self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
+        self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
@@ -202,14 +199,14 @@ class PartitionTurn:
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
-            given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            given = await parts.pool.call(parts.catalog.end_for_readers, place, entry, self._history_begin)
             await self._cut_check.refuse_cut_log(given.archived)
             readers_end = given.offset
-            end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
-            ends[candidate.number] = end
-            if not end.is_whole:
+            state = await parts.pool.call(parts.catalog.look_over, place, candidate)
+            ends[candidate.number] = CopyEnd(state.end, state.is_whole, state.has_expired)
+            if not state.is_whole:
                 self._give_up(candidate.number)
-            if end.has_expired:  # an earlier process read it, and ended before it could note that
+            if state.has_expired:  # an earlier process read it, and ended before it could note that
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = Sight(
@@ -221,7 +218,7 @@ class PartitionTurn:
             dues=self._dues(role_log),
         )
         if would_begin(self.turn, sight):
-            sight = replace(sight, highest=await parts.pool.call(highest_generation, parts.archive, place))
+            sight = replace(sight, highest=await parts.pool.call(parts.catalog.highest_generation, place))
         return sight
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
@@ -236,7 +233,7 @@ class PartitionTurn:
                 parts.sink.troubles.note(error, line, ("look", *self._key))
 
     def _has_history(self) -> bool:
-        return has_history(self._parts.archive, self.place, self._earlier, self._history_begin)
+        return self._parts.catalog.has_history(self.place, self._earlier, self._history_begin)
 
     def _give_up(self, generation: int) -> None:
         if self.turn.readings[generation].is_given_up:
@@ -392,14 +389,14 @@ class PartitionTurn:
 
     async def _feed(self, generation: int, reading: OpenReading) -> Feed:
         parts, source = self._parts, self.source
-        copy = copy_key(self.place, self._own(generation))
+        copy = self.place.copy_key(self._own(generation))
         silences = parts.sink.silence_counter.silences  # one while the end is read must show at the put
-        end = await parts.pool.call(position_of_copy, parts.archive, copy)
+        end = await parts.pool.call(parts.catalog.position_for_writers, copy)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
         if end.gap is not None:
             raise CorruptSegmentError(f"{source}: {end.spell_gap(end.gap)}")
-        home = CopyHome(parts.archive, copy, parts.whole.note)
+        home = CopyHome(parts.archive, copy, parts.catalog.note_put)
         writer = PartitionWriter(source, end, parts.sink, silences=silences, confirm=reading.refuse_put, home=home)
         if not end.key:
             log_start = (await parts.client.offsets([self._key]))[self._key].log_start
@@ -498,12 +495,14 @@ class PartitionTurn:
                 log.warning("%s", error)
         for reading in list(self.readings.values()):
             self._leave(reading)
+        self.holder_watch.forget()
 
     def let_go(self) -> None:
         """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
             self._pump_of(reading.feed).let_go(reading.feed)
             self._leave(reading)
+        self.holder_watch.forget()
 
     def _announce(self) -> None:
         """Log the role of the partition, once."""

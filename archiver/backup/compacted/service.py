@@ -27,6 +27,7 @@ from archiver.archive.store_clock import StoreClock, since_boot_s
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.group_hints import GroupHints
@@ -36,7 +37,6 @@ from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
 from archiver.backup.compacted.turn_parts import Parts
-from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.backup.feed import Feed
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.opener import OPENERS
@@ -103,7 +103,7 @@ class InstanceService:
         self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._whole = WholeObjects()
+        self._catalog = CopyCatalog(self._sink.archive)
         self.in_question: Collection[RolePlace] = ()  # whose copies are not cleared, for now
         self.is_ready = False
 
@@ -194,7 +194,7 @@ class InstanceService:
             listings=RoleListings(
                 self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
             ),
-            whole=self._whole,
+            catalog=self._catalog,
             clock=self._clock,
             heard=lambda place: self._heard.get(place, {}),
             publish=self._publish,
@@ -378,7 +378,7 @@ class InstanceService:
             self.client,
             self._config,
             pin_ms=self._request.pin_ms,
-            whole=self._whole,
+            catalog=self._catalog,
             facts=lambda: self.topics.facts,
             counts=self._request.counts,
         )
