@@ -7,12 +7,12 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
+from archiver.archive.missing_copies import newest_life, places_without_role_log
 from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, read_notes
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
@@ -145,7 +145,7 @@ class StatusReader:
                 for one in surveyed
             ),
             heard_ms={one: _ms_or_none(told.heard_at) for one, told in notes.items()},
-            missing=tuple(self._missing(facts, known)),
+            missing=tuple(places_without_role_log(self.config, facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
             limits=limits,
@@ -192,19 +192,9 @@ class StatusReader:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
         return sorted({*filter(is_instance, there), *self.config.compacted.instances})
 
-    def _missing(self, facts: Mapping[str, TopicFact], known: set[RolePlace]) -> Iterator[RolePlace]:
-        if not self.config.compacted.enabled:
-            return
-        for name in self.config.topics.select(facts):
-            if is_kept_by_turns(facts[name]):
-                for partition in range(facts[name].partitions):
-                    place = RolePlace(topic=name, life=_newest_life(facts[name], partition), partition=partition)
-                    if place not in known:
-                        yield place
-
     def _partition(self, one: Surveyed, fact: TopicFact | None, heard: Heard, rules: ClearingRules) -> PartitionStatus:
         place, log = one.place, one.log
-        is_live = fact is None or _newest_life(fact, place.partition) == place.life
+        is_live = fact is None or newest_life(fact, place.partition) == place.life
         if one.situation is None or log.entry is None:
             return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
         entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
@@ -284,11 +274,6 @@ def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, Topi
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
 
 
-def _newest_life(fact: TopicFact, partition: int) -> int:
-    root = fact.root(fact.current.life)
-    return max(life.life for life in fact.lives if fact.root(life.life) == root and life.holds(partition))
-
-
 def _kept_ms(fact: TopicFact | None) -> int | None:
     told = ((fact.effective or fact.configs) if fact else {}).get(TOMBSTONES_KEPT, "")
     return int(told) if told.isascii() and told.isdigit() else None
@@ -335,5 +320,5 @@ def archived_logs(facts: Mapping[str, TopicFact], places: Iterable[RolePlace]) -
 
 def _archived_log(fact: TopicFact | None, place: RolePlace) -> LogBounds:
     policy = ((fact.effective or fact.configs) if fact else {}).get(POLICY, "")
-    is_live = fact is not None and _newest_life(fact, place.partition) == place.life
+    is_live = fact is not None and newest_life(fact, place.partition) == place.life
     return replace(NO_LOG, policy=policy) if is_live and says_compact(policy) else NO_LOG
