@@ -439,7 +439,7 @@ class InstanceService:
             timestamp_ms=self.now_ms(),
         )
         self._request.counts.sent_hint(kind)
-        self._spawn(self._coordination.tell([event]))
+        self._spawn(self._coordination.tell(event))
 
     async def _follow_hints(self) -> None:
         while True:
