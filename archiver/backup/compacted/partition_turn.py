@@ -13,7 +13,6 @@ from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
 from archiver.backup.compacted.dues import Told, judge, share_of, turn_due_ms
-from archiver.backup.compacted.group_hints import HeldPosition
 from archiver.backup.compacted.holder_watch import HolderWatch
 from archiver.backup.compacted.reading import OpenReading
 from archiver.backup.compacted.turn import (
@@ -46,6 +45,7 @@ from archiver.backup.role_watch import place_of
 from archiver.backup.segment_home import CopyHome
 from archiver.backup.troubles import cause_of_failure
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
+from archiver.kafka.group import Hint
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
@@ -478,11 +478,19 @@ class PartitionTurn:
         if not isinstance(error, TopicGoneError):
             self.failing_since_s = self.failing_since_s or since_s
 
-    @property
-    def held(self) -> HeldPosition | None:
-        """How far the generation that holds is in storage, where it is filled here."""
+    def group_hint(self, archive_mark: str) -> Hint | None:
+        """Return up to where the current copy is in storage, as a commit that shows its lag; None: it is not filled here."""
         reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
-        return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
+        if reading is None:
+            return None
+        return Hint(
+            topic=self.source.topic,
+            partition=self.source.partition,
+            offset=reading.feed.writer.durable_position,
+            base=None,
+            archive=archive_mark,
+            generation=reading.generation,
+        )
 
     async def close(self, timeout_s: float) -> None:
         """Put held records, and end all feeds here."""

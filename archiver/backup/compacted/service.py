@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -18,6 +18,7 @@ from archiver.archive.moments import (
     NoteName,
     clear_old_moments,
     first_note,
+    heard_by_place,
     moment_stream,
     put_moments,
     read_moments,
@@ -30,7 +31,6 @@ from archiver.backup.compacted.coordination import Coordination
 from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
 from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
@@ -100,7 +100,7 @@ class InstanceService:
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
-        self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
+        self._committed: dict[TopicPartition, Hint] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._catalog = CopyCatalog(self._sink.archive)
@@ -211,7 +211,7 @@ class InstanceService:
 
     async def _leave(self) -> None:
         """Put held records, note how far they were read, and leave the group."""
-        turns, hints = list(self.turns.values()), self._hints.take()
+        turns, hints = list(self.turns.values()), self._moved_hints(self.turns)
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
@@ -294,7 +294,7 @@ class InstanceService:
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         """Put held records of revoked partitions. The commit is for people: role logs and objects have everything."""
-        hints = self._hints.take(partitions)
+        hints = self._moved_hints(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
@@ -338,12 +338,20 @@ class InstanceService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _moved_hints(self, partitions: Iterable[TopicPartition]) -> Sequence[Hint]:
+        """Return the ends of current copies that moved since they were committed to the group. Nothing is decided by them."""
+        turns = {key: self.turns[key] for key in sorted(partitions) if key in self.turns}
+        found = {key: hint for key, turn in turns.items() if (hint := turn.group_hint(self._group.archive)) is not None}
+        moved = {key: hint for key, hint in found.items() if hint != self._committed.get(key)}
+        self._committed |= moved
+        return list(moved.values())
+
     # --- notes between processes
 
     async def _keep_noting(self) -> None:
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
-            self.membership.commit(self._hints.take())
+            self.membership.commit(self._moved_hints(self.turns))
             try:
                 await self._note_moments()
                 self.troubles.note_works("moments", Dependency.STORE)
@@ -357,11 +365,8 @@ class InstanceService:
         archive, name, note = self._sink.archive, self._request.name, self._next_note
         self._next_note = note.following
         await self._notes.call(self._put_moments, note, moments, left)
-        heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-        for one in self._config.instances:
-            for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
-                heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
-        self._heard = heard
+        told = {one: await self._notes.call(read_moments, archive, one) for one in self._config.instances}
+        self._heard = heard_by_place(told)
         try:
             await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
         except (StoreError, StoreTemporaryError) as error:  # only space is lost

@@ -13,7 +13,7 @@ from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
 from archiver.archive.missing_copies import newest_life, places_without_role_log
-from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, read_notes
+from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, heard_by_place, read_notes
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
@@ -130,7 +130,7 @@ class StatusReader:
         problems += told
         notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
         limits = self._take_limits(notes)
-        heard = _heard_in(notes)
+        heard = heard_by_place({one: told.heard for one, told in notes.items()})
         survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
@@ -242,14 +242,6 @@ class StatusReader:
             damaged_since_ms=self.now_ms if is_damaged else None,
         )
         return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
-
-
-def _heard_in(notes: Mapping[str, InstanceNotes]) -> Heard:
-    found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-    for instance, told in notes.items():
-        for (place, number), moment in told.heard.items():
-            found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
-    return found
 
 
 def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
