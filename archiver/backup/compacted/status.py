@@ -37,7 +37,7 @@ from archiver.backup.compacted.clearing import (
     spell_ms,
 )
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
-from archiver.backup.compacted.dues import Told, TurnTimes, turn_due_ms, turn_stagger_ms
+from archiver.backup.compacted.turn_schedule import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
 

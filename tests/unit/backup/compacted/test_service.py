@@ -58,7 +58,7 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     async def note() -> None:
         service = service_of(store)
         for _ in range(5):
-            await service._note_moments()
+            await service._note()
 
     asyncio.run(note())
     assert len(store.objects) == 5
