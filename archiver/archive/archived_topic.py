@@ -8,7 +8,7 @@ import numpy as np
 
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.layout import CopyKey
-from archiver.archive.roles import HISTORY, Generation
+from archiver.archive.roles import HISTORY, Generation, RolePlace
 from archiver.archive.segments import Reading, Readings, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
@@ -30,8 +30,7 @@ class CopyStretch(NamedTuple):
         """Return the copy whose objects are read; None: those under `topics/`."""
         if self.generation is None:
             return None
-        instance, number = self.generation.instance, self.generation.number
-        return CopyKey(instance=instance, topic=topic, life=self.life, partition=partition, generation=number)
+        return RolePlace(topic=topic, life=self.life, partition=partition).copy_key(self.generation)
 
     @property
     def whose(self) -> str:

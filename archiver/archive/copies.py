@@ -15,7 +15,7 @@ from archiver.archive.layout import CopyKey
 from archiver.archive.listing import ListedPartition, ListedSegments, Partition
 from archiver.archive.lookup import DamagedSegment, find_facts
 from archiver.archive.role_logs import RoleLogs
-from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, name_of_holder
+from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace, name_of_holder
 from archiver.codec.selection import LAST_LONG
 
 # What lies under `topics/` of a partition in a life, with the lives that it goes on from, at or above an offset; and what is
@@ -187,7 +187,7 @@ class CopyReader:
         for number, copies in others.items():
             candidate, doubt = entries[number].entry.open_candidate, doubts.get(number)
             for copy, listed in copies.items():
-                part = _asked_of(listed, doubt, is_left=_generation_of(copy) != candidate)
+                part = _asked_of(listed, doubt, is_left=Generation.of_copy(copy) != candidate)
                 wanted |= {copy: part} if part else {}
         asked = self._ask(wanted)
         for number, one in entries.items():
@@ -204,7 +204,7 @@ class CopyReader:
         if doubt is None or not isinstance(entry.holder, CompleteCopy):
             return []
         having = (copy for copy, one in found.items() if has_record(one, doubt.start, doubt.stop))
-        name = doubt.other or next(map(_name_of_copy, having), "")
+        name = doubt.other or next((str(Generation.of_copy(one)) for one in having), "")
         why = f"it has no record from offset {doubt.start} on, and {name} has"
         return [self._false_claim(number, entry.holder, why)] if name else []
 
@@ -220,9 +220,10 @@ class CopyReader:
         reach = {copy: int(listed.base.max()) + 1 for copy, listed in others.items()}
         reach |= {copy: max(reach[copy], inventory.end) for copy, inventory in found.items()}
         for copy in sorted(reach, key=lambda one: -reach[one]):
-            was = self._logs.was_complete(life, number, _generation_of(copy)) if reach[copy] > end else False
+            generation = Generation.of_copy(copy)
+            was = self._logs.was_complete(life, number, generation) if reach[copy] > end else False
             if was is not False:
-                name, more = _name_of_copy(copy), "there are more entries than are read"
+                name, more = str(generation), "there are more entries than are read"
                 why = f"an earlier entry calls copy {name} complete, and that has later records"
                 why = why if was else f"copy {name} has later records, and whether it was complete is unknown: {more}"
                 newest = f"the newest entry of the role log names objects that end at offset {end}"
@@ -279,13 +280,7 @@ class CopyReader:
         generation = _generation(whose)
         if generation is None:
             return None
-        return CopyKey(
-            instance=generation.instance,
-            topic=self._topic,
-            life=life,
-            partition=partition,
-            generation=generation.number,
-        )
+        return RolePlace(topic=self._topic, life=life, partition=partition).copy_key(generation)
 
     def _load(self, wanted: Iterable[tuple[int, int, Holder | Generation]]) -> None:
         """List generations, and ask their objects for their facts."""
@@ -321,14 +316,6 @@ def _generation(whose: Holder | Generation) -> Generation | None:
     if isinstance(whose, CompleteCopy):
         return whose.generation
     return whose if isinstance(whose, Generation) else None
-
-
-def _name_of_copy(copy: CopyKey) -> str:
-    return f"{copy.instance}/{copy.generation}"
-
-
-def _generation_of(copy: CopyKey) -> Generation:
-    return Generation(instance=copy.instance, number=copy.generation)
 
 
 def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool) -> ListedPartition | None:

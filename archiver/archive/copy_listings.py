@@ -1,11 +1,11 @@
-"""Lists the copies of one compacted topic for its readers; each directory once."""
+"""Lists copies of compacted topics: their objects below a prefix, and for readers of a topic each directory once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, is_instance
-from archiver.archive.listing import ListedPartition, ListedRow
+from archiver.archive.listing import ListedPartition, ListedRow, ListedSegment
 from archiver.process.workers import side_by_side
 
 _LISTINGS_AT_ONCE: Final = 8
@@ -13,6 +13,15 @@ _INSTANCES: Final = 2
 
 _Place = tuple[int, int]  # life, partition
 _Copies = Mapping[CopyKey, ListedPartition]
+
+
+def list_copy_objects(archive: Archive, prefix: str) -> Iterator[tuple[CopyKey, ListedSegment]]:
+    """List the objects of copies below a prefix. Other keys are left out."""
+    for item in archive.store.list(prefix):
+        copy = archive.layout.parse_copy(item.key)
+        key = archive.layout.parse_copied_segment(copy, item.key) if copy else None
+        if copy is not None and key is not None:
+            yield copy, ListedSegment(key, item)
 
 
 class CopyInstances:
@@ -85,12 +94,9 @@ class CopyListings:
         return self._list(self._archive.layout.copied_topic_prefix(where[0], self._topic, where[1]))
 
     def _list(self, prefix: str) -> dict[_Place, dict[CopyKey, ListedPartition]]:
-        layout, rows = self._archive.layout, dict[CopyKey, list[ListedRow]]()
-        for item in self._archive.store.list(prefix):
-            copy = layout.parse_copy(item.key)
-            key = layout.parse_copied_segment(copy, item.key) if copy else None
-            if copy is not None and key is not None:
-                rows.setdefault(copy, []).append((key.base, key.next or 0, key.rewrite, item))
+        rows = dict[CopyKey, list[ListedRow]]()
+        for copy, (key, item) in list_copy_objects(self._archive, prefix):
+            rows.setdefault(copy, []).append((key.base, key.next or 0, key.rewrite, item))
         found: dict[_Place, dict[CopyKey, ListedPartition]] = {}
         for copy, some in rows.items():
             place = (copy.life, copy.partition)

@@ -1,13 +1,12 @@
 """Objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost."""
 
-from dataclasses import replace
 from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of_copy
 from archiver.archive.layout import Layout
 from archiver.archive.listing import list_directory
-from archiver.archive.roles import CompleteCopy, RolePlace, read_newest_entry
+from archiver.archive.roles import CompleteCopy, Generation, RolePlace, read_newest_entry
 from archiver.archive.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.archive.swept import NOTHING_SWEPT, OffsetRanges, SweptPlace, read_swept_place, spell_ranges
 from archiver.errors import CorruptSegmentError, NotWholeError, SweptError
@@ -58,15 +57,11 @@ def _is_cleared(store: ObjectStore, key: str, next_offset: int | None) -> bool:
         return False
     archive = Archive(store, layout)
     try:
-        newest = read_newest_entry(archive, RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition))
+        newest = read_newest_entry(archive, RolePlace.of_copy(copy))
         holder = None if newest is None else newest.entry.holder
-        if not isinstance(holder, CompleteCopy) or (holder.generation.instance, holder.generation.number) == (
-            copy.instance,
-            copy.generation,
-        ):
+        if not isinstance(holder, CompleteCopy) or holder.generation == Generation.of_copy(copy):
             return False
-        held = replace(copy, instance=holder.generation.instance, generation=holder.generation.number)
-        return position_of_copy(archive, held).next >= next_offset
+        return position_of_copy(archive, RolePlace.of_copy(copy).copy_key(holder.generation)).next >= next_offset
     except NotWholeError:
         return False
 

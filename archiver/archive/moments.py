@@ -6,7 +6,7 @@ works on; what an earlier one says counts no more, so the process deletes it. It
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from archiver.archive.control import MOMENTS, decode_fact, encode_bounded, most_
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import LAST_FACT_NUMBER, MOST_OFFSET, MOST_PARTITION, is_instance
-from archiver.archive.roles import RolePlace
+from archiver.archive.roles import Generation, RolePlace
 from archiver.archive.store_clock import WHOLE_SECOND_MS, epoch_ms, from_epoch_ms
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
@@ -247,6 +247,17 @@ def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = 
         if (fact := told[number].told) is not None and fact.limits is not None
     ]
     return InstanceNotes(_merge(told), heard[-1][0] if heard else None, limits[-1] if limits else None)
+
+
+def heard_by_place(
+    told: Mapping[str, Mapping[GenerationPlace, HeardMoment]],
+) -> dict[RolePlace, dict[Generation, HeardMoment]]:
+    """Sort what the instances noted by partition."""
+    found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
+    for instance, heard in told.items():
+        for (place, number), moment in heard.items():
+            found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
+    return found
 
 
 def clear_old_moments(archive: Archive, instance: str, process: str, number: int, now_ms: int) -> None:

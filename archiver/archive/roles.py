@@ -11,7 +11,7 @@ from pydantic import Field, Strict
 from archiver.archive.control import Fact, encode_bounded, key_behind, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_OFFSET, is_instance, is_topic_name
+from archiver.archive.layout import MOST_OFFSET, CopyKey, is_instance, is_topic_name
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
 
@@ -35,6 +35,10 @@ class Generation:
 
     instance: BoundedText
     number: Number
+
+    @classmethod
+    def of_copy(cls, copy: CopyKey) -> "Generation":
+        return cls(instance=copy.instance, number=copy.generation)
 
     def __str__(self) -> str:
         return f"{self.instance}/{self.number}"
@@ -100,6 +104,19 @@ class RolePlace:
     def __post_init__(self) -> None:
         if not is_topic_name(self.topic) or min(self.life, self.partition) < 0:
             raise ValueError(f"not a partition: {self}")
+
+    @classmethod
+    def of_copy(cls, copy: CopyKey) -> "RolePlace":
+        return cls(topic=copy.topic, life=copy.life, partition=copy.partition)
+
+    def copy_key(self, generation: Generation) -> CopyKey:
+        return CopyKey(
+            instance=generation.instance,
+            topic=self.topic,
+            life=self.life,
+            partition=self.partition,
+            generation=generation.number,
+        )
 
     @property
     def stream(self) -> str:

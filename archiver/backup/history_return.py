@@ -25,7 +25,7 @@ from archiver.archive.roles import (
 from archiver.archive.segments import blocks_of
 from archiver.archive.topics import TopicFact, is_compacted, read_topic
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.sights import copy_key, end_of_readers
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.config.model import IndexUse
 from archiver.process.failpoints import reach
 
@@ -70,7 +70,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
         return Outcome.NOT_OURS
-    readers_end = end_of_readers(archive, place, newest.entry).offset
+    readers_end = CopyCatalog(archive).end_for_readers(place, newest.entry).offset
     if durable < readers_end:  # it need not be looked at object by object
         return Outcome.BEHIND
     history = _read_history(archive, fact, place)
@@ -102,7 +102,7 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
         " meanwhile may have an older value under topics/",
         place.stream,
         now.number,
-        archive.layout.copy_prefix(copy_key(place, copy.generation)),
+        archive.layout.copy_prefix(place.copy_key(copy.generation)),
     )
     return Outcome.DONE
 

@@ -12,6 +12,7 @@ from archiver.archive.catalog import read_archive
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
+from archiver.archive.missing_copies import topics_without_archive
 from archiver.archive.store_clock import machine_now_ms
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
@@ -76,7 +77,7 @@ def run_verify(
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         control = [*check_control(archive), *check_folds(archive)] if level is Level.RECORDS else []
-        roleless = _find_roleless(config, archive, wanted, choice)
+        unarchived = [] if choice.is_history else list(topics_without_archive(archive, config, wanted))
         if level is not Level.LISTING:
             objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
         if kafka is not None:
@@ -94,22 +95,11 @@ def run_verify(
         checked=sum(report.examined for report in objects.findings),
         compared=comparison.records,
         # The same damage may be found more than once.
-        problems=list(dict.fromkeys([*listing.problems, *roleless, *control, *comparison.problems, *found])),
+        problems=list(dict.fromkeys([*listing.problems, *unarchived, *control, *comparison.problems, *found])),
         notes=[*listing.notes, *objects.notes, *comparison.notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
-
-
-def _find_roleless(
-    config: ArchiverConfig, archive: Archive, wanted: Callable[[str], bool] | None, choice: CopyChoice
-) -> list[str]:
-    """Find compacted topics without any archive, where instances should copy them, and copies are to be read."""
-    if not config.compacted.enabled or choice.is_history:
-        return []
-    from archiver.backup.compacted.roleless import find_roleless  # noqa: PLC0415 - where there are instances
-
-    return list(find_roleless(archive, config, machine_now_ms(), wanted))
 
 
 class _Objects(NamedTuple):

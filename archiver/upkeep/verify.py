@@ -31,7 +31,7 @@ from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, r
 from archiver.archive.inventory import Inventory, PartitionInventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_strangers
-from archiver.archive.lost_entries import lost_entries
+from archiver.archive.missing_copies import lost_entries
 from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
 from archiver.archive.probe import probe_problem
 from archiver.archive.segment import check_header, read_segment

@@ -39,7 +39,7 @@ def clear(store: ObjectStore, later_ms: int = 0) -> ClearingReport:
         ClearingRules(delay_ms=DELAY_MS),
         0,
         lambda places: dict.fromkeys(places, NO_LOG),
-        whole=put_here(archive),
+        catalog=put_here(archive),
     )
     newest_ms = max(
         epoch_ms(item.last_modified) for item in store.list("p/")

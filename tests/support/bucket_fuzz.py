@@ -36,7 +36,7 @@ from archiver.archive.index_file import IndexEntry, SeenControl
 from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.lost_entries import lost_entries
+from archiver.archive.missing_copies import lost_entries
 from archiver.archive.moments import (
     MOST_MOMENTS,
     MomentNote,

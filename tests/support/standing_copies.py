@@ -9,7 +9,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import CopyKey, Layout, offsets_name
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry
 from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.segments import facts_of
 
@@ -35,14 +35,14 @@ def copy_of(name: str, following: int, position: int | None = None, *, is_sure: 
     )
 
 
-def put_here(archive: Archive) -> WholeObjects:
+def put_here(archive: Archive) -> CopyCatalog:
     """Return what a process knows that has put all objects of copies that stand."""
-    whole = WholeObjects()
+    catalog = CopyCatalog(archive)
     for item in archive.store.list(archive.layout.copies_root):
         copy = archive.layout.parse_copy(item.key)
         if copy is not None:
-            whole.note(copy, item.key, item.etag)
-    return whole
+            catalog.note_put(copy, item.key, item.etag)
+    return catalog
 
 
 class StandingCopies:

@@ -11,9 +11,9 @@ from archiver.archive.topics import TopicFact
 from archiver.backup.compacted.clearing import ClearingRules, LogBounds
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.live_logs import ask_logs
-from archiver.backup.compacted.whole_objects import WholeObjects
 from archiver.config.model import CompactedConfig
 from archiver.kafka.client import KafkaClient
 from archiver.process.text import spell_count, spell_size
@@ -35,7 +35,7 @@ class Clearer:
         config: CompactedConfig,
         *,
         pin_ms: int,
-        whole: WholeObjects,
+        catalog: CopyCatalog,
         facts: Callable[[], Mapping[str, TopicFact]],
         counts: InstanceMetrics,
     ) -> None:
@@ -46,7 +46,7 @@ class Clearer:
             return asyncio.run_coroutine_threadsafe(asking, loop).result(_ASK_S)
 
         rules = ClearingRules(delay_ms=config.clear_delay_ms, keep_generations=config.keep_generations)
-        self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask, whole=whole)
+        self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask, catalog=catalog)
         self._worker = Workers(1, "clearer")
         self._told: Collection[str] = ()
         self._counts = counts

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from archiver.archive.layout import MOST_OFFSET
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.archive.store_clock import from_epoch_ms
-from archiver.backup.compacted.listed_copies import CopyState
+from archiver.backup.compacted.copy_catalog import CopyState
 
 
 class Standing(NamedTuple):
@@ -201,11 +201,8 @@ def holder_problems(situation: Situation) -> tuple[str, ...]:
     holder, state = situation.entry.holder, situation.holder
     if not isinstance(holder, CompleteCopy) or state is None:
         return ()
-    if state.problem:
-        return (f"what is read is damaged: {state.problem}",)
-    if not state.is_whole or state.whole_to < holder.next:
-        return (f"what is read has a gap at offset {state.whole_to}",)
-    return ()
+    damage = state.damage(holder)
+    return (f"what is read {damage}",) if damage else ()
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:
@@ -218,28 +215,17 @@ def log_problems(situation: Situation) -> tuple[str, ...]:
     problems = []
     if not log.is_compacted:
         problems.append(f"cleanup.policy is {log.policy}, without compact")
-    if is_start_risen(situation):
+    if log.is_compacted_alone and log.log_start > situation.holder_begins:  # compaction alone never raises it
         problems.append(
             f"the log begins at offset {log.log_start}, and the copy that is read at {situation.holder_begins}: records were"
             f" deleted while cleanup.policy had delete; if that was meant, {FORCED}"
         )
-    if is_end_fallen(situation):
+    if situation.reached > log.log_end:
         problems.append(
             f"the log ends at offset {log.log_end}, and the copy that is read reaches {situation.reached}: the log was cut back,"
             f" or is another topic's; if that was meant, {FORCED}"
         )
     return tuple(problems)
-
-
-def is_start_risen(situation: Situation) -> bool:
-    """Tell whether the log begins above where it began when the holder was read, which compaction alone never does."""
-    log = situation.log
-    return log is not None and log.is_compacted_alone and log.log_start > situation.holder_begins
-
-
-def is_end_fallen(situation: Situation) -> bool:
-    """Return whether the current copy was read beyond the present log end."""
-    return situation.log is not None and situation.reached > situation.log.log_end
 
 
 def _number(generation: Generation) -> int:

@@ -20,7 +20,6 @@ from archiver.archive.listing import ListedSegment
 from archiver.archive.roles import CompleteCopy, Generation, RolePlace, read_newest_entry
 from archiver.backup.compacted.clearing import Situation, holder_problems, is_left, judge_clearing, log_problems
 from archiver.backup.compacted.clearing_survey import ClearingSurvey, Surveyed
-from archiver.backup.compacted.sights import copy_key
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 
@@ -107,9 +106,8 @@ def _holder_is_whole(
         (copy.state.end for copy in situation.standing if copy.generation == generation and copy.state), default=0
     )
     needed = [item for item in one.objects.get(holder.generation, ()) if item.key.base < end]
-    copy = copy_key(one.place, holder.generation)
     try:
-        return survey.whole.read(survey.archive.store, copy, needed, goes_on)
+        return survey.catalog.read_bodies(one.place.copy_key(holder.generation), needed, goes_on)
     except NotWholeError as error:
         report.alarms[one.place] = (f"what is read is damaged: {error}",)
     except (StoreError, StoreTemporaryError) as error:
@@ -169,12 +167,12 @@ def _is_restored(survey: ClearingSurvey, one: Surveyed, generation: Generation) 
     except (StoreError, StoreTemporaryError) as error:
         log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
         return True
-    return bool(pins.unreadable) or copy_key(one.place, generation) in pins.restores
+    return bool(pins.unreadable) or one.place.copy_key(generation) in pins.restores
 
 
 def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:
     """Return the listed objects of a generation. That they lie below its prefix is looked at once more: nothing else may ever go."""
-    prefix = archive.layout.copy_prefix(copy_key(one.place, generation))
+    prefix = archive.layout.copy_prefix(one.place.copy_key(generation))
     strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
     if strangers:
         raise ArchiverError(f"{strangers[0]}: is not below {prefix}, and is not deleted")

@@ -17,9 +17,7 @@ from archiver.backup.compacted.clearing import (
     early_reasons,
     is_left,
 )
-from archiver.backup.compacted.listed_copies import NOTHING, CopyFacts, CopyState, list_copies
-from archiver.backup.compacted.sights import copy_key
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.copy_catalog import NOTHING, CopyCatalog, CopyState
 from archiver.errors import NotWholeError
 
 _MOST_READ: Final = 64  # entries that are read to find out since when a copy is the holder
@@ -49,10 +47,9 @@ class ClearingSurvey:
     rules: ClearingRules
     pin_ms: int
     ask_logs: AskLogs  # asked last, so that no copy was read beyond the returned log end
-    facts: CopyFacts
+    catalog: CopyCatalog
     pins: RestorePins
     asks_all: bool = False  # also where nothing may go yet
-    whole: WholeObjects = field(default_factory=WholeObjects)
     _entries: dict[tuple[RolePlace, int], RoleEntry] = field(default_factory=dict)
 
     @classmethod
@@ -64,10 +61,9 @@ class ClearingSurvey:
         ask_logs: AskLogs,
         *,
         asks_all: bool = False,
-        whole: WholeObjects | None = None,
+        catalog: CopyCatalog | None = None,
     ) -> "ClearingSurvey":
-        facts, pins = CopyFacts(archive.store), RestorePins(archive)
-        return cls(archive, rules, pin_ms, ask_logs, facts, pins, asks_all, whole or WholeObjects())
+        return cls(archive, rules, pin_ms, ask_logs, catalog or CopyCatalog(archive), RestorePins(archive), asks_all)
 
     def survey(self, topic: str, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
         """Survey the partitions of a topic that have a role log, in all lives; of these places only, if they are given.
@@ -84,9 +80,8 @@ class ClearingSurvey:
     def _survey_life(
         self, topic: str, life: int, logs: Mapping[RolePlace, ListedRoleLog], now_ms: int
     ) -> list[Surveyed]:
-        copies = list_copies(self.archive, topic, life)
-        self.facts.forget_others(logs.keys(), copies)
-        self.whole.forget_others(logs, {copy_key(place, one) for place in logs for one in copies.get(place, {})})
+        copies = self.catalog.list_life(topic, life)
+        self.catalog.forget_others(logs.keys(), copies)
         surveyed = [self._standing(log, copies.get(place, {}), now_ms) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):
             surveyed = self._ask(surveyed, self.pins.read(now_ms - self.pin_ms))
@@ -124,7 +119,8 @@ class ClearingSurvey:
         if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
             return one
         holder = situation.entry.holder.generation
-        state = self.facts.state_of(one.place, holder, one.objects[holder]) if holder in one.objects else NOTHING
+        is_listed, copy = holder in one.objects, one.place.copy_key(holder)
+        state = self.catalog.wholeness(copy, one.objects[holder]) if is_listed else NOTHING
         held_ms = self._held_since_ms(one.log, holder)
         standing = tuple(self._with_state(one, situation, copy, pins) for copy in situation.standing)
         standing = tuple(_proven_since(copy, state, held_ms) for copy in standing)
@@ -153,9 +149,10 @@ class ClearingSurvey:
     def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy, pins: PinnedCopies) -> StandingCopy:
         if not is_left(situation.entry, copy.generation):
             return copy
-        restores = pins.restores.get(copy_key(one.place, copy.generation), ())
+        key = one.place.copy_key(copy.generation)
+        restores = pins.restores.get(key, ())
         was_holder, promised = self._past_of(one, situation, copy.generation)
-        state = self.facts.state_of(one.place, copy.generation, one.objects[copy.generation])
+        state = self.catalog.wholeness(key, one.objects[copy.generation])
         return replace(copy, restores=restores, was_holder=was_holder, promised=promised, state=state)
 
     def _past_of(self, one: Surveyed, situation: Situation, generation: Generation) -> tuple[bool | None, int]:

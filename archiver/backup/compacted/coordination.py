@@ -1,20 +1,18 @@
-"""The coordination topic: instances tell each other to read a role log now, instead of at the next interval.
+"""Sends and receives events of the coordination topic: instances tell each other to read a role log now.
 
-An event is a hint, and nothing is lost with it: role logs are looked at now and then in any case. So whatever Kafka refuses here
-is told once, and all goes on, slower.
+An event is a hint: role logs are read once an interval in any case. What Kafka refuses here is logged once, and hints are dropped.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from archiver.archive.cluster_topics import COORDINATION_TOPIC
 from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.events import CoordinationEvent, encode_events, events_in
+from archiver.backup.compacted.events import CoordinationEvent, encode_event, events_in
 from archiver.codec.batch import decode_batches, first_batch_bytes, first_step, position_after, whole_batches
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
@@ -33,8 +31,7 @@ log = logging.getLogger(__name__)
 _PARTITION: Final = 0  # the topic has one; further partitions are ignored
 _CONFIGS: Final = {"cleanup.policy": "compact"}  # the newest event of each partition stays
 _NOBODY: Final = -1  # producer: an event that is there twice does no harm
-_BATCH_BYTES: Final = 256 * 1024
-_EVENT_BYTES: Final = 600  # more than an event takes
+_BATCH_BYTES: Final = 4096  # more than an event takes
 _FETCH_BYTES: Final = 1_000_000
 _MOST_OPENED_BYTES: Final = 1 << 20  # of a batch, decompressed: our largest takes half of that
 _WAIT_MS: Final = 5_000
@@ -65,24 +62,19 @@ class Coordination:
         settings: KafkaSettings,
         *,
         others: Collection[str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._others = others
         self._decoder = Workers(1, "events")  # a daemon: the end of the process waits for no batch
-        self._clock = clock
         self._open = AsyncExitStack()
         self._client: KafkaClient | None = None
         self._place: _Place | None = None
-        self._finding = asyncio.Lock()
         self._told: set[str] = set()
-        self._refusal: ArchiverError | None = None
-        self._refused_until_s = 0.0
         self._pauses = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.ignored = 0
 
     async def start(self) -> None:
-        """Find the topic, or create it. Events from now on are received; without the topic, `hints` retries now and then."""
+        """Find the topic, or create it. Events from now on are received. `hints` looks for a topic that is not there yet."""
         try:
             await self._find()
         except ArchiverError as error:
@@ -93,15 +85,21 @@ class Coordination:
         self._decoder.shutdown(wait=False)
         await self._open.aclose()
 
-    async def tell(self, events: Sequence[CoordinationEvent]) -> None:
-        """Publish events. Whether they arrived is not known, and does not matter."""
-        try:
-            client, _ = await self._find()
-            at_once = _BATCH_BYTES // _EVENT_BYTES
-            for start in range(0, len(events), at_once):
-                await self._produce(client, _batch_of(events[start : start + at_once]))
-        except ArchiverError as error:
-            self._tell_once(error)
+    async def tell(self, event: CoordinationEvent) -> None:
+        """Publish an event. While the topic is not found, and where it cannot be written, the event is dropped."""
+        client = self._client
+        if client is None or self._place is None:
+            return
+        pauses = Backoff(_FIRST_PAUSE_S)
+        for _ in range(_TRIES):
+            try:
+                if await self._is_produced(client, _batch_of(event)):
+                    return
+            except ArchiverError as error:
+                self._tell_once(error)
+                if not error.retriable:
+                    return
+            await asyncio.sleep(pauses.next_s())
 
     async def hints(self) -> frozenset[RolePlace]:
         """Wait for events of others; return the partitions that they are about. May be cancelled at any time."""
@@ -119,19 +117,12 @@ class Coordination:
     # --- the topic
 
     async def _find(self) -> tuple[KafkaClient, _Place]:
-        """Return the next offset of the topic: its end, if it was found just now. A refusal is retried only later."""
-        async with self._finding:
-            if self._refusal is not None and self._clock() < self._refused_until_s:
-                raise self._refusal
-            if self._client is None:
-                self._client = await self._open.enter_async_context(KafkaClient(self._settings))
-            if self._place is None:
-                try:
-                    self._place = await self._end(self._client)
-                except KafkaError as error:
-                    self._refusal, self._refused_until_s = error, self._clock() + _REFUSED_PAUSE_S
-                    raise
-            return self._client, self._place
+        """Return the next offset of the topic: its end, if it was found just now. One caller at a time."""
+        if self._client is None:
+            self._client = await self._open.enter_async_context(KafkaClient(self._settings))
+        if self._place is None:
+            self._place = await self._end(self._client)
+        return self._client, self._place
 
     async def _end(self, client: KafkaClient) -> _Place:
         found = await client.describe_topics([COORDINATION_TOPIC])
@@ -151,22 +142,12 @@ class Coordination:
             if error.code != Code.TOPIC_ALREADY_EXISTS:  # by another process
                 raise
 
-    async def _produce(self, client: KafkaClient, batch: memoryview) -> None:
-        pauses = Backoff(_FIRST_PAUSE_S)
-        for number in range(_TRIES):
-            try:
-                answer = await produce(client, COORDINATION_TOPIC, _PARTITION, batch, self._settings.request_timeout_ms)
-            except KafkaTemporaryError:
-                if number == _TRIES - 1:
-                    raise
-            else:
-                if answer.outcome is ProduceOutcome.DONE:
-                    return
-                if answer.outcome is not ProduceOutcome.TEMPORARY:
-                    raise KafkaError(answer.message, code=answer.error_code)
-            await asyncio.sleep(pauses.next_s())
-        self._place = None  # perhaps the topic is gone
-        raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC}: an event could not be written in {_TRIES} tries")
+    async def _is_produced(self, client: KafkaClient, batch: memoryview) -> bool:
+        """Write a batch once. Returns whether it is in the topic for certain. Raises KafkaError where that is refused."""
+        answer = await produce(client, COORDINATION_TOPIC, _PARTITION, batch, self._settings.request_timeout_ms)
+        if answer.outcome not in {ProduceOutcome.DONE, ProduceOutcome.TEMPORARY}:
+            raise KafkaError(answer.message, code=answer.error_code)
+        return answer.outcome is ProduceOutcome.DONE
 
     # --- listening
 
@@ -187,8 +168,7 @@ class Coordination:
             min_bytes=1,
         )
         if answer.error is not None:
-            self._look_again(client, answer)
-            return frozenset()
+            self._refuse(client, answer)
         try:
             found, ignored, position = await self._decoder.call(_places_in, answer, place.position, self._others)
         except (CorruptBatchError, ValueError):  # polling finds the same news
@@ -197,20 +177,14 @@ class Coordination:
         place.position = position
         return found
 
-    def _look_again(self, client: KafkaClient, answer: Fetched) -> None:
-        """Forget what an answer shows to be wrong. Raises what lasts, or takes time."""
+    def _refuse(self, client: KafkaClient, answer: Fetched) -> NoReturn:
+        """Forget what an answer shows to be wrong, and raise that as an error."""
         client.forget_leaders(COORDINATION_TOPIC)
-        match answer.error:
-            case FetchProblem.OFFSET_OUT_OF_RANGE | FetchProblem.UNKNOWN_TOPIC_ID | FetchProblem.DIVERGING_EPOCH:
-                self._place = None  # created again, or cut back
-            case FetchProblem.UNKNOWN_TOPIC_OR_PARTITION:
-                self._place = None
-                raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} is gone")
-            case FetchProblem.DENIED | FetchProblem.FAILED:
-                doing, right = f"topic {COORDINATION_TOPIC} could not be read", f"Read on topic {COORDINATION_TOPIC}"
-                raise broker_error(answer.error_code, doing, right=right)
-            case _:
-                raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} cannot be read now")
+        if answer.error in {FetchProblem.DENIED, FetchProblem.FAILED}:
+            doing, right = f"topic {COORDINATION_TOPIC} could not be read", f"Read on topic {COORDINATION_TOPIC}"
+            raise broker_error(answer.error_code, doing, right=right)
+        self._place = None  # it may be gone, created again, or cut back
+        raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} cannot be read now")
 
     def _tell_once(self, error: ArchiverError) -> None:
         """Log why something cannot be had."""
@@ -225,17 +199,15 @@ class Coordination:
             )
 
 
-def _batch_of(events: Sequence[CoordinationEvent]) -> memoryview:
-    frame = encode_events(events)
+def _batch_of(event: CoordinationEvent) -> memoryview:
     encoder = BatchEncoder(
         codec=BatchCodec.NONE,
-        batch_bytes=2 * _BATCH_BYTES,
-        most_bytes=2 * _BATCH_BYTES,
+        batch_bytes=_BATCH_BYTES,
+        most_bytes=_BATCH_BYTES,
         producer_id=_NOBODY,
         producer_epoch=_NOBODY,
     )
-    if encoder.append(frame, 0) < len(frame):
-        raise ValueError(f"{len(frame)} events are more than a batch takes")
+    encoder.append(encode_event(event), 0)
     return encoder.flush().content
 
 

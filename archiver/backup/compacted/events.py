@@ -55,8 +55,8 @@ def encode_key(place: RolePlace) -> bytes:
     return f"{place.topic}/{place.life}/{place.partition}".encode()
 
 
-def encode_value(event: CoordinationEvent) -> bytes:
-    """Encode an event by Avro's single-object encoding."""
+def encode_event(event: CoordinationEvent) -> Frame:
+    """Make a record of an event: its value by Avro's single-object encoding."""
     out = io.BytesIO()
     out.write(_lead())
     fields = {
@@ -68,24 +68,11 @@ def encode_value(event: CoordinationEvent) -> bytes:
         "timestamp": event.timestamp_ms,
     }
     fastavro.schemaless_writer(out, _schema(), fields)
-    return out.getvalue()
-
-
-def encode_events(events: Sequence[CoordinationEvent]) -> Frame:
-    """Make records of events."""
-    body, header_body = bytearray(), bytearray()
-    table = np.zeros((len(Column), len(events)), np.int64)
-    for row, event in enumerate(events):
-        key, value = encode_key(event.place), encode_value(event)
-        number = str(event.generation).encode()
-        header = b"".join((bytes([2 * len(one)]) + one) for one in (_GENERATION, number))  # lengths as zigzag varints
-        places = (len(body), len(key), len(body) + len(key), len(value), len(header_body), len(header), 1)
-        table[:, row] = (row, event.timestamp_ms, 0, *places)
-        body += key + value
-        header_body += header
-    return Frame(
-        body=np.frombuffer(bytes(body), np.uint8), header_body=np.frombuffer(bytes(header_body), np.uint8), table=table
-    )
+    key, value, number = encode_key(event.place), out.getvalue(), str(event.generation).encode()
+    header = b"".join((bytes([2 * len(one)]) + one) for one in (_GENERATION, number))  # lengths as zigzag varints
+    row = (0, event.timestamp_ms, 0, 0, len(key), len(key), len(value), 0, len(header), 1)
+    body, header_body = (np.frombuffer(one, np.uint8) for one in (key + value, header))
+    return Frame(body=body, header_body=header_body, table=np.array(row, np.int64).reshape(len(Column), 1))
 
 
 def events_in(frame: Frame) -> list[CoordinationEvent]:

@@ -122,7 +122,7 @@ class TurnState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CopyCounts:
     """The last known state in storage, by topic."""
 
     generations: Mapping[str, int]
@@ -130,7 +130,7 @@ class Standing:
     alarms: Mapping[tuple[str, AlarmKind], int]
 
 
-NOTHING_SEEN: Final = Standing(generations={}, bytes={}, alarms={})
+NOTHING_SEEN: Final = CopyCounts(generations={}, bytes={}, alarms={})
 
 
 class InstanceMetrics:
@@ -139,7 +139,7 @@ class InstanceMetrics:
     def __init__(
         self,
         turns: Callable[[], Iterable[TurnState]] = tuple,
-        standing: Callable[[], Standing] = lambda: NOTHING_SEEN,
+        standing: Callable[[], CopyCounts] = lambda: NOTHING_SEEN,
         clock_ms: Callable[[], int] = int,
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -219,7 +219,7 @@ def _sum(values: dict[Labels, float], labels: Labels, more: float) -> None:
     values[labels] = values.get(labels, 0) + more
 
 
-def _of_standing(standing: Standing, topics: Iterable[str]) -> dict[Declared, dict[Labels, float]]:
+def _of_standing(standing: CopyCounts, topics: Iterable[str]) -> dict[Declared, dict[Labels, float]]:
     alarms: dict[Labels, float] = {(topic, kind.value): 0 for topic in topics for kind in AlarmKind}
     alarms |= {(topic, kind.value): count for (topic, kind), count in standing.alarms.items()}
     return {

@@ -1,16 +1,22 @@
 """The state of an instance's process for metrics and health checks: roles, progress, and problems by partition."""
 
+import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
+from typing import Final
 
+from archiver.archive.handle import Archive
+from archiver.archive.roles import RolePlace
 from archiver.archive.store_clock import machine_now_ms, since_boot_s
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, FillState, Standing, TurnState
+from archiver.backup.compacted.alarms import AlarmKind, alarms_in
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, CopyCounts, FillState, TurnState
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.reading import OpenReading
 from archiver.backup.compacted.service import InstanceService
-from archiver.backup.compacted.standing_watch import StandingWatch
+from archiver.backup.compacted.status import CompactedStatus, StatusReader
 from archiver.backup.compacted.turn import Role
 from archiver.backup.feed import LASTING_FAILURE_S
 from archiver.backup.heartbeat import Heartbeat
@@ -19,7 +25,11 @@ from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.vitals import state_of_feed, state_of_left, why_cut_off
 from archiver.config.model import ArchiverConfig
 from archiver.kafka.client import KafkaClient
+from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
+from archiver.process.workers import Workers
+
+_INTERVALS: Final = 5  # of compacted.interval: it lists all copies, and reads each newest entry
 
 
 class InstanceVitals:
@@ -83,7 +93,7 @@ class InstanceVitals:
                 fills=tuple(_fill(one, is_holder=number == holds) for number, one in dict(turn.readings).items()),
             )
 
-    def standing(self) -> Standing:
+    def standing(self) -> CopyCounts:
         return NOTHING_SEEN if self._service is None else self._watch.standing
 
     def spell_roles(self) -> str:
@@ -132,3 +142,49 @@ def _fill(reading: OpenReading, *, is_holder: bool) -> FillState:
         high_watermark=feed.high_watermark,
         is_unsure=reading.is_unsure,
     )
+
+
+class StandingWatch:
+    """Reads the status of this process's partitions now and then, from storage. `standing` may be read from any thread."""
+
+    def __init__(self, config: ArchiverConfig) -> None:
+        self._config = config
+        self._pause_s = _INTERVALS * config.compacted.interval_ms / 1000
+        self._worker = Workers(1, "standing")
+        self.standing = NOTHING_SEEN
+
+    async def run(self, service: InstanceService) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            held = frozenset(turn.place for turn in service.turns.values())
+            active = frozenset(turn.place for turn in service.turns.values() if turn.turn.role is Role.ACTIVE)
+            try:
+                status = await self._worker.call(self._read, service.archive, service.now_ms(), held)
+            except Exception as error:  # noqa: BLE001 - no instance stops because of what metrics show
+                failure = as_ours(error, "status")
+                line = f"{failure}; how copies stand is read again in {self._pause_s:.0f} s"
+                service.troubles.note(failure, line, "status", stops_puts=False)
+                continue
+            service.troubles.note_works("status")
+            self.standing = _standing(status, held, active, service)
+
+    def _read(self, archive: Archive, now_ms: int, places: Collection[RolePlace]) -> CompactedStatus:
+        names = re.compile("|".join(re.escape(name) for name in sorted({place.topic for place in places})))
+        return StatusReader(archive, self._config, now_ms, asks_objects=False).read(names)
+
+
+def _standing(
+    status: CompactedStatus, held: Collection[RolePlace], active: Collection[RolePlace], service: InstanceService
+) -> CopyCounts:
+    """Sum up by topic. The process adds what only it knows: damage that it found, logs that it asked about."""
+    told = {(alarm.place, alarm.kind) for alarm in alarms_in(status) if alarm.place in held or alarm.place is None}
+    told |= {(turn.place, AlarmKind.DAMAGED) for turn in service.turns.values() if turn.holder_watch.problem}
+    told |= {(place, AlarmKind.IN_QUESTION) for place in service.in_question if place in active}
+    generations: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for one in status.partitions:
+        if one.place in active:
+            generations[one.place.topic] += len(one.generations)
+            sizes[one.place.topic] += sum(found.bytes for found in one.generations)
+    alarms = Counter(("" if place is None else place.topic, kind) for place, kind in told)
+    return CopyCounts(generations=generations, bytes=sizes, alarms=alarms)

@@ -16,8 +16,7 @@ def make_next_due(archive: Archive, copy: CopyKey) -> bool:
 
     Raises StoreError where the store refuses.
     """
-    place = RolePlace(topic=copy.topic, life=copy.life, partition=copy.partition)
-    generation = Generation(instance=copy.instance, number=copy.generation)
+    place, generation = RolePlace.of_copy(copy), Generation.of_copy(copy)
     for _ in range(_TRIES):
         newest = read_newest_entry(archive, place)
         holder = None if newest is None else newest.entry.holder

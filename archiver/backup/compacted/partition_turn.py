@@ -4,21 +4,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from archiver.archive.inventory import position_of_copy
 from archiver.archive.moments import LeftNote, Moment, MomentNote
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
-from archiver.archive.segment_facts import HoleCause
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import freshness
-from archiver.backup.compacted.dues import Told, judge, share_of, turn_due_ms
-from archiver.backup.compacted.group_hints import HeldPosition
+from archiver.backup.compacted.copy_feeds import begun_moment, open_feed, progress_of, pump_of, resume, settle
 from archiver.backup.compacted.holder_watch import HolderWatch
-from archiver.backup.compacted.listed_copies import highest_generation
 from archiver.backup.compacted.reading import OpenReading
-from archiver.backup.compacted.sights import copy_key, end_of_readers, has_history, look_over_copy
 from archiver.backup.compacted.turn import (
     PASSIVATE,
     Append,
@@ -40,15 +36,14 @@ from archiver.backup.compacted.turn import (
     spell_role,
     would_begin,
 )
-from archiver.backup.compacted.turn_parts import Parts, Terms
+from archiver.backup.compacted.turn_inputs import Parts, Terms
+from archiver.backup.compacted.turn_schedule import Told, judge, share_of, turn_due_ms
 from archiver.backup.feed import Feed
 from archiver.backup.log_agreement import CutLogCheck
-from archiver.backup.partition_writer import PartitionWriter, refuse_stranger
-from archiver.backup.pump import Pump
 from archiver.backup.role_watch import place_of
-from archiver.backup.segment_home import CopyHome
 from archiver.backup.troubles import cause_of_failure
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
+from archiver.kafka.group import Hint
 from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
@@ -56,8 +51,6 @@ from archiver.process.failpoints import reach
 log = logging.getLogger(__name__)
 
 _MOST_LOOKS: Final = 20  # one after the other, while each put an entry
-_SETTLE_S: Final = 60.0  # for so long a complete candidate waits for its puts
-_STEP_S: Final = 0.02
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -94,7 +87,7 @@ class PartitionTurn:
         self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
         every_s = parts.times.takeover_ms / 1000  # the longest silence of an instance without consequences
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
-        self.holder_watch = HolderWatch(parts.archive, self.place, first_s=first_s, every_s=every_s)
+        self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
@@ -148,7 +141,7 @@ class PartitionTurn:
                 self._count_as_failing(found, self._parts.sink.clock())
                 self._report_end(self, found)
             finally:
-                self._resume()
+                resume(self._parts, self.readings.values())
             try:
                 is_woken = await asyncio.wait_for(self._woken.wait(), self._parts.interval_s)
             except TimeoutError:
@@ -180,7 +173,7 @@ class PartitionTurn:
 
     async def _look_until_quiet(self) -> None:
         for _ in range(_MOST_LOOKS):
-            await self._settle()
+            await settle(self._parts, list(self.readings.values()))
             seen = await self._look()
             if not await self._carry_out(self._tell(Looked(seen))):
                 return
@@ -202,14 +195,14 @@ class PartitionTurn:
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
             # What readers are given is asked for first: the copy must reach it.
-            given = await parts.pool.call(end_of_readers, parts.archive, place, entry, self._history_begin)
+            given = await parts.pool.call(parts.catalog.end_for_readers, place, entry, self._history_begin)
             await self._cut_check.refuse_cut_log(given.archived)
             readers_end = given.offset
-            end = await parts.pool.call(look_over_copy, parts.archive, place, candidate)
-            ends[candidate.number] = end
-            if not end.is_whole:
+            state = await parts.pool.call(parts.catalog.look_over, place, candidate)
+            ends[candidate.number] = CopyEnd(state.end, state.is_whole, state.has_expired)
+            if not state.is_whole:
                 self._give_up(candidate.number)
-            if end.has_expired:  # an earlier process read it, and ended before it could note that
+            if state.has_expired:  # an earlier process read it, and ended before it could note that
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = Sight(
@@ -221,7 +214,7 @@ class PartitionTurn:
             dues=self._dues(role_log),
         )
         if would_begin(self.turn, sight):
-            sight = replace(sight, highest=await parts.pool.call(highest_generation, parts.archive, place))
+            sight = replace(sight, highest=await parts.pool.call(parts.catalog.highest_generation, place))
         return sight
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
@@ -236,7 +229,7 @@ class PartitionTurn:
                 parts.sink.troubles.note(error, line, ("look", *self._key))
 
     def _has_history(self) -> bool:
-        return has_history(self._parts.archive, self.place, self._earlier, self._history_begin)
+        return self._parts.catalog.has_history(self.place, self._earlier, self._history_begin)
 
     def _give_up(self, generation: int) -> None:
         if self.turn.readings[generation].is_given_up:
@@ -271,26 +264,6 @@ class PartitionTurn:
             reading.check_time()
             if reading.is_unsure:
                 self._tell(Broke(reading.generation))
-
-    async def _settle(self) -> None:
-        """Put everything a complete candidate holds; and report what is in storage."""
-        until_s = self._parts.sink.clock() + _SETTLE_S
-        for reading in list(self.readings.values()):
-            feed = reading.feed
-            while feed.is_paused and not feed.ended.is_set() and (feed.is_busy or feed.writer.holds_records):
-                if feed.put_again_at_s is not None or self._parts.sink.clock() > until_s:
-                    break
-                feed.writer.close_early()
-                self._pump_of(feed).advance(feed)
-                await asyncio.sleep(_STEP_S)
-            reading.report_durable()
-
-    def _resume(self) -> None:
-        for reading in self.readings.values():
-            if reading.feed.is_paused:
-                reading.feed.is_paused = False
-                reading.try_again_s = self._parts.sink.clock() + self._parts.interval_s
-                self._pump_of(reading.feed).advance(reading.feed)
 
     def _tell(self, event: Event) -> tuple[Effect, ...]:
         self.turn, effects = react(self.turn, event)
@@ -336,14 +309,17 @@ class PartitionTurn:
         pump = next((one for one in parts.pumps if self._key not in one.feeds), None)
         if pump is None or parts.sink.clock() < self._open_again_s:
             return
-        begun = self._begun(generation)
+        newest, left = self._log.newest, self._left.get(generation)
+        begun = begun_moment(
+            parts, self.place, generation, None if newest is None else newest.entry, self._log.put_at, left
+        )
         reading = OpenReading(
             generation=generation,
             clock=parts.clock,
             now_s=parts.sink.clock,
             limit_ms=lambda: self._terms().kept_ms,
             tell=self._tell,
-            wake=self._wake_from_anywhere(),
+            wake=partial(_call, asyncio.get_running_loop(), self.wake),
             wants_end=lambda: self.turn.candidacy == generation and self.turn.may_hold(generation),
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
@@ -351,7 +327,7 @@ class PartitionTurn:
             opened_s=parts.sink.clock(),
             set_back_ms=parts.clock.set_back_ms,
         )
-        feed = await self._feed(generation, reading)
+        feed = await open_feed(parts, self.source, self.place.copy_key(self._own(generation)), reading)
         reading.watch(feed)
         self.readings[generation] = reading
         self._left.pop(generation, None)
@@ -365,79 +341,25 @@ class PartitionTurn:
         reading.note_set_back(reading.feed)
         reading.report_durable()
 
-    def _begun(self, generation: int) -> Moment | None:
-        """Return the moment from which a generation continues; None: it broke the rule for good.
-
-        A future moment was noted before the store's clock was set back: its age is unknown.
-        """
-        moment = self._newest_moment(generation)
-        is_to_come = moment is not None and moment.at_ms > self._parts.clock.latest_ms(self._parts.sink.clock())
-        return None if is_to_come else moment
-
-    def _newest_moment(self, generation: int) -> Moment | None:
-        entry = self._log.newest.entry if self._log.newest is not None else None
-        copy = entry.holder if entry is not None else None
-        if isinstance(copy, CompleteCopy) and copy.generation == self._own(generation) and not copy.is_sure:
-            return None
-        if generation in self._left:
-            return self._left[generation].moment
-        heard = self._parts.heard(self.place).get(self._own(generation))
-        if heard is None:
-            put_at = self._log.put_at.get(generation)  # before that, nothing of it was read
-            return None if put_at is None else Moment(epoch_ms(put_at), 0)
-        return heard.moment
-
     def _own(self, generation: int) -> Generation:
         return Generation(instance=self._parts.instance, number=generation)
 
-    async def _feed(self, generation: int, reading: OpenReading) -> Feed:
-        parts, source = self._parts, self.source
-        copy = copy_key(self.place, self._own(generation))
-        silences = parts.sink.silence_counter.silences  # one while the end is read must show at the put
-        end = await parts.pool.call(position_of_copy, parts.archive, copy)
-        if end.key:
-            refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
-        if end.gap is not None:
-            raise CorruptSegmentError(f"{source}: {end.spell_gap(end.gap)}")
-        home = CopyHome(parts.archive, copy, parts.whole.note)
-        writer = PartitionWriter(source, end, parts.sink, silences=silences, confirm=reading.refuse_put, home=home)
-        if not end.key:
-            log_start = (await parts.client.offsets([self._key]))[self._key].log_start
-            if log_start > 0:  # a clearing looks at it: a copy that begins lower has more
-                writer.skip(log_start, HoleCause.EXPIRED, is_news=False)
-        return Feed(writer=writer)
-
-    def _wake_from_anywhere(self) -> Callable[[], None]:
-        loop = asyncio.get_running_loop()
-        return lambda: _call(loop, self.wake)
-
     def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
         """Return the progress of generations that are filled here, and of those that were."""
-        filled = [MomentNote(**self._told_of(reading)) for reading in self.readings.values()]
+        filled = [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
         return filled, list(self._left.values())
-
-    def _told_of(self, reading: OpenReading) -> dict[str, Any]:
-        moment, place = reading.moment(), self.place
-        return {
-            "topic": place.topic,
-            "life": place.life,
-            "partition": place.partition,
-            "generation": reading.generation,
-            "at_ms": None if moment is None else moment.at_ms,
-            "last_stable": 0 if moment is None else moment.last_stable,
-        }
 
     def _leave(self, reading: OpenReading) -> None:
         """Stop filling a generation that another process continues: it must know how far it was read, and until when."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
-        self._left[reading.generation] = LeftNote(**self._told_of(reading), left_ms=left_ms)
+        self._left[reading.generation] = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
 
     def _close(self, generation: int) -> None:
         self._left.pop(generation, None)
         reading = self.readings.pop(generation, None)
         if reading is not None:
-            self._pump_of(reading.feed).drop(reading.feed)
+            pump_of(self._parts, reading.feed).drop(reading.feed)
             reach("reading.closed")
 
     # --- feeds that end, and the end
@@ -445,9 +367,6 @@ class PartitionTurn:
     @property
     def _key(self) -> tuple[str, int]:
         return self.source.topic, self.source.partition
-
-    def _pump_of(self, feed: Feed) -> Pump:
-        return next((one for one in self._parts.pumps if one.feeds.get(feed.key) is feed), self._parts.pumps[0])
 
     def fills(self, feed: Feed) -> bool:
         return any(reading.feed is feed for reading in self.readings.values())
@@ -481,11 +400,19 @@ class PartitionTurn:
         if not isinstance(error, TopicGoneError):
             self.failing_since_s = self.failing_since_s or since_s
 
-    @property
-    def held(self) -> HeldPosition | None:
-        """How far the generation that holds is in storage, where it is filled here."""
+    def group_hint(self, archive_mark: str) -> Hint | None:
+        """Return up to where the current copy is in storage, as a commit that shows its lag; None: it is not filled here."""
         reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
-        return None if reading is None else HeldPosition(reading.generation, reading.feed.writer.durable_position)
+        if reading is None:
+            return None
+        return Hint(
+            topic=self.source.topic,
+            partition=self.source.partition,
+            offset=reading.feed.writer.durable_position,
+            base=None,
+            archive=archive_mark,
+            generation=reading.generation,
+        )
 
     async def close(self, timeout_s: float) -> None:
         """Put held records, and end all feeds here."""
@@ -498,12 +425,14 @@ class PartitionTurn:
                 log.warning("%s", error)
         for reading in list(self.readings.values()):
             self._leave(reading)
+        self.holder_watch.forget()
 
     def let_go(self) -> None:
         """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
-            self._pump_of(reading.feed).let_go(reading.feed)
+            pump_of(self._parts, reading.feed).let_go(reading.feed)
             self._leave(reading)
+        self.holder_watch.forget()
 
     def _announce(self) -> None:
         """Log the role of the partition, once."""

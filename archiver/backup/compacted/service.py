@@ -2,41 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.handle import Archive
-from archiver.archive.moments import (
-    FORGOTTEN_AFTER_MS,
-    GenerationPlace,
-    HeardMoment,
-    LeftNote,
-    MomentNote,
-    NotedLimits,
-    NoteName,
-    clear_old_moments,
-    first_note,
-    moment_stream,
-    put_moments,
-    read_moments,
-)
-from archiver.archive.roles import Generation, RolePlace
+from archiver.archive.roles import RolePlace
 from archiver.archive.store_clock import StoreClock, since_boot_s
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted.clearer import Clearer
 from archiver.backup.compacted.coordination import Coordination
-from archiver.backup.compacted.dues import TurnTimes, turn_stagger_ms
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.group_hints import GroupHints
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn
+from archiver.backup.compacted.progress_notes import ProgressNotes
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.taken_topics import TakenTopics
 from archiver.backup.compacted.turn import Role
-from archiver.backup.compacted.turn_parts import Parts
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.turn_inputs import Parts
+from archiver.backup.compacted.turn_schedule import TurnTimes, turn_stagger_ms
 from archiver.backup.feed import Feed
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.opener import OPENERS
@@ -46,14 +32,12 @@ from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
 from archiver.backup.retry import persist
 from archiver.backup.troubles import Dependency, Troubles
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StoreError, StoreTemporaryError, StrangerError
+from archiver.errors import ArchiverError, CutBackError, StrangerError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
-from archiver.process.failpoints import reach
-from archiver.process.json_values import LARGEST
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
@@ -87,23 +71,16 @@ class InstanceService:
         self._group = group
         self._pool = pool
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
-        self._notes = Workers(2, "moments")  # must not wait behind what takes long
         self._clock = StoreClock()
-        self._limits = _limits_of(self._config)
-        self._next_note = first_note()
-        self._uncleared = ""  # why old moments could not be deleted
-        self._has_warned_uncleared = False
-        # Generations that this process has left, and for how long it notes them.
-        self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
-        self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
+        self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock, self.troubles)
         self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
-        self._hints = GroupHints(lambda: {key: turn.held for key, turn in self.turns.items()}, group.archive)
+        self._committed: dict[TopicPartition, Hint] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._whole = WholeObjects()
+        self._catalog = CopyCatalog(self._sink.archive)
         self.in_question: Collection[RolePlace] = ()  # whose copies are not cleared, for now
         self.is_ready = False
 
@@ -134,7 +111,7 @@ class InstanceService:
                 client.belong_to(cluster_id)
             self._opener = opener_of(self._request.backup, self.client, self._openers, cluster_id)
             await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
-            await unless_stopped(stop, self._persist("archive", self._note_moments))
+            await unless_stopped(stop, self._persist("archive", self._note))
             others = [name for name in self._config.instances if name != self._request.name]
             self._coordination = Coordination(self._request.backup.kafka, others=others)
             stack.push_async_callback(self._coordination.close)
@@ -194,9 +171,9 @@ class InstanceService:
             listings=RoleListings(
                 self._sink.archive, self._openers, self._sink.clock, interval_s=config.interval_ms / 1000
             ),
-            whole=self._whole,
+            catalog=self._catalog,
             clock=self._clock,
-            heard=lambda place: self._heard.get(place, {}),
+            heard=self._notes.heard,
             publish=self._publish,
             counts=self._request.counts,
         )
@@ -211,12 +188,12 @@ class InstanceService:
 
     async def _leave(self) -> None:
         """Put held records, note how far they were read, and leave the group."""
-        turns, hints = list(self.turns.values()), self._hints.take()
+        turns, hints = list(self.turns.values()), self._moved_hints(self.turns)
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
         with suppress(ArchiverError, TimeoutError):
-            await asyncio.wait_for(self._note_moments(), _LEAVE_S)
+            await asyncio.wait_for(self._note(), _LEAVE_S)
         leaver = Workers(1, "leave")
         if not await leaver.call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this process after the session timeout")
@@ -290,16 +267,16 @@ class InstanceService:
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
-            self._remember(turn)
+            self._notes.remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         """Put held records of revoked partitions. The commit is for people: role logs and objects have everything."""
-        hints = self._hints.take(partitions)
+        hints = self._moved_hints(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
         for turn in closing:
-            self._remember(turn)
+            self._notes.remember(turn)
         return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
@@ -338,38 +315,29 @@ class InstanceService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _moved_hints(self, partitions: Iterable[TopicPartition]) -> Sequence[Hint]:
+        """Return the ends of current copies that moved since they were committed to the group. Nothing is decided by them."""
+        turns = {key: self.turns[key] for key in sorted(partitions) if key in self.turns}
+        found = {key: hint for key, turn in turns.items() if (hint := turn.group_hint(self._group.archive)) is not None}
+        moved = {key: hint for key, hint in found.items() if hint != self._committed.get(key)}
+        self._committed |= moved
+        return list(moved.values())
+
     # --- notes between processes
 
     async def _keep_noting(self) -> None:
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
-            self.membership.commit(self._hints.take())
+            self.membership.commit(self._moved_hints(self.turns))
             try:
-                await self._note_moments()
+                await self._note()
                 self.troubles.note_works("moments", Dependency.STORE)
             except (ArchiverError, TimeoutError) as error:
                 line = f"{error!r}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
                 self.troubles.note(as_ours(error, "moments"), line, "moments")
 
-    async def _note_moments(self) -> None:
-        """Note how far each generation was read, and read what the others have noted."""
-        moments, left = self._moments()
-        archive, name, note = self._sink.archive, self._request.name, self._next_note
-        self._next_note = note.following
-        await self._notes.call(self._put_moments, note, moments, left)
-        heard: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-        for one in self._config.instances:
-            for (place, number), told in (await self._notes.call(read_moments, archive, one)).items():
-                heard.setdefault(place, {})[Generation(instance=one, number=number)] = told
-        self._heard = heard
-        try:
-            await self._notes.call(clear_old_moments, archive, name, *note, self.now_ms())
-        except (StoreError, StoreTemporaryError) as error:  # only space is lost
-            # An outage is reported by what needs the store. So this is a missing right, if it fails again while all else works.
-            if str(error) == self._uncleared and not self._has_warned_uncleared and not self.troubles.is_any:
-                self._has_warned_uncleared = True
-                log.warning("%s; what it has noted of its reading before stays", error)
-            self._uncleared = str(error)
+    async def _note(self) -> None:
+        await self._notes.note(self.turns.values())
 
     async def _keep_clearing(self) -> None:
         """Clear former copies of partitions for which this process is active."""
@@ -378,7 +346,7 @@ class InstanceService:
             self.client,
             self._config,
             pin_ms=self._request.pin_ms,
-            whole=self._whole,
+            catalog=self._catalog,
             facts=lambda: self.topics.facts,
             counts=self._request.counts,
         )
@@ -394,41 +362,6 @@ class InstanceService:
             else:
                 self.troubles.note_works("clearing")
 
-    def _moments(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of this process's generations, and of those that it has left unless others have noted more."""
-        told = [turn.notes() for turn in self.turns.values()]
-        moments = [note for filled, _ in told for note in filled]
-        working = {note.place for note in moments}
-        now_s = since_boot_s()
-        self._left = {
-            place: (note, until_s)
-            for place, (note, until_s) in self._left.items()
-            if now_s < until_s and place not in working and not self._has_gone_on(place, note)
-        }
-        left = {note.place: note for note, _ in self._left.values()}
-        left |= {note.place: note for _, notes in told for note in notes}
-        return moments, list(left.values())
-
-    def _has_gone_on(self, place: GenerationPlace, note: MomentNote) -> bool:
-        heard = self._heard.get(place[0], {}).get(Generation(instance=self._request.name, number=place[1]))
-        return heard is not None and heard.moment is not None and heard.moment.at_ms > (note.at_ms or 0)
-
-    def _remember(self, turn: PartitionTurn) -> None:
-        """Keep noting the progress of a left partition, until its new process notes more."""
-        until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
-        self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
-
-    def _put_moments(self, note: NoteName, moments: Sequence[MomentNote], left: Sequence[LeftNote]) -> None:
-        """Put moments, and learn the store's clock from them."""
-        archive, name, begun_s = self._sink.archive, self._request.name, since_boot_s()
-        noted_ms = self._clock.earliest_now_ms() if self._clock.is_known else None
-        if not put_moments(archive, name, *note, moments, left, noted_ms=noted_ms, limits=self._limits):
-            return
-        reach("moments.put")
-        ended_s, stream = since_boot_s(), moment_stream(name, note.process)
-        for item in archive.store.list(archive.layout.fact_key(stream, note.number)):
-            self._clock.note(begun_s, ended_s, item.last_modified)
-
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
         """Have the other instance's processes look at a role log now."""
         event = CoordinationEvent(
@@ -439,7 +372,7 @@ class InstanceService:
             timestamp_ms=self.now_ms(),
         )
         self._request.counts.sent_hint(kind)
-        self._spawn(self._coordination.tell([event]))
+        self._spawn(self._coordination.tell(event))
 
     async def _follow_hints(self) -> None:
         while True:
@@ -455,16 +388,6 @@ class InstanceService:
                 self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
                 self._request.counts.received_hint()
                 turn.wake_by_hint()
-
-
-def _limits_of(config: CompactedConfig) -> NotedLimits:
-    return NotedLimits(
-        length_ms=config.length_ms,
-        takeover_ms=min(config.takeover_ms, LARGEST),
-        margin_ms=None if config.margin_ms is None else min(config.margin_ms, LARGEST),
-        clear_delay_ms=min(config.clear_delay_ms, LARGEST),
-        keep_generations=min(config.keep_generations, LARGEST),
-    )
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

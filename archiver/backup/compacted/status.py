@@ -7,13 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from archiver.archive.cluster_topics import is_kept_by_turns
 from archiver.archive.control import MOMENTS
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import history_doubts
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import is_instance
-from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, read_notes
+from archiver.archive.missing_copies import newest_life, places_without_role_log
+from archiver.archive.moments import HeardMoment, InstanceNotes, NotedLimits, heard_by_place, read_notes
 from archiver.archive.role_logs import ListedRoleLog, list_copied_topics
 from archiver.archive.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
 from archiver.archive.store_clock import epoch_ms
@@ -37,7 +37,7 @@ from archiver.backup.compacted.clearing import (
     spell_ms,
 )
 from archiver.backup.compacted.clearing_survey import AskLogs, ClearingSurvey, Surveyed
-from archiver.backup.compacted.dues import Told, TurnTimes, turn_due_ms, turn_stagger_ms
+from archiver.backup.compacted.turn_schedule import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
 
@@ -130,7 +130,7 @@ class StatusReader:
         problems += told
         notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
         limits = self._take_limits(notes)
-        heard = _heard_in(notes)
+        heard = heard_by_place({one: told.heard for one, told in notes.items()})
         survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
@@ -145,7 +145,7 @@ class StatusReader:
                 for one in surveyed
             ),
             heard_ms={one: _ms_or_none(told.heard_at) for one, told in notes.items()},
-            missing=tuple(self._missing(facts, known)),
+            missing=tuple(places_without_role_log(self.config, facts, known)),
             problems=tuple(problems),
             takeover_ms=self.config.compacted.takeover_ms,
             limits=limits,
@@ -192,19 +192,9 @@ class StatusReader:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
         return sorted({*filter(is_instance, there), *self.config.compacted.instances})
 
-    def _missing(self, facts: Mapping[str, TopicFact], known: set[RolePlace]) -> Iterator[RolePlace]:
-        if not self.config.compacted.enabled:
-            return
-        for name in self.config.topics.select(facts):
-            if is_kept_by_turns(facts[name]):
-                for partition in range(facts[name].partitions):
-                    place = RolePlace(topic=name, life=_newest_life(facts[name], partition), partition=partition)
-                    if place not in known:
-                        yield place
-
     def _partition(self, one: Surveyed, fact: TopicFact | None, heard: Heard, rules: ClearingRules) -> PartitionStatus:
         place, log = one.place, one.log
-        is_live = fact is None or _newest_life(fact, place.partition) == place.life
+        is_live = fact is None or newest_life(fact, place.partition) == place.life
         if one.situation is None or log.entry is None:
             return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
         entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
@@ -254,14 +244,6 @@ class StatusReader:
         return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
 
 
-def _heard_in(notes: Mapping[str, InstanceNotes]) -> Heard:
-    found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-    for instance, told in notes.items():
-        for (place, number), moment in told.heard.items():
-            found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
-    return found
-
-
 def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
     """Return a configuration with the limits of a note, each at most a hundred years: whoever may put notes may put any number."""
     noted = {
@@ -282,11 +264,6 @@ def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, Topi
     found = read_newest_topic_facts(archive, lambda name: topics.fullmatch(name) is not None)
     unreadable = [str(fact) for fact in found.values() if isinstance(fact, NotWholeError)]
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
-
-
-def _newest_life(fact: TopicFact, partition: int) -> int:
-    root = fact.root(fact.current.life)
-    return max(life.life for life in fact.lives if fact.root(life.life) == root and life.holds(partition))
 
 
 def _kept_ms(fact: TopicFact | None) -> int | None:
@@ -335,5 +312,5 @@ def archived_logs(facts: Mapping[str, TopicFact], places: Iterable[RolePlace]) -
 
 def _archived_log(fact: TopicFact | None, place: RolePlace) -> LogBounds:
     policy = ((fact.effective or fact.configs) if fact else {}).get(POLICY, "")
-    is_live = fact is not None and _newest_life(fact, place.partition) == place.life
+    is_live = fact is not None and newest_life(fact, place.partition) == place.life
     return replace(NO_LOG, policy=policy) if is_live and says_compact(policy) else NO_LOG

@@ -9,7 +9,7 @@ from typing import Final
 from archiver.archive.cluster_topics import COORDINATION_TOPIC, find_cluster_topics, refuse_without_ids
 from archiver.archive.role_logs import list_copied_topics
 from archiver.archive.topics import POLICY, TOMBSTONES_KEPT, TopicFact, is_compacted, list_known_topics, says_compact
-from archiver.backup.compacted.turn_parts import Terms
+from archiver.backup.compacted.turn_inputs import Terms
 from archiver.backup.feed import LASTING_FAILURE_S
 from archiver.backup.gone_topics import GoneTopics
 from archiver.backup.request import BackupRequest

@@ -33,7 +33,7 @@ class CopyEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dues:
-    """The clock's part of a look. See `dues.judge`."""
+    """The clock's part of a look. See `turn_schedule.judge`."""
 
     is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
     is_overdue: bool  # the turn has been due for so long that anybody may begin

@@ -144,7 +144,10 @@ def test_an_instance_does_not_wake_itself(broker: Broker, site: ArchiveSite, top
 
 
 def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveSite, topic: str) -> None:
-    """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone."""
+    """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone.
+
+    `verify` goes by the archive alone: that the instance is silent is told by `compacted status`.
+    """
     create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     write(broker.bootstrap, topic, {f"k{number}": "some" for number in range(30)})
     config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="1h")
@@ -163,11 +166,14 @@ def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveS
         eventually(lambda: a.process.poll() is not None)
 
     def is_left_alone() -> bool:
-        code, told = verified("a")
-        assert (code, f"{topic}-0: no copy of this partition is complete" in told) == (3, True), told
-        return f"{topic}-0: nobody has worked on generation 0 of a for" in told
+        done = site.run_within("compacted", "status", "-c", "a.yaml")
+        return done.returncode == 3 and f"{topic}-0: nobody has worked on generation 0 of a for" in done.stderr
 
+    code, told = verified("a")
+    assert (code, f"{topic}-0: no copy of this partition is complete" in told) == (3, True), told
     eventually(is_left_alone, every_s=1.0)
+    later_code, later = verified("a")
+    assert (later_code, "nobody has worked on" in later) == (3, False), later
     with instance(site, quick, "a", "--initial-role", "active"):
         eventually(lambda: holder(site, topic).startswith("a:"))
     assert verified("a")[0] == 0

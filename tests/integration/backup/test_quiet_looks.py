@@ -15,12 +15,12 @@ from archiver.archive.layout import Layout
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_role_log
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
-from archiver.backup.compacted.turn_parts import Parts, Terms
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.turn_inputs import Parts, Terms
+from archiver.backup.compacted.turn_schedule import TurnTimes
 from archiver.backup.troubles import Troubles
 from archiver.process.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
@@ -71,7 +71,7 @@ class Bench:
             pumps=(),
             sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles())),
             pool=pool,
-            whole=WholeObjects(),
+            catalog=CopyCatalog(self.archive),
             listings=RoleListings(self.archive, pool, time.monotonic, INTERVAL_S),
             clock=cast("Any", clock),
             heard=lambda _: {},
@@ -126,7 +126,7 @@ def test_what_is_quiet_is_listed_together(is_one_topic: bool, prefix: str) -> No
     async def run() -> Mapping[str, int]:
         bench = Bench(is_one_topic=is_one_topic)
         async with running(bench):
-            await asyncio.sleep(INTERVAL_S)
+            await until(lambda: bench.store.listed[prefix] >= 2)  # by then it knows of all topics
             bench.store.listed.clear()
             await asyncio.sleep(5 * INTERVAL_S)
             return dict(bench.store.listed)

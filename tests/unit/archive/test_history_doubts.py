@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.roles import RolePlace, read_newest_entry
 from archiver.archive.segment_facts import Hole, HoleCause
 from archiver.archive.topics import record_topic
-from archiver.backup.compacted.sights import end_of_readers
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from tests.support.copied_bench import Bench, T
 from tests.support.copied_topic import complete_copy
 from tests.support.memory_store import StoredObject
@@ -133,4 +133,6 @@ def test_behind_the_history_the_replaced_copy_is_read_as_before() -> None:
     assert str(found.copies[0]) == "topics/ + a/0"
     newest = read_newest_entry(bench.archive, RolePlace(topic=T, life=0, partition=0))
     assert newest is not None
-    assert end_of_readers(bench.archive, RolePlace(topic=T, life=0, partition=0), newest.entry).offset == 15
+    assert (
+        CopyCatalog(bench.archive).end_for_readers(RolePlace(topic=T, life=0, partition=0), newest.entry).offset == 15
+    )

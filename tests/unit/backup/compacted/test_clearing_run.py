@@ -23,7 +23,7 @@ from archiver.backup.compacted import clearing_run, entries
 from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds
 from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing_survey import ClearingSurvey
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectInfo, ReadBuffer
 from tests.support.frames import frame_of
@@ -45,7 +45,7 @@ def survey_of(
     def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
         return {} if bounds is None else dict.fromkeys(places, bounds)
 
-    return ClearingSurvey.of(bucket.archive, rules, PIN_MS, ask, whole=put_here(bucket.archive))
+    return ClearingSurvey.of(bucket.archive, rules, PIN_MS, ask, catalog=put_here(bucket.archive))
 
 
 def clear(
@@ -121,27 +121,28 @@ def put_whole(bucket: StandingCopies, spool: Path, name: str, *spans: tuple[int,
         bucket.put(key, content_of(finished), finished.facts.to_metadata())
 
 
-def cleared_by(bucket: StandingCopies, whole: WholeObjects) -> ClearingReport:
+def cleared_by(bucket: StandingCopies, catalog: CopyCatalog) -> ClearingReport:
     """Clear as a process that has put, or read, these objects."""
     survey = survey_of(bucket)
-    survey.whole = whole
+    survey.catalog = catalog
     return clear_copies(survey, [PLACE], NOW_MS)
 
 
 @pytest.mark.parametrize("damage", ["no Avro", "cut", "another's"])
 def test_facts_without_their_records_let_nothing_go(tmp_path: Path, damage: str) -> None:
     """Somebody puts one object into the copy that is read: its metadata is right, and its body holds nothing."""
-    bucket, whole = turned(), WholeObjects()
+    bucket = turned()
+    catalog = CopyCatalog(bucket.archive)
     put_whole(bucket, tmp_path, "b2", (0, 10), (10, 20), (20, 30))
     one = f"{bucket.prefix('b2')}orders+3-{10:020}.data"
     right = bucket.store.objects[one]
     body = {"no Avro": b"junk", "cut": right.body[: len(right.body) // 2]}.get(damage, right.body[:-1] + b"x")
     bucket.store.objects[one] = replace(right, body=body)
-    report = cleared_by(bucket, whole)
+    report = cleared_by(bucket, catalog)
     assert (bucket.standing(), report.cleared) == ({"a0", "b2"}, [])
     assert f"what is read is damaged: {one}: " in report.alarms[PLACE][0]
     bucket.store.objects[one] = right
-    assert cleared_by(bucket, whole).cleared
+    assert cleared_by(bucket, catalog).cleared
     assert bucket.standing() == {"b2"}
 
 
@@ -157,17 +158,17 @@ def test_an_object_is_read_once_and_not_at_all_by_the_process_that_has_put_it(
         return get_into(buffer, key)
 
     monkeypatch.setattr(bucket.store, "get_into", count)
-    whole = put_here(bucket.archive)
+    catalog = put_here(bucket.archive)
     second = f"{bucket.prefix('b2')}orders+3-{10:020}.data"
     bucket.store.objects[second] = replace(bucket.store.objects[second], body=b"another's")
-    assert not cleared_by(bucket, whole).cleared
+    assert not cleared_by(bucket, catalog).cleared
     assert read == [second]  # its ETag is not that of what was put
     put_whole(bucket, tmp_path, "b2", (10, 20))
-    whole = WholeObjects()
-    assert cleared_by(bucket, whole).cleared
+    catalog = CopyCatalog(bucket.archive)
+    assert cleared_by(bucket, catalog).cleared
     assert read[1:] == [f"{bucket.prefix('b2')}orders+3-{base:020}.data" for base in (0, 10, 20)]  # a0 ends at 25
     bucket.fill("a0", [(0, 10)])
-    assert cleared_by(bucket, whole).cleared
+    assert cleared_by(bucket, catalog).cleared
     assert len(read) == 4
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from archiver.archive.roles import CompleteCopy, RoleEntry
 from archiver.backup.compacted import entries
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.holder_watch import HolderWatch
 from tests.support.memory_store import CountingStore
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of
@@ -23,7 +24,7 @@ class Bench:
         self.put(2, entries.begin(log, 2, "b", has_history=False))
         self.put(3, entries.switch(self.entry, 3, copy_of("b2", 30, 33)))
         self.keys = self.bucket.fill("b2", [(0, 10), (10, 20), (20, 30)])
-        self.watch = HolderWatch(self.bucket.archive, PLACE, first_s=5.0, every_s=100.0)
+        self.watch = HolderWatch(CopyCatalog(self.bucket.archive), PLACE, first_s=5.0, every_s=100.0)
 
     @property
     def since_ms(self) -> int | None:
@@ -64,7 +65,7 @@ def test_each_object_is_asked_once() -> None:
 
 @pytest.mark.parametrize(
     ("gone", "told"),
-    [(0, "what began at offset 0 is in no object"), (1, "offset 10"), (2, "end at offset 20, and have reached 30")],
+    [(0, "has a gap at offset 0"), (1, "has a gap at offset 10"), (2, "has a gap at offset 20")],
 )
 @pytest.mark.parametrize("was_seen", [False, True])
 def test_an_object_that_is_gone_is_damage(gone: int, told: str, was_seen: bool) -> None:
@@ -82,7 +83,7 @@ def test_that_records_expired_before_it_had_them_makes_the_next_copy_due_unless_
     assert bench.look() == ""
     bench.bucket.fill("b2", [(30, 40)], expired=[30])
     for _ in range(2):
-        assert "records expired in Kafka before it had them" in bench.look()
+        assert "lacks records that expired in Kafka before it had them" in bench.look()
     bench.put(4, entries.unsure(bench.entry, 4, "b"))
     assert bench.look() == ""
 
@@ -93,7 +94,7 @@ def test_that_its_last_object_is_gone_is_seen_by_whoever_has_seen_it() -> None:
     keys = bench.bucket.fill("b2", [(30, 40)])
     assert bench.look() == ""
     bench.store.delete(keys)
-    assert "end at offset 30, and have reached 40" in bench.look()
+    assert "ends at offset 30, and has reached 40" in bench.look()
 
 
 def test_an_object_that_tells_nothing_is_damage_until_it_is_brought_back() -> None:

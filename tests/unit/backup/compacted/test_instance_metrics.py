@@ -6,9 +6,9 @@ from archiver.backup.compacted.alarms import AlarmKind
 from archiver.backup.compacted.instance_metrics import (
     INSTANCE_METRICS,
     NOTHING_SEEN,
+    CopyCounts,
     FillState,
     InstanceMetrics,
-    Standing,
     TurnState,
 )
 from archiver.backup.compacted.turn import PASSIVATE, Role
@@ -27,7 +27,7 @@ def fill(role: Role, position: int, *, high_watermark: int | None = None, is_uns
 
 
 def shown(
-    turns: Sequence[TurnState], counts: InstanceMetrics | None = None, standing: Standing = NOTHING_SEEN
+    turns: Sequence[TurnState], counts: InstanceMetrics | None = None, standing: CopyCounts = NOTHING_SEEN
 ) -> Series:
     metrics = counts or InstanceMetrics(lambda: turns, lambda: standing, lambda: NOW_MS)
     return series_of(metrics.registry)
@@ -87,7 +87,7 @@ def test_events_are_counted_from_0_on() -> None:
 
 
 def test_each_alarm_has_a_series_and_those_of_an_instance_have_no_topic() -> None:
-    standing = Standing(
+    standing = CopyCounts(
         generations={"orders": 3},
         bytes={"orders": 900},
         alarms={("orders", AlarmKind.DAMAGED): 2, ("", AlarmKind.UNHEARD): 1},

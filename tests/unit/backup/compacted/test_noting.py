@@ -9,6 +9,7 @@ from archiver.archive.layout import LAST_FACT_NUMBER, Layout
 from archiver.archive.moments import NotedLimits, read_notes
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
+from archiver.backup.troubles import Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.settings import KafkaSettings
@@ -20,7 +21,8 @@ DAY_MS = 86_400_000
 
 def _service(archive: Archive) -> InstanceService:
     backup = SimpleNamespace(
-        kafka=KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:1"}), sink=SimpleNamespace(archive=archive)
+        kafka=KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:1"}),
+        sink=SimpleNamespace(archive=archive, troubles=Troubles()),
     )
     group = GroupSettings(group="g-a", protocol=GroupProtocol.CLASSIC, session_timeout_ms=6000, refresh_ms=1000)
     request = InstanceRequest(
@@ -39,10 +41,10 @@ def test_the_note_after_the_last_number_is_heard_as_well() -> None:
 
     async def run() -> None:
         service = _service(archive)
-        service._next_note = service._next_note._replace(number=LAST_FACT_NUMBER - 1)
+        service._notes._next_note = service._notes._next_note._replace(number=LAST_FACT_NUMBER - 1)
         before = None
         for _ in range(4):
-            await service._note_moments()
+            await service._note()
             heard = read_notes(archive, "a").heard_at
             assert heard is not None
             assert before is None or heard > before

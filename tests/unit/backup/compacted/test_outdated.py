@@ -5,7 +5,6 @@ import pytest
 from archiver.archive.roles import EntryType, RoleEntry, read_newest_entry
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.outdated import make_next_due
-from archiver.backup.compacted.sights import copy_key
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
 
 
@@ -25,7 +24,7 @@ def test_the_copy_that_is_read_is_noted_as_unsure_once(whose: str, *, is_sure: b
     stand.note(0, begun, 0)
     stand.note(1, entries.switch(begun, 1, copy_of("a0", 20, is_sure=is_sure)), 0)
     for _ in range(2):
-        assert make_next_due(stand.archive, copy_key(PLACE, generation(whose)))
+        assert make_next_due(stand.archive, PLACE.copy_key(generation(whose)))
     number, entry = newest(stand)
     assert (number, entry.type) == ((2, EntryType.UNSURE) if is_noted else (1, EntryType.SWITCH))
     assert (entry.broke, entry.holder) == (2 if is_noted else None, copy_of("a0", 20, is_sure=is_sure and not is_noted))

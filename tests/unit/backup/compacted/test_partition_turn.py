@@ -11,13 +11,13 @@ from archiver.archive.roles import RoleEntry, read_newest_entry
 from archiver.archive.store_clock import StoreClock
 from archiver.archive.topics import PartitionSource
 from archiver.backup.compacted import entries
-from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.partition_turn import PartitionTurn
 from archiver.backup.compacted.role_listings import RoleListings
 from archiver.backup.compacted.turn import Reading
-from archiver.backup.compacted.turn_parts import Parts, Terms
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.turn_inputs import Parts, Terms
+from archiver.backup.compacted.turn_schedule import TurnTimes
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError
 from archiver.process.workers import Workers
 from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
@@ -51,7 +51,7 @@ def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False)
             SimpleNamespace(archive=stand.archive, clock=lambda: 0.0, silence_counter=SimpleNamespace(silences=0)),
         ),
         pool=Workers(1, "test"),
-        whole=WholeObjects(),
+        catalog=CopyCatalog(stand.archive),
         listings=RoleListings(stand.archive, Workers(1, "test"), lambda: 0.0, 60.0),
         clock=clock,
         heard=lambda _: {},

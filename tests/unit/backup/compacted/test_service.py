@@ -1,6 +1,7 @@
 """What a process of an instance notes, whatever the store refuses, and for as long as it runs."""
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,7 +58,7 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     async def note() -> None:
         service = service_of(store)
         for _ in range(5):
-            await service._note_moments()
+            await service._note()
 
     asyncio.run(note())
     assert len(store.objects) == 5
@@ -92,7 +93,7 @@ def test_of_events_only_those_of_the_other_instance_wake_a_partition() -> None:
     answer = Fetched(
         topic="c",
         partition=0,
-        records=_batch_of(told),
+        records=memoryview(b"".join(struct.pack(">q", at) + _batch_of(one)[8:] for at, one in enumerate(told))),
         aborted=(),
         high_watermark=3,
         last_stable_offset=3,

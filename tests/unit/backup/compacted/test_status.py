@@ -13,8 +13,8 @@ from archiver.archive.topics import record_topic
 from archiver.backup.compacted import entries
 from archiver.backup.compacted.alarms import AlarmKind, alarms_in, spell_span
 from archiver.backup.compacted.clearing import LogBounds, spell_ms
-from archiver.backup.compacted.dues import turn_stagger_ms
 from archiver.backup.compacted.status import CompactedStatus, PartitionStatus, StatusReader
+from archiver.backup.compacted.turn_schedule import turn_stagger_ms
 from archiver.cli.compacted_status import status_lines, status_row
 from archiver.config.model import ArchiverConfig
 from tests.support.segments import facts_of

@@ -7,7 +7,7 @@ import pytest
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted import entries
 from archiver.backup.compacted import turn as turns
-from archiver.backup.compacted.dues import Told, TurnTimes, judge
+from archiver.backup.compacted.turn_schedule import Told, TurnTimes, judge
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TIMES = TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS)

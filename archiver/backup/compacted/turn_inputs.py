@@ -1,4 +1,4 @@
-"""What a partition's turn is given: what all partitions of a process share, and what its topic's configs say now."""
+"""Inputs of a partition's turn: what all partitions of a process share, and what the topic's configs say now."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from archiver.archive.handle import Archive
 from archiver.archive.moments import HeardMoment
 from archiver.archive.roles import Generation, RolePlace
-from archiver.backup.compacted.dues import TurnTimes
+from archiver.backup.compacted.copy_catalog import CopyCatalog
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.reading import Clock
 from archiver.backup.compacted.role_listings import RoleListings
-from archiver.backup.compacted.whole_objects import WholeObjects
+from archiver.backup.compacted.turn_schedule import TurnTimes
 from archiver.backup.pump import Pump
 from archiver.backup.segment_sink import SegmentSink
 from archiver.kafka.client import KafkaClient
@@ -40,7 +40,7 @@ class Parts:
     sink: SegmentSink
     pool: Workers
     listings: RoleListings
-    whole: WholeObjects
+    catalog: CopyCatalog
     clock: Clock
     heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
     publish: Callable[[str, RolePlace, int], None]

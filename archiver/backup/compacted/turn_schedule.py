@@ -1,4 +1,4 @@
-"""The clock's part of a turn: whether it is over, and which instance may act. All times are the store's, so processes agree."""
+"""Decides by the clock when the next copy of a partition is due, and which instance may act. All times are the store's, so processes agree."""
 
 import hashlib
 from collections.abc import Collection, Mapping
