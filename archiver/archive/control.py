@@ -25,6 +25,7 @@ from archiver.store.port import ObjectKind, refuse_larger
 log = logging.getLogger(__name__)
 
 FACT_FORMAT = 1
+FORMAT: Final = "format"
 CLUSTER = "cluster"
 PRESENT = "present"
 TOPICS = "topics"
@@ -79,15 +80,15 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
 
 def read_history(archive: Archive, stream: str) -> Iterator[Fact]:
     """Yield the history of a stream, oldest first, one fact at a time: all facts together may need much memory."""
-    return (fact for _, fact in read_dated_history(archive, stream))
+    return (fact for *_, fact in read_dated_history(archive, stream))
 
 
-def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, Fact]]:
-    """Yield the history of a stream, oldest first, and when each fact was put, by the store's clock."""
+def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact]]:
+    """Yield the facts of a stream, oldest first, with their numbers, and when each was put, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
     for one in listed:
-        yield one.put_ms, _read(archive, stream, one)
+        yield one.number, one.put_ms, _read(archive, stream, one)
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:

@@ -59,6 +59,7 @@ from archiver.process.json_values import parsed_bytes
 from archiver.process.workers import side_by_side
 from archiver.store.port import MOST_PUT_BYTES, Admit, Body, ListedObject, ObjectKind, admit_all, refuse_larger
 from tests.support.memory_store import MemoryStore
+from tests.support.topic_notes import note_of, topic_of
 
 LAYOUT = Layout("p")
 STREAM = "topics/t"
@@ -267,7 +268,7 @@ def test_the_policy_that_holds_tells_whether_a_topic_is_compacted(
     assert is_kept_by_turns(fact) is compacted
     for topic in ("__consumer_offsets", "_compacted_log_backup_coordination"):
         assert is_kept_by_turns(replace(fact, topic=topic)) is False
-    assert TopicFact.from_fact(json.loads(json.dumps(fact.to_fact()))) == fact
+    assert topic_of(json.loads(json.dumps(note_of(fact)))) == fact
 
 
 def test_what_is_not_known_leaves_what_was_known() -> None:
@@ -292,13 +293,13 @@ def test_what_is_not_known_leaves_what_was_known() -> None:
 @given(histories(), st.dictionaries(st.text(), st.text(), max_size=4))
 def test_a_topic_comes_back_from_json(lives: tuple[Life, ...], configs: dict[str, str]) -> None:
     fact = TopicFact(topic="t", cluster_id="c", partitions=3, configs=configs, lives=lives)
-    assert TopicFact.from_fact(json.loads(json.dumps(fact.to_fact()))) == fact
+    assert topic_of(json.loads(json.dumps(note_of(fact)))) == fact
     assert fact.current == lives[-1]
 
 
 def test_the_json_of_a_topic_is_the_one_of_the_format() -> None:
     cut = Life(life=1, topic_id="A", parent=0, branches={10: Branch(offset=95, leader_epoch=3), 2: Branch(offset=0)})
-    assert fact_of(Life(life=0, topic_id="A"), cut, k="v").to_fact() == {
+    assert note_of(fact_of(Life(life=0, topic_id="A"), cut, k="v")) == {
         "format": 1,
         "topic": "t",
         "cluster_id": "c",
@@ -319,7 +320,7 @@ def test_the_json_of_a_topic_is_the_one_of_the_format() -> None:
 def test_a_fact_from_before_branches_is_read() -> None:
     life = {"life": 0, "topic_id": "A", "leader_epoch": -1, "parent": None, "branch": None}
     fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": [life]}
-    assert TopicFact.from_fact(fact).lives == (Life(life=0, topic_id="A"),)
+    assert topic_of(fact).lives == (Life(life=0, topic_id="A"),)
 
 
 ROOT = {"life": 0, "topic_id": "A", "parent": None}
@@ -349,8 +350,8 @@ GRANDCHILD = {**CHILD, "life": 2, "parent": 1}
 )
 def test_a_topic_that_cannot_be_is_corrupt(lives: object) -> None:
     fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
-    with pytest.raises(CorruptSegmentError, match="a topic's control fact"):
-        TopicFact.from_fact(fact)
+    with pytest.raises(CorruptSegmentError, match="a note of a topic"):
+        topic_of(fact)
 
 
 def settle(
@@ -460,7 +461,7 @@ def roots_in(fact: TopicFact) -> list[tuple[str, int]]:
 
 def test_a_life_with_an_empty_id_is_not_continued() -> None:
     store = MemoryStore()
-    append_fact(Archive(store, LAYOUT), STREAM, lambda _: fact_of(Life(life=0, topic_id="")).to_fact())
+    append_fact(Archive(store, LAYOUT), STREAM, lambda _: note_of(fact_of(Life(life=0, topic_id=""))))
     assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
     assert roots_in(settle(store, "A")) == [("", 0), ("A", 1)]
     assert life_in(store, "A") == 1
@@ -470,7 +471,7 @@ def test_a_life_with_an_empty_id_is_not_continued() -> None:
 def test_a_topic_is_not_recorded_without_an_id(known: str | None) -> None:
     store = MemoryStore()
     if known is not None:
-        append_fact(Archive(store, LAYOUT), STREAM, lambda _: fact_of(Life(life=0, topic_id=known)).to_fact())
+        append_fact(Archive(store, LAYOUT), STREAM, lambda _: note_of(fact_of(Life(life=0, topic_id=known))))
     before = dict(store.objects)
     with pytest.raises(ValueError, match="topic t has no topic id"):
         settle(store, "")
@@ -707,7 +708,7 @@ def _cut_back_topic() -> Fact:
     branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1, seen_ms=MS) for nr in range(100)}
     first = Life(life=0, topic_id="t" * 22)
     lives = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
-    return fact_of(first, *lives).to_fact()
+    return note_of(fact_of(first, *lives))
 
 
 def _moment(number: int) -> Fact:
@@ -888,6 +889,6 @@ def test_a_topic_of_thousands_of_lives_is_read_at_once() -> None:
     lives = [FIRST_LIFE, *({**CUT_BACK, "life": nr, "parent": nr - 1} for nr in range(1, 3000))]
     fact = {"format": 1, "topic": "t", "cluster_id": "c", "partitions": 1, "configs": {}, "lives": lives}
     begun = time.process_time()
-    found = TopicFact.from_fact(fact)
+    found = topic_of(fact)
     assert [found.root(2999), len(found.lineage(2999, 0))] == [0, 2]
     assert time.process_time() - begun < 1

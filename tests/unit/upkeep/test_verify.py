@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
+from tests.support.topic_notes import note_of
 
 import archiver.archive.lookup
 from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
@@ -177,8 +178,8 @@ def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
     key = LAYOUT.fact_key("topics/orders", 0)
     swap_fact(store, key, LAYOUT.fact_key("topics/other", 0))
     (problem,) = check_listing(Archive(store, LAYOUT)).problems
-    assert problem.startswith(f"{key}: is a control fact of topic other, not of orders")
-    with pytest.raises(CorruptSegmentError, match="is a control fact of topic other, not of orders"):
+    assert problem.startswith(f"{key}: a note of a topic cannot be: it names something else than its key")
+    with pytest.raises(CorruptSegmentError, match="it names something else than its key"):
         record_topic(
             Archive(store, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
         )  # a backup begins no new life of it
@@ -210,7 +211,7 @@ def test_a_life_without_a_topic_id_has_objects_of_any_id(store: MemoryStore) -> 
     noted = read_topic(archive, "orders")
     assert noted is not None
     unknown = replace(noted, lives=tuple(replace(life, topic_id="") for life in noted.lives))
-    append_fact(archive, "topics/orders", lambda _: unknown.to_fact())
+    append_fact(archive, "topics/orders", lambda _: note_of(unknown))
     assert check_listing(archive).problems == []
 
 
