@@ -6,7 +6,7 @@ A note that was added later must not make a restore finished: all plans of a tar
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from archiver.archive.control import Fact, newest_numbers, read_fact, read_facts
+from archiver.archive.control import Fact, Listed, newest_listed, read_fact, read_facts
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number
 from archiver.archive.noted_parts import piece_of, pieces_of, read_piece
@@ -50,14 +50,14 @@ def is_finished(archive: Archive, parent: str, plans: Sequence[Fact], finished: 
     ids = target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished))
     if ids is None or not plans or any(target_ids(plan) != ids for plan in plans):
         return False
-    newest = newest_numbers(archive, parent)
+    newest = newest_listed(archive, parent)
     try:
         return all(_is_verified(archive, parent, plan, ids, newest) for plan in plans)
     except MALFORMED:
         return False
 
 
-def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, int]) -> bool:
+def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, Listed]) -> bool:
     """Return whether each partition of a plan was verified with the planned number of records."""
     partitions = {str(as_number(one["partition"])): as_object(one) for one in as_list(plan["partitions"])}
     count = plan.get(REPARTITION)

@@ -10,7 +10,7 @@ from archiver.archive.control import (
     decode_facts,
     latest_fact,
     list_numbers,
-    newest_numbers,
+    newest_listed,
     read_dated_history,
 )
 from archiver.archive.fact_model import FactModel, Value
@@ -39,7 +39,7 @@ class NoteKind(Generic[Value]):
     def read_all(self, archive: Archive, parent: str) -> dict[str, Value]:
         """Read the newest note of each stream below a parent, several at a time. Raises NotWholeError."""
         return decode_facts(
-            archive, newest_numbers(archive, parent), lambda stream, fact: self.at(archive, stream).decode(fact)
+            archive, newest_listed(archive, parent), lambda stream, fact: self.at(archive, stream).decode(fact)
         )
 
     def decode(self, fact: Fact, archive: Archive, stream: str, number: int | None = None) -> Value:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import decode_facts, newest_numbers
+from archiver.archive.control import decode_facts, newest_listed
 from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
@@ -122,7 +122,7 @@ def _ranges_of(found: _Swept | None) -> OffsetRanges:
 
 def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges]:
     """Read the deleted ranges of a topic in all its lives. Raises NotWholeError."""
-    numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
+    numbers = newest_listed(archive, f"{SWEPT}/{topic}")
     places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
     wanted = {stream: numbers[stream] for stream in places}
     found = decode_facts(archive, wanted, lambda stream, fact: _ranges_of(_KIND.decode(fact, archive, stream)))

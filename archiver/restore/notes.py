@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_fact, read_facts
+from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_listed, read_fact, read_facts
 from archiver.archive.fact_model import FactModel
 from archiver.archive.finished_restores import FINISHED, PLAN, REPARTITION
 from archiver.archive.handle import Archive
@@ -218,17 +218,17 @@ class RestoreNotes:
 
     def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
         """Yield the newest fact of each stream of these topics that has a wanted name; no other fact is read."""
-        newest = newest_numbers(self.archive, self._parent) if topics else {}
+        newest = newest_listed(self.archive, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
-        unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
+        unread = {stream: one for stream, one in wanted.items() if (stream, one.number) not in self._read}
         for stream, fact in read_facts(self.archive, unread).items():
-            self._read[stream, unread[stream]] = fact
-        for stream, number in wanted.items():
+            self._read[stream, unread[stream].number] = fact
+        for stream, listed in wanted.items():
             topic, _, name = named[stream]
-            yield _Latest(stream, topic, name, number, self._read[stream, number])
+            yield _Latest(stream, topic, name, listed.number, self._read[stream, listed.number])
 
 
 def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:

@@ -27,7 +27,7 @@ from archiver.archive.moments import (
 from archiver.archive.roles import RolePlace
 from archiver.archive.store_clock import epoch_ms
 from archiver.errors import ArchiverError
-from archiver.store.port import MOST_PUT_BYTES, Admit, ObjectKind, admit_all
+from archiver.store.port import MOST_PUT_BYTES, ObjectKind
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore, StoredObject
 
@@ -272,16 +272,14 @@ class _Vanishing(MemoryStore):
         super().__init__()
         self.left = times
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         number = int(key[-11:-5])
         if self.left and key in self.objects:
             self.left -= 1
             found = self.objects.pop(key)
             newer = StoredObject(found.body, {}, found.last_modified + timedelta(seconds=1))
             self.objects[f"{key[:-11]}{number + 1:06}.json"] = newer
-        return super().get(key, most_bytes, admit)
+        return super().get(key, most_bytes)
 
 
 @pytest.mark.parametrize("times", [1, 2, 50])

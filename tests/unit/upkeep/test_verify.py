@@ -35,7 +35,7 @@ from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.store.port import MOST_PUT_BYTES, Admit, ListedObject, ObjectKind, admit_all
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
 from archiver.upkeep.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
 from archiver.upkeep.verify import Level, check_content, check_control, check_listing, check_object, control_problem
 from tests.support.memory_store import MemoryStore
@@ -260,11 +260,9 @@ def test_what_is_put_while_we_look_is_no_loss(
 def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def get(
-        key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         asked.append(key)
-        return MemoryStore.get(store, key, most_bytes, admit)
+        return MemoryStore.get(store, key, most_bytes)
 
     def listed(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         asked.append(prefix)
