@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
-from archiver.archive.control import Fact, append_fact, decode_facts, newest_numbers
-from archiver.archive.fact_model import BoundedText, FactModel, Number
+from archiver.archive.control import newest_numbers
+from archiver.archive.fact_model import BoundedText, Number
 from archiver.archive.handle import Archive
+from archiver.archive.note_stream import Damage, NoteKind
 from archiver.archive.sweeps import SWEEPS
-from archiver.errors import CorruptSegmentError
 from archiver.process.json_values import LARGEST
 
 _LIMITS: Final = f"{SWEEPS}/limits"
@@ -40,12 +39,19 @@ class AppliedLimits:
         return f"{_LIMITS}/{self.topic}/{self.life}/{self.whose}"
 
 
-_FACT: Final = FactModel(AppliedLimits)
+_KIND: Final = NoteKind(
+    AppliedLimits,
+    Damage(
+        "does not tell to which limits somebody agreed",
+        "bring its older version back, or delete all facts there: then the next sweep asks before it deletes much",
+    ),
+    lambda applied: applied.stream,
+)
 
 
 def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], AppliedLimits]:
     """Read what sweeps compare with, of each life of a topic. Raises NotWholeError."""
-    found = decode_facts(archive, newest_numbers(archive, f"{_LIMITS}/{topic}"), partial(_of_fact, archive))
+    found = _KIND.read_all(archive, f"{_LIMITS}/{topic}")
     return {(one.life, one.whose): one for one in found.values()}
 
 
@@ -59,30 +65,14 @@ def change_applied(
 ) -> None:
     """Note the result of `decide` on the newest note. None: nothing to note."""
 
-    def as_fact(latest: Fact | None) -> Fact | None:
-        before = None if latest is None else _of_fact(archive, stream, latest)
+    def change(before: AppliedLimits | None) -> AppliedLimits | None:
         wanted = decide(before)
-        after = before if wanted is None else _bounded(wanted)
-        return None if after is None or after == before else _FACT.write(after)
+        return None if wanted is None else _bounded(wanted)
 
-    append_fact(archive, stream, as_fact)
+    _KIND.at(archive, stream).update(change)
 
 
 def _bounded(applied: AppliedLimits) -> AppliedLimits:
     """Of a multiple of the largest number, a fact has the largest number."""
     ms, size = (None if one is None else min(one, LARGEST) for one in (applied.ms, applied.bytes))
     return replace(applied, ms=ms, bytes=size, floor_ms=min(applied.floor_ms, LARGEST))
-
-
-def _of_fact(archive: Archive, stream: str, fact: Fact) -> AppliedLimits:
-    def refusal(why: str) -> CorruptSegmentError:
-        place = archive.layout.control_prefix(stream)
-        return CorruptSegmentError(
-            f"{place}: its newest fact does not tell to which limits somebody agreed: {why}; bring its older version back, or"
-            " delete all facts there: then the next sweep asks before it deletes much"
-        )
-
-    found = _FACT.read(fact, refusal)
-    if found.stream != stream:
-        raise refusal("it speaks of another topic, or of another life, than its key")
-    return found

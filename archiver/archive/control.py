@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from archiver.archive.handle import Archive
@@ -17,6 +17,7 @@ from archiver.errors import (
     CorruptSegmentError,
     FormatTooNewError,
     TemporaryError,
+    TooLargeError,
 )
 from archiver.process.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.process.workers import side_by_side
@@ -25,6 +26,7 @@ from archiver.store.port import ObjectKind, refuse_larger
 log = logging.getLogger(__name__)
 
 FACT_FORMAT = 1
+FORMAT: Final = "format"
 CLUSTER = "cluster"
 PRESENT = "present"
 TOPICS = "topics"
@@ -79,15 +81,15 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
 
 def read_history(archive: Archive, stream: str) -> Iterator[Fact]:
     """Yield the history of a stream, oldest first, one fact at a time: all facts together may need much memory."""
-    return (fact for _, fact in read_dated_history(archive, stream))
+    return (fact for *_, fact in read_dated_history(archive, stream))
 
 
-def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, Fact]]:
-    """Yield the history of a stream, oldest first, and when each fact was put, by the store's clock."""
+def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact]]:
+    """Yield the facts of a stream, oldest first, with their numbers, and when each was put, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
     for one in listed:
-        yield one.put_ms, _read(archive, stream, one)
+        yield one.number, one.put_ms, _read(archive, stream, one)
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
@@ -169,16 +171,21 @@ def append_only_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
     return wanted if is_put else read_fact(archive, stream, 0)
 
 
-def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
-    """List all streams below a parent in one listing, each with the number of its newest fact."""
+def newest_listed(archive: Archive, parent: str) -> dict[str, "Listed"]:
+    """List all streams below a parent in one listing, each with its newest fact."""
     prefix = archive.layout.control_prefix(parent)
-    newest: dict[str, int] = {}
+    newest: dict[str, Listed] = {}
     for item in archive.store.list(prefix):
         stream = f"{parent}/{item.key.removeprefix(prefix).rpartition('/')[0]}"
         number = archive.layout.parse_fact(stream, item.key)
-        if number is not None:
-            newest[stream] = number  # listed in the order of their numbers
+        if number is not None:  # listed in the order of their numbers
+            newest[stream] = Listed(number, item.size, epoch_ms(item.last_modified))
     return newest
+
+
+def newest_numbers(archive: Archive, parent: str) -> dict[str, int]:
+    """List all streams below a parent in one listing, each with the number of its newest fact."""
+    return {stream: one.number for stream, one in newest_listed(archive, parent).items()}
 
 
 def list_numbers(archive: Archive, stream: str) -> list[int]:
@@ -186,48 +193,44 @@ def list_numbers(archive: Archive, stream: str) -> list[int]:
     return sorted(one.number for one in _listed(archive, stream))
 
 
-def read_fact(archive: Archive, stream: str, number: int) -> Fact:
+def read_fact(archive: Archive, stream: str, listed: "int | Listed") -> Fact:
     """Read a fact that was listed. Raises NotWholeError."""
-    return _read(archive, stream, _Listed(number))
+    return _read(archive, stream, Listed(listed) if isinstance(listed, int) else listed)
 
 
-def read_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, Fact]:
+def read_facts(archive: Archive, numbers: Mapping[str, "int | Listed"]) -> dict[str, Fact]:
     """Read one fact of each stream, several at a time."""
     return decode_facts(archive, numbers, lambda _, fact: fact)
 
 
 def decode_facts(
-    archive: Archive, numbers: Mapping[str, int], decode: Callable[[str, Fact], Decoded]
+    archive: Archive, numbers: Mapping[str, "int | Listed"], decode: Callable[[str, Fact], Decoded]
 ) -> dict[str, Decoded]:
     """Read one fact of each stream, several at a time, and keep only what `decode` makes of it: parsed facts may need much memory."""
     found = side_by_side(READS_AT_ONCE, lambda one: decode(one[0], read_fact(archive, *one)), numbers.items(), "fact")
     return dict(zip(numbers, found, strict=True))
 
 
-class _BusyError(Exception):
-    """A fact above 1 MiB was found while another thread reads one."""
-
-
-class _Listed(NamedTuple):
-    """The number and size of a fact, and when it was put, as a listing has them."""
+class Listed(NamedTuple):
+    """The number and size of a fact, and when it was put, as a listing has them; 0: not known."""
 
     number: int
     size: int = 0
     put_ms: int = 0
 
 
-def _listed(archive: Archive, stream: str) -> Iterator[_Listed]:
+def _listed(archive: Archive, stream: str) -> Iterator[Listed]:
     for item in archive.store.list(archive.layout.control_prefix(stream)):
         number = archive.layout.parse_fact(stream, item.key)
         if number is not None:
-            yield _Listed(number, item.size, epoch_ms(item.last_modified))
+            yield Listed(number, item.size, epoch_ms(item.last_modified))
 
 
-def _newest(archive: Archive, stream: str) -> _Listed | None:
+def _newest(archive: Archive, stream: str) -> Listed | None:
     return max(_listed(archive, stream), default=None)
 
 
-def _read(archive: Archive, stream: str, listed: _Listed) -> Fact:
+def _read(archive: Archive, stream: str, listed: Listed) -> Fact:
     key = archive.layout.fact_key(stream, listed.number)
     refuse_larger(key, listed.size, most_fact_bytes(stream))
     found = read_with(archive, stream, listed.number, lambda content: decode_fact(content, key, stream), listed.size)
@@ -245,24 +248,21 @@ def gone_error(key: str) -> CorruptSegmentError:
 def read_with(
     archive: Archive, stream: str, number: int, decode: Callable[[bytes], Decoded], size: int = 0
 ) -> Decoded | None:
-    """Get and decode a fact; None: it is gone. A process gets and decodes one fact above 1 MiB at a time. `size`: as listed; 0: unknown."""
+    """Get and decode a fact; None: it is gone. A process gets and decodes one fact above 1 MiB at a time.
+
+    `size`: as listed. Where that is not known, a fact above 1 MiB is asked for twice: its first answer is not read.
+    """
     key, most_bytes = archive.layout.fact_key(stream, number), most_fact_bytes(stream)
-    with ExitStack() as turn:
 
-        def admit(size: int) -> None:
-            """Take the turn for a large fact, if it is free. A response must not wait for it: the store would close it."""
-            if size > _FEW_BYTES:
-                if not _one_large_fact.acquire(blocking=False):
-                    raise _BusyError
-                turn.callback(_one_large_fact.release)
+    def read(size: int, most_bytes: int) -> Decoded | None:
+        with turn_for(size):
+            found = archive.store.get(key, most_bytes)
+            return None if found is None else decode(found[0])
 
-        turn.enter_context(turn_for(size))
-        try:
-            found = archive.store.get(key, most_bytes, admit)
-        except _BusyError:
-            turn.enter_context(turn_for(most_bytes))
-            found = archive.store.get(key, most_bytes, admit)
-        return None if found is None else decode(found[0])
+    if size <= _FEW_BYTES < most_bytes:
+        with suppress(TooLargeError):
+            return read(0, _FEW_BYTES)
+    return read(most_bytes, most_bytes)
 
 
 def turn_for(size: int) -> AbstractContextManager[object]:

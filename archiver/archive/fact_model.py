@@ -4,15 +4,16 @@ Whoever may write to the bucket may write a fact. What cannot be is refused at i
 64 MB has room for millions. Members that a later version adds are ignored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
+from inspect import signature
 from reprlib import repr as short_repr
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, Strict, TypeAdapter, ValidationError, WrapValidator
 from pydantic_core import ErrorDetails
 
-from archiver.archive.control import FACT_FORMAT, Fact
+from archiver.archive.control import FACT_FORMAT, FORMAT, Fact
 from archiver.errors import ArchiverError
 from archiver.process.json_values import LARGEST, MOST_TEXT, as_object, spelled_digest
 
@@ -64,6 +65,11 @@ class FactModel(Generic[Value]):
         """The reader of this kind that pydantic makes. It is made at its first use, for making one takes milliseconds."""
         return TypeAdapter(self._kind)
 
+    @cached_property
+    def names(self) -> Collection[str]:
+        """The members that this kind of fact can have."""
+        return {FORMAT, *signature(self._kind).parameters}
+
     def read(self, fact: Fact, refusal: Callable[[str], ArchiverError]) -> Value:
         """Read a fact. Raises what `refusal` makes of the reason why it cannot be one of this kind."""
         try:
@@ -75,7 +81,7 @@ class FactModel(Generic[Value]):
 
     def write(self, value: Value, left_out: LeftOut | None = None) -> Fact:
         """Return a fact of its own, without some members."""
-        return {"format": FACT_FORMAT, **self.members(value, left_out)}
+        return {FORMAT: FACT_FORMAT, **self.members(value, left_out)}
 
     def members(self, value: Value, left_out: LeftOut | None = None) -> Fact:
         """Return the members that a value has within another fact."""

@@ -1,4 +1,4 @@
-"""Whether a restore has finished a target, by its notes: sweeps and clearings keep what an unfinished one reads, and its notes.
+"""Whether a restore has finished a target, by its notes: sweeps and clearings keep the objects that an unfinished one reads.
 
 A note that was added later must not make a restore finished: all plans of a target count, and a claim must fit each of them.
 """
@@ -6,8 +6,9 @@ A note that was added later must not make a restore finished: all plans of a tar
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from archiver.archive.control import Fact, newest_numbers, read_fact, read_facts
+from archiver.archive.control import Fact, Listed, newest_listed, read_fact, read_facts
 from archiver.archive.handle import Archive
+from archiver.archive.layout import is_partition_number
 from archiver.archive.noted_parts import piece_of, pieces_of, read_piece
 from archiver.archive.parts import FactsOfParts
 from archiver.archive.record_counts import Count, count_records
@@ -36,27 +37,27 @@ def target_ids(note: Fact) -> TargetIds | None:
     return TargetIds(*named) if len(named) == len(found) else None
 
 
-def is_finished(
-    archive: Archive, parent: str, plans: Sequence[Fact], finished: int, *, has_claims: bool = True
-) -> bool:
+def is_claim(name: str) -> bool:
+    """Return whether a stream of a target is a claim, by its name within the target."""
+    return name == REPARTITION or is_partition_number(name)
+
+
+def is_finished(archive: Archive, parent: str, plans: Sequence[Fact], finished: int) -> bool:
     """Return whether a target is finished: all plans and the end name it, and the verified claims of each partition fit each plan.
 
-    `parent`: what the streams of the target begin with. `finished`: the number of the newest fact of its end. `has_claims`: False
-    where a sweep has proved it before, and is deleting the notes. Raises NotWholeError.
+    `parent`: what the streams of the target begin with. `finished`: the number of the newest fact of its end. Raises NotWholeError.
     """
     ids = target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished))
     if ids is None or not plans or any(target_ids(plan) != ids for plan in plans):
         return False
-    if not has_claims:
-        return True
-    newest = newest_numbers(archive, parent)
+    newest = newest_listed(archive, parent)
     try:
         return all(_is_verified(archive, parent, plan, ids, newest) for plan in plans)
     except MALFORMED:
         return False
 
 
-def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, int]) -> bool:
+def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, Listed]) -> bool:
     """Return whether each partition of a plan was verified with the planned number of records."""
     partitions = {str(as_number(one["partition"])): as_object(one) for one in as_list(plan["partitions"])}
     count = plan.get(REPARTITION)

@@ -3,15 +3,14 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, append_first_fact, decode_facts, newest_numbers
-from archiver.archive.fact_model import BoundedText, FactModel, Number
+from archiver.archive.fact_model import BoundedText, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
+from archiver.archive.note_stream import Damage, NoteKind
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError, UsageError
 from archiver.process.json_values import LARGEST
 from archiver.process.silence import steady_s
@@ -84,13 +83,16 @@ def _matches(name: str, topic: str) -> bool:
     return topic.startswith(first) and topic.endswith(last) and at + len(last) <= len(topic)
 
 
-_FACT: Final = FactModel(Hold)
+_KIND: Final = NoteKind(
+    Hold,
+    Damage("does not tell what is held", "bring its older version back. Until then nothing is swept"),
+    lambda hold: _stream(hold.name),
+)
 
 
 def read_holds(archive: Archive) -> Mapping[str, Hold]:
     """Read all holds by name, also those that were released. Raises NotWholeError: an unreadable hold may hold anything."""
-    holds = decode_facts(archive, newest_numbers(archive, HOLDS), partial(_of_fact, archive))
-    return {hold.name: hold for _, hold in sorted(holds.items())}
+    return {hold.name: hold for _, hold in sorted(_KIND.read_all(archive, HOLDS).items())}
 
 
 def add_hold(archive: Archive, hold: Hold) -> None:
@@ -101,48 +103,33 @@ def add_hold(archive: Archive, hold: Hold) -> None:
         )
     if not hold.topics:
         raise UsageError(f"{hold.name}: --topics is empty, and would hold nothing; '*' matches all topics")
-    held = _of_fact(archive, _stream(hold.name), append_first_fact(archive, _stream(hold.name), _checked(hold)))
-    if replace(held, added_ms=hold.added_ms) != hold:
+    held = _KIND.at(archive, _stream(hold.name)).update(lambda before: before or _checked(hold))
+    if held is None or replace(held, added_ms=hold.added_ms) != hold:
         raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")
 
 
 def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
     """Release a hold: the next sweep may delete its records. Raises UsageError."""
 
-    def decide(latest: Fact | None) -> Fact | None:
-        if latest is None:
+    def change(hold: Hold | None) -> Hold | None:
+        if hold is None:
             raise UsageError(f"{name}: there is no such hold; `archiver hold list` shows them")
-        hold = _of_fact(archive, _stream(name), latest)
         return _checked(replace(hold, released_ms=now_ms, released_by=by)) if hold.is_in_force else None
 
-    held = append_fact(archive, _stream(name), decide)
-    if held is None:
+    released = _KIND.at(archive, _stream(name)).update(change)
+    if released is None:
         raise CorruptSegmentError(f"{archive.layout.control_prefix(_stream(name))}: no fact after one was written")
-    return _of_fact(archive, _stream(name), held)
+    return released
 
 
-def _checked(hold: Hold) -> Fact:
-    """Create a valid fact: sweeps refuse to run beside an unreadable one, and facts never change."""
-    fact = _FACT.write(hold)
-    _FACT.read(fact, lambda why: UsageError(f"{hold.name}: {why}"))
-    return fact
+def _checked(hold: Hold) -> Hold:
+    """Return a hold that readers accept: sweeps refuse to run beside an unreadable one, and facts never change."""
+    _KIND.model.read(_KIND.encode(hold), lambda why: UsageError(f"{hold.name}: {why}"))
+    return hold
 
 
 def _stream(name: str) -> str:
     return f"{HOLDS}/{name}"
-
-
-def _of_fact(archive: Archive, stream: str, fact: Fact) -> Hold:
-    def refusal(why: str) -> CorruptSegmentError:
-        return CorruptSegmentError(
-            f"{archive.layout.control_prefix(stream)}: its newest fact does not tell what is held: {why}; bring its older"
-            " version back. Until then nothing is swept"
-        )
-
-    found = _FACT.read(fact, refusal)
-    if _stream(found.name) != stream:
-        raise refusal("it has another name than its key")
-    return found
 
 
 def delete_after_look(

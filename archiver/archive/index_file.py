@@ -27,8 +27,7 @@ _MOST_HEADER_TIMES = 64
 _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
 _MOST_NAME: Final = 1024  # characters, as of keys in S3
-# How the header names the fields of SeenControl, and the largest value in each: a fact's number, and a number of objects.
-_SEEN_FIELDS: Final[Mapping[str, int]] = {"facts": LAST_FACT_NUMBER, "beside": 10**9 - 1}
+_SEEN_FIELDS: Final = ("facts", "holds")  # how the header names the fields of SeenControl
 _MOST_LIFE: Final = 2**31 - 1
 
 Directory = tuple[str, int]  # topic and life
@@ -47,12 +46,10 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SeenControl(NamedTuple):
-    """What writers saw of control objects: nothing else shows later that the last of them are gone."""
+    """The newest numbers of notes that writers saw: nothing else shows later that the last notes of a stream are gone."""
 
-    newest_facts: Mapping[str, int] = _NONE  # by topic: the number of its newest control fact
-    counts: Mapping[str, int] = (
-        _NONE  # of objects, by what they belong to (archiver.archive.control_census.count_control_objects)
-    )
+    newest_facts: Mapping[str, int] = _NONE  # by topic
+    newest_holds: Mapping[str, int] = _NONE  # by name
 
     def joined(self, other: "SeenControl") -> "SeenControl":
         """Return the larger of each two numbers: numbers only grow."""
@@ -112,7 +109,7 @@ def split_file(content: bytes, key: str) -> IndexFile:
             start += length
         if start != len(content):
             raise ValueError(f"{len(content)} bytes, {start} expected")  # noqa: TRY301
-        seen_control = SeenControl(*(_counts(header.get(name, {}), most) for name, most in _SEEN_FIELDS.items()))
+        seen_control = SeenControl(*(_numbers(header.get(name, {})) for name in _SEEN_FIELDS))
     except (KeyError, zstandard.ZstdError, struct.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
     return IndexFile(members, seen_control)
@@ -137,5 +134,5 @@ def _directory(topic: object, life: object) -> Directory:
     return cast("str", topic), as_number(life, 0, _MOST_LIFE)
 
 
-def _counts(found: object, most: int) -> Mapping[str, int]:
-    return {as_text(name, _MOST_NAME): as_number(count, 0, most) for name, count in as_object(found).items()}
+def _numbers(found: object) -> Mapping[str, int]:
+    return {as_text(name, _MOST_NAME): as_number(one, 0, LAST_FACT_NUMBER) for name, one in as_object(found).items()}

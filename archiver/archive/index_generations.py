@@ -211,20 +211,16 @@ def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> st
 def share_entries(
     archive: Archive,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
-    seen_control: SeenControl = NOTHING_SEEN,
-    *,
-    level: int = logging.DEBUG,
 ) -> None:
-    """Append entries of a process that is no backup, if it may write: what a reader learned, the control objects that a restore left.
+    """Append entries of a process that is no backup, if it may write: what a reader learned.
 
-    A full generation gets nothing more until a backup merges it. A failure is logged at `level` and nothing else: readers
-    need no right to write.
+    A full generation gets nothing more until a backup merges it. A failure is only logged: readers need no right to write.
     """
     try:
         for known in files:
-            _append(archive, encode_index(known, seen_control), MOST_FILES)
+            _append(archive, encode_index(known), MOST_FILES)
     except ArchiverError as error:
-        log.log(level, "the index of facts was not written: %s", error)
+        log.debug("the index of facts was not written: %s", error)
 
 
 def merge_index(archive: Archive) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import Fact, append_fact, latest_fact, list_numbers
-from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.control import append_fact
+from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
-from archiver.errors import CorruptSegmentError
+from archiver.archive.note_stream import Damage, NoteKind
 
 SWEEPS: Final = "sweeps"
 _REPORTS: Final = f"{SWEEPS}/reports"
@@ -65,28 +65,22 @@ class SweepReport:
         return not self.refused and not self.failed and not any(one.stopped for one in self.topics.values())
 
 
-_FACT: Final = FactModel(SweepReport)
+_KIND: Final = NoteKind(
+    SweepReport, Damage("does not tell what a sweep did", "the next sweep puts another one behind it")
+)
 
 
 def read_last_report(archive: Archive) -> SweepReport | None:
     """Read the report of the last sweep; None if there was none. Raises NotWholeError."""
-    fact = latest_fact(archive, _REPORTS)
-
-    def refusal(why: str) -> CorruptSegmentError:
-        return CorruptSegmentError(
-            f"{archive.layout.control_prefix(_REPORTS)}: its newest fact does not tell what a sweep did: {why}; the next sweep puts"
-            " another one behind it"
-        )
-
-    return None if fact is None else _FACT.read(fact, refusal)
+    return _KIND.at(archive, _REPORTS).read()
 
 
 def append_report(archive: Archive, report: SweepReport) -> None:
-    """Put a report behind those of earlier sweeps."""
-    wanted: Fact = _FACT.write(report)
+    """Put a report behind those of earlier sweeps, also where the last one cannot be read."""
+    wanted = _KIND.encode(report)
     append_fact(archive, _REPORTS, lambda latest: None if latest == wanted else wanted)
 
 
 def old_reports(archive: Archive) -> list[str]:
     """Return the keys of reports of long ago."""
-    return [archive.layout.fact_key(_REPORTS, number) for number in list_numbers(archive, _REPORTS)[:-_KEPT_REPORTS]]
+    return _KIND.at(archive, _REPORTS).keys_of_old(_KEPT_REPORTS)

@@ -4,24 +4,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import (
-    Fact,
-    append_fact,
-    decode_facts,
-    latest_fact,
-    list_numbers,
-    newest_numbers,
-    read_history,
-)
-from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.control import decode_facts, newest_listed
+from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
-from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError
+from archiver.archive.note_stream import Damage, NoteKind, NoteStream
+from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.json_values import spelled_number
 
 SWEPT: Final = "swept"
@@ -113,14 +105,27 @@ class _Swept:
             position = stop
 
 
-_FACT: Final = FactModel(_Swept)
+_KIND: Final = NoteKind(
+    _Swept,
+    Damage("does not tell what was swept", "bring its older version back"),
+    lambda swept: SweptPlace(swept.topic, swept.life, swept.partition).stream,
+)
+
+
+def _notes_of(archive: Archive, place: SweptPlace) -> NoteStream[_Swept]:
+    return _KIND.at(archive, place.stream)
+
+
+def _ranges_of(found: _Swept | None) -> OffsetRanges:
+    return NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
 
 
 def read_swept(archive: Archive, topic: str) -> Mapping[SweptPlace, OffsetRanges]:
     """Read the deleted ranges of a topic in all its lives. Raises NotWholeError."""
-    numbers = newest_numbers(archive, f"{SWEPT}/{topic}")
+    numbers = newest_listed(archive, f"{SWEPT}/{topic}")
     places = {stream: place for stream in numbers if (place := _place_of(stream)) is not None}
-    found = decode_facts(archive, {stream: numbers[stream] for stream in places}, partial(_of_fact, archive))
+    wanted = {stream: numbers[stream] for stream in places}
+    found = decode_facts(archive, wanted, lambda stream, fact: _ranges_of(_KIND.decode(fact, archive, stream)))
     return {place: found[stream] for stream, place in places.items()}
 
 
@@ -131,14 +136,14 @@ def read_swept_place(archive: Archive, place: SweptPlace) -> OffsetRanges:
 
 def read_swept_note(archive: Archive, place: SweptPlace) -> tuple[OffsetRanges, int]:
     """Read the same, and the time of a sweep's last note before deleting (0: unknown). Raises NotWholeError."""
-    found = _checked(archive, place.stream, latest_fact(archive, place.stream))
-    return (NOTHING_SWEPT, 0) if found is None else (OffsetRanges(found.ranges), found.noted_ms)
+    found = _notes_of(archive, place).read()
+    return _ranges_of(found), 0 if found is None else found.noted_ms
 
 
 def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
     """Return whether an offset counted as swept lately, even if it was withdrawn since. Raises NotWholeError."""
-    facts = (_of_fact(archive, place.stream, fact) for fact in read_history(archive, place.stream))
-    return any(one for ranges in facts for one in ranges.within(offset, offset + 1))
+    notes = _notes_of(archive, place).history()
+    return any(one for note in notes for one in _ranges_of(note.value).within(offset, offset + 1))
 
 
 class Noting(NamedTuple):
@@ -175,10 +180,10 @@ def take_back_swept(
 
 def clear_old_swept(archive: Archive, place: SweptPlace) -> None:
     """Delete old facts. Enough remain for readers that listed them some time ago."""
-    old = list_numbers(archive, place.stream)[:-_KEPT_FACTS]
+    old = _notes_of(archive, place).keys_of_old(_KEPT_FACTS)
     if old:
         with suppress(StoreTemporaryError):  # a later sweep deletes them
-            archive.store.delete([archive.layout.fact_key(place.stream, number) for number in old])
+            archive.store.delete(old)
 
 
 def _write(
@@ -191,9 +196,8 @@ def _write(
 ) -> OffsetRanges:
     """Append what a change makes of what holds, if it changes anything; in any case where something is noted."""
 
-    def decide(latest: Fact | None) -> Fact | None:
-        found = _checked(archive, place.stream, latest)
-        before = NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
+    def noted(found: _Swept | None) -> _Swept | None:
+        before = _ranges_of(found)
         if noted_by is not None and (found is None or found.noted_by != noted_by):
             return None
         after = change(before)
@@ -207,19 +211,16 @@ def _write(
         known = (0, "") if found is None else (found.noted_ms, found.noted_by)
         if noting is not None:
             known = noting.now_ms, noting.run if noting.is_alone(found) else ""
-        return _FACT.write(
-            _Swept(
-                topic=place.topic,
-                life=place.life,
-                partition=place.partition,
-                ranges=after.ranges,
-                noted_ms=known[0],
-                noted_by=known[1],
-            )
+        return _Swept(
+            topic=place.topic,
+            life=place.life,
+            partition=place.partition,
+            ranges=after.ranges,
+            noted_ms=known[0],
+            noted_by=known[1],
         )
 
-    held = _checked(archive, place.stream, append_fact(archive, place.stream, decide))
-    return NOTHING_SWEPT if held is None else OffsetRanges(held.ranges)
+    return _ranges_of(_notes_of(archive, place).update(noted))
 
 
 def _place_of(stream: str) -> SweptPlace | None:
@@ -230,26 +231,6 @@ def _place_of(stream: str) -> SweptPlace | None:
     except ValueError:
         return None
     return found if kind == SWEPT and is_topic_name(topic) else None
-
-
-def _of_fact(archive: Archive, stream: str, fact: Fact) -> OffsetRanges:
-    found = _checked(archive, stream, fact)
-    return NOTHING_SWEPT if found is None else OffsetRanges(found.ranges)
-
-
-def _checked(archive: Archive, stream: str, fact: Fact | None) -> _Swept | None:
-    def refusal(why: str) -> CorruptSegmentError:
-        return CorruptSegmentError(
-            f"{archive.layout.control_prefix(stream)}: its newest fact does not tell what was swept: {why}; bring its older"
-            " version back"
-        )
-
-    if fact is None:
-        return None
-    found = _FACT.read(fact, refusal)
-    if SweptPlace(found.topic, found.life, found.partition).stream != stream:
-        raise refusal("it speaks of another partition than its key")
-    return found
 
 
 def spell_ranges(ranges: Sequence[Range]) -> str:

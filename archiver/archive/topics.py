@@ -12,17 +12,14 @@ from archiver.archive.control import (
     FACT_FORMAT,
     READS_AT_ONCE,
     TOPICS,
-    Fact,
-    append_fact,
     append_only_fact,
-    latest_fact,
     only_fact,
     read_fact,
-    read_history,
 )
-from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number, with_members
+from archiver.archive.fact_model import BoundedText, Item, LeaderEpoch, Number, with_members
 from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, is_topic_name
+from archiver.archive.layout import is_topic_name
+from archiver.archive.note_stream import Damage, NoteKind
 from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
@@ -198,19 +195,16 @@ class TopicFact:
         earlier = reversed(self.lives[:below])
         return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
 
-    def to_fact(self) -> Fact:
-        return _TOPIC_FACT.write(self)
 
-    @classmethod
-    def from_fact(cls, fact: Fact, where: str = "") -> "TopicFact":
-        """Read a fact; `where` names its key in an error."""
-        return _TOPIC_FACT.read(
-            fact,
-            lambda why: CorruptSegmentError(f"{where or fact.get('topic')}: a topic's control fact cannot be: {why}"),
-        )
+def topic_stream(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
 
 
-_TOPIC_FACT: Final = FactModel(TopicFact)
+TOPIC_NOTES: Final = NoteKind(
+    TopicFact,
+    Damage("of a topic cannot be", "bring its older version back"),
+    lambda noted: topic_stream(noted.topic),
+)
 
 
 def is_compacted(fact: TopicFact) -> bool | None:
@@ -248,19 +242,14 @@ def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError
     )
 
 
-def topic_stream(topic: str) -> str:
-    return f"{TOPICS}/{topic}"
-
-
 def read_topic(archive: Archive, topic: str) -> TopicFact | None:
     """Return the newest note of a topic."""
-    return _parse_topic(archive.layout, topic, latest_fact(archive, topic_stream(topic)))
+    return TOPIC_NOTES.at(archive, topic_stream(topic)).read()
 
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return the notes of a topic, oldest first."""
-    numbered = enumerate(read_history(archive, topic_stream(topic)))  # facts are numbered from 0 without gaps
-    return [_topic_fact(fact, topic, archive.layout.fact_key(topic_stream(topic), number)) for number, fact in numbered]
+    return [note.value for note in TOPIC_NOTES.at(archive, topic_stream(topic)).history()]
 
 
 def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
@@ -301,7 +290,7 @@ def read_topic_facts(
             return None
         stream = topic_stream(topic)
         try:
-            return _topic_fact(read_fact(archive, stream, number), topic, archive.layout.fact_key(stream, number))
+            return TOPIC_NOTES.decode(read_fact(archive, stream, number), archive, stream, number)
         except NotWholeError as error:
             return error
 
@@ -316,18 +305,9 @@ def read_newest_topic_facts(
     return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
 
 
-def _parse_topic(layout: Layout, topic: str, latest: Fact | None) -> TopicFact | None:
-    where = f"{layout.control_prefix(topic_stream(topic))} (the newest)"
-    return None if latest is None else _topic_fact(latest, topic, where)
-
-
-def _topic_fact(fact: Fact, topic: str, where: str) -> TopicFact:
-    found = TopicFact.from_fact(fact, where)
-    if found.topic != topic:
-        raise CorruptSegmentError(
-            f"{where}: is a control fact of topic {found.topic}, not of {topic}; bring its older version back"
-        )
-    return found
+def _update(archive: Archive, topic: str, change: Callable[[TopicFact | None], TopicFact | None]) -> TopicFact | None:
+    """Put what `change` makes of the newest note of a topic. Returns the note that counts afterwards."""
+    return TOPIC_NOTES.at(archive, topic_stream(topic)).update(change)
 
 
 def record_topic(
@@ -353,8 +333,7 @@ def record_topic(
     if not topic_id:
         raise ValueError(f"topic {topic} has no topic id")
 
-    def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(archive.layout, topic, latest)
+    def change(known: TopicFact | None) -> TopicFact | None:
         if known is not None and known.cluster_id != cluster_id:
             raise _another_cluster(topic, known.cluster_id, cluster_id)
         known_configs, known_effective = ({}, None) if known is None else (known.configs, known.effective)
@@ -369,9 +348,9 @@ def record_topic(
         if known is not None and known.root(known.current.life) == wanted.root(wanted.current.life):
             wanted = replace(wanted, ends=known.ends)
         is_old_news = topic_id != wanted.current.topic_id
-        return None if known == wanted or is_old_news else wanted.to_fact()
+        return None if is_old_news else wanted
 
-    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    recorded = _update(archive, topic, change)
     if recorded is None or topic_id not in {life.topic_id for life in recorded.lives}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return recorded
@@ -413,13 +392,12 @@ class UnnotedLives(NamedTuple):
 def accept_gone(archive: Archive, topic: str) -> None:
     """Write down that Kafka may no longer have a topic. That holds until the topic is seen again. Raises CorruptSegmentError."""
 
-    def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(archive.layout, topic, latest)
+    def change(known: TopicFact | None) -> TopicFact | None:
         if known is None or known.is_accepted_gone:
             return None
-        return replace(known, accepted_gone=known.current.life).to_fact()
+        return replace(known, accepted_gone=known.current.life)
 
-    append_fact(archive, topic_stream(topic), decide)
+    _update(archive, topic, change)
 
 
 def record_ends(
@@ -430,8 +408,7 @@ def record_ends(
     `archived`: where the archives of the same partitions end. What reaches its end needs no note, but for the first one.
     """
 
-    def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(archive.layout, topic, latest)
+    def change(known: TopicFact | None) -> TopicFact | None:
         if known is None:
             return None
         news = {number: LogEnd(offset=end, at_ms=at_ms, whole_ms=whole(known, number)) for number, end in ends.items()}
@@ -439,7 +416,7 @@ def record_ends(
             number not in known.ends or known.ends[number].offset != end != archived[number]
             for number, end in ends.items()
         ) or any(known.ends[number].offset > archived[number] >= end for number, end in ends.items())
-        return replace(known, ends={**known.ends, **news}).to_fact() if is_news else None
+        return replace(known, ends={**known.ends, **news}) if is_news else None
 
     def whole(known: TopicFact, number: int) -> int | None:
         earlier = known.ends.get(number)
@@ -449,7 +426,7 @@ def record_ends(
             return None
         return earlier.at_ms if archived[number] >= earlier.offset else earlier.whole_ms
 
-    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    recorded = _update(archive, topic, change)
     return {} if recorded is None else recorded.ends
 
 
@@ -460,8 +437,7 @@ def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
     newest life if it can; otherwise a life begins. Raises StrangerError when another topic has followed.
     """
 
-    def decide(latest: Fact | None) -> Fact | None:
-        known = _parse_topic(archive.layout, topic, latest)
+    def change(known: TopicFact | None) -> TopicFact | None:
         if known is None or known.root(parent) != known.root(known.current.life):
             raise StrangerError(f"{topic}: life {parent} is not of the topic that is there now; it was created again")
         if _branch_off(known, partition, parent) is not None:
@@ -476,9 +452,9 @@ def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
             topic_id = known.current.topic_id
             begun = Life(life=len(known.lives), topic_id=topic_id, parent=parent, branches={partition: branch})
             lives = (*known.lives, begun)
-        return replace(known, lives=lives).to_fact()
+        return replace(known, lives=lives)
 
-    recorded = _parse_topic(archive.layout, topic, append_fact(archive, topic_stream(topic), decide))
+    recorded = _update(archive, topic, change)
     found = None if recorded is None else _branch_off(recorded, partition, parent)
     if found is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")

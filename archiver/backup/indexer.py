@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
-from archiver.archive.control_census import count_control_objects
+from archiver.archive.control import newest_numbers
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
+from archiver.archive.holds import HOLDS
 from archiver.archive.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenControl
 from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.inventory import learn_unknown
@@ -27,7 +28,6 @@ _MANY = 2_000  # so many entries are written before that time
 _BRING_IN_EVERY_S = 10.0
 _LAST_S = 2.0  # the last file may take so much of the 15 s of a stop
 _END_S = 30.0  # the same at the end of a backup that was not stopped
-_COUNT_S = 10.0  # of that, for counting the control objects: a year of snapshots has half a million
 
 
 class Indexer:
@@ -74,7 +74,7 @@ class Indexer:
             running.cancel()
 
     async def finish(self) -> None:
-        """Write the remaining entries when the backup is stopped: quickly, without merging or counting."""
+        """Write the remaining entries when the backup is stopped: quickly, without merging."""
         await self._finish(_LAST_S, has_time=False)
 
     async def _finish(self, most_s: float, *, has_time: bool) -> None:
@@ -89,27 +89,26 @@ class Indexer:
             except TimeoutError:
                 log.debug("the index of facts was not written in time")
 
-    def _news_of_control(self, entries: Iterable[IndexEntry], count_s: float) -> SeenControl:
-        """Return what the index lacks of control objects: numbers of topics' newest facts, and counts of other objects, as far as time allows."""
+    def _news_of_control(self, entries: Iterable[IndexEntry]) -> SeenControl:
+        """Return the numbers of the newest notes of topics and holds, as far as the index lacks them."""
         topics = {entry.key.topic for entry in entries}
         known = list_newest_topic_facts(self._archive)
         seen = self._seen_control
-        until_s = self._clock() + count_s
-        found = count_control_objects(self._archive, goes_on=lambda: self._clock() < until_s) if count_s else {}
+        holds = {stream.removeprefix(f"{HOLDS}/"): one for stream, one in newest_numbers(self._archive, HOLDS).items()}
         return SeenControl(
             {
                 topic: number
                 for topic, number in known.items()
                 if number is not None and (topic in topics or number > seen.newest_facts.get(topic, -1))
             },
-            {name: count for name, count in found.items() if count > seen.counts.get(name, 0)},
+            {name: number for name, number in holds.items() if number > seen.newest_holds.get(name, -1)},
         )
 
     def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
         """Write fresh entries, if any, and merge when the files became many. It never raises.
 
-        Without time, nothing is merged or counted: the notes of large restores take seconds to list. At the end of a backup
-        (`is_last`), news of control objects is written also without an entry: perhaps nobody puts a segment later.
+        Without time, nothing is merged. At the end of a backup (`is_last`), news of notes is written also without an entry:
+        perhaps nobody puts a segment later.
         """
         entries = self._fresh.take()
         if not entries and not is_last:
@@ -117,7 +116,7 @@ class Indexer:
         try:
             if not entries and not self._has_read:
                 self._seen_control = self._seen_control.joined(read_index(self._archive, lambda _: False).seen_control)
-            news = self._news_of_control(entries, (_COUNT_S if is_last else math.inf) if has_time else 0)
+            news = self._news_of_control(entries)
             if not entries and not any(news):
                 return
             self._append(entries, news, may_merge=has_time)

@@ -9,19 +9,15 @@ from pydantic import PlainValidator
 
 from archiver.archive.control import (
     PRESENT,
-    Fact,
-    append_fact,
-    append_first_fact,
     append_only_fact,
-    latest_fact,
     only_fact,
 )
-from archiver.archive.fact_model import BoundedText, FactModel, Item, LeaderEpoch, Number
+from archiver.archive.fact_model import BoundedText, Item, LeaderEpoch, Number
+from archiver.archive.note_stream import Damage, NoteKind, NoteStream
 from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
 from archiver.config.section import StartPoint
-from archiver.errors import CorruptSegmentError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.epochs import end_of_epoch
@@ -76,8 +72,26 @@ class _Present:
     topics: Mapping[str, Item[_PresentTopic]]
 
 
-_PRESENT_FACT: Final = FactModel(_Present)
-_FIRST_FACT: Final = FactModel(StartOffset)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NotedStart:
+    """The note of where a partition begins."""
+
+    offset: Number
+    leader_epoch: LeaderEpoch
+    topic_id: BoundedText
+
+    @classmethod
+    def of(cls, source: PartitionSource, first: StartOffset) -> "_NotedStart":
+        return cls(offset=first.offset, leader_epoch=first.leader_epoch, topic_id=source.topic_id)
+
+    @property
+    def first(self) -> StartOffset:
+        return StartOffset(self.offset, self.leader_epoch)
+
+
+_OLDER: Final = "bring its older version back"
+_PRESENT: Final = NoteKind(_Present, Damage("does not tell what was there first", _OLDER))
+_STARTS: Final = NoteKind(_NotedStart, Damage("does not tell where a partition begins", _OLDER))
 
 
 class StartOffsets:
@@ -111,10 +125,10 @@ class StartOffsets:
         archive = self._sink.archive
         known = await self._pool.call(only_fact, archive, PRESENT)
         if known is None:
-            noted = _PRESENT_FACT.write(await self._describe_present())
+            noted = _PRESENT.encode(await self._describe_present())
             known = await self._pool.call(append_only_fact, archive, PRESENT, noted)
             reach("start.noted")
-        self._present = _read_present(known)
+        self._present = _PRESENT.decode(known, archive, PRESENT)
 
     async def _describe_present(self) -> _Present:
         at_ms = self._clock_ms()  # before the ends: records between them are archived
@@ -145,13 +159,14 @@ class StartOffsets:
             return LOG_BEGINNING
         if str(source.partition) not in present.ends:
             return LOG_BEGINNING  # the topic has grown
-        stream, end = _stream(source), present.ends[str(source.partition)]
-        noted = await self._pool.call(latest_fact, self._sink.archive, stream)
+        starts, end = self._starts(source), present.ends[str(source.partition)]
+        noted = await self._pool.call(starts.read)
         told = await self._at_time(source) if end is None else StartOffset(*end)
         if noted is None and end is None:
-            noted = await self._pool.call(append_first_fact, self._sink.archive, stream, _fact(source, told))
+            ours = _NotedStart.of(source, told)
+            noted = await self._pool.call(starts.update, lambda before: before or ours)
             reach("start.noted")
-        held = told if noted is None else _first_of(noted, stream)
+        held = told if noted is None else noted.first
         if held.offset <= told.offset:
             return held
         # What `present` tells, or a time, never moves back: a note that lies above it would hide records.
@@ -159,7 +174,7 @@ class StartOffsets:
             "%s: control/%s says that it begins at offset %d, and what was noted at first says %d: it begins there. Look who"
             " wrote it",
             source,
-            stream,
+            starts.stream,
             held.offset,
             told.offset,
         )
@@ -183,14 +198,11 @@ class StartOffsets:
         if agreed.offset >= first.offset:
             return False
 
-        stream = _stream(source)
+        def change(before: _NotedStart | None) -> _NotedStart | None:
+            is_known = before is not None and before.offset <= agreed.offset
+            return None if is_known else _NotedStart.of(source, agreed)
 
-        def decide(latest: Fact | None) -> Fact | None:
-            is_known = latest is not None and _first_of(latest, stream).offset <= agreed.offset
-            return None if is_known else _fact(source, agreed)
-
-        sink = self._sink
-        await self._pool.call(append_fact, sink.archive, stream, decide)
+        await self._pool.call(self._starts(source).update, change)
         log.error(
             "%s: the log was cut back to offset %d, below offset %d at which the archive was to begin: it begins there now."
             " Look for an unclean election or a lost disk",
@@ -198,32 +210,8 @@ class StartOffsets:
             agreed.offset,
             first.offset,
         )
-        sink.ledger.branched(source.topic)
+        self._sink.ledger.branched(source.topic)
         return True
 
-
-def _stream(source: PartitionSource) -> str:
-    return f"starts/{source.topic}/{source.partition}"
-
-
-def _read_present(fact: Fact) -> _Present:
-    return _PRESENT_FACT.read(
-        fact,
-        lambda why: CorruptSegmentError(
-            f"control/{PRESENT}: does not tell what was there first: {why}; bring its older version back"
-        ),
-    )
-
-
-def _first_of(fact: Fact, stream: str) -> StartOffset:
-    """Return where a partition begins. Raises CorruptSegmentError."""
-    return _FIRST_FACT.read(
-        fact,
-        lambda why: CorruptSegmentError(
-            f"control/{stream}: does not tell where a partition begins: {why}; bring its older version back"
-        ),
-    )
-
-
-def _fact(source: PartitionSource, first: StartOffset) -> Fact:
-    return {**_FIRST_FACT.write(first), "topic_id": source.topic_id}
+    def _starts(self, source: PartitionSource) -> NoteStream[_NotedStart]:
+        return _STARTS.at(self._sink.archive, f"starts/{source.topic}/{source.partition}")

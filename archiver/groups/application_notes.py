@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
-from archiver.archive.control import RESTORES, Fact, append_fact, list_numbers, newest_numbers, read_fact
+from archiver.archive.control import RESTORES, Fact, Listed, append_fact, list_numbers, newest_listed, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.finished_restores import TargetIds
 from archiver.archive.handle import Archive
@@ -173,14 +173,14 @@ class ApplicationNotes:
 
     def _read(self, is_wanted: Callable[[str], bool]) -> dict[str, GroupNote | NotWholeError]:
         newest = {
-            stream: number for stream, number in newest_numbers(self.archive, self.parent).items() if is_wanted(stream)
+            stream: listed for stream, listed in newest_listed(self.archive, self.parent).items() if is_wanted(stream)
         }
         notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), newest.items(), "notes")
         return {stream: note for stream, note in zip(newest, notes, strict=True) if note is not None}
 
-    def _newest_note(self, stream: str, number: int) -> GroupNote | NotWholeError | None:
+    def _newest_note(self, stream: str, listed: Listed) -> GroupNote | NotWholeError | None:
         try:
-            return self._ours(stream, read_fact(self.archive, stream, number))
+            return self._ours(stream, read_fact(self.archive, stream, listed))
         except NotWholeError as error:
             return error
 

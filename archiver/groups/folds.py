@@ -13,11 +13,11 @@ from typing import Annotated, Final, NamedTuple
 from pydantic import Field, Strict
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.control import append_fact, list_numbers, newest_numbers, read_fact
-from archiver.archive.fact_model import FactModel
+from archiver.archive.control import list_numbers, newest_numbers, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import FOLDS, is_partition_number
+from archiver.archive.note_stream import Damage, NoteKind
 from archiver.archive.topics import Stretch
 from archiver.codec.frame import Frame
 from archiver.codec.selection import LAST_LONG
@@ -34,9 +34,6 @@ class FoldFact:
 
     fold: FoldFacts
     object_sha256: Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-_FACT: Final = FactModel(FoldFact)
 
 
 class Fold(NamedTuple):
@@ -61,6 +58,13 @@ class Reach(NamedTuple):
 
 def fold_stream(life: int, partition: int) -> str:
     return f"{FOLDS}/{life}/{partition}"
+
+
+_KIND: Final = NoteKind(
+    FoldFact,
+    Damage("tells of no fold", "bring its older version back"),
+    lambda noted: fold_stream(noted.fold.life, noted.fold.partition),
+)
 
 
 def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
@@ -179,14 +183,8 @@ class Folds:
 
 
 def _fold_of(archive: Archive, stream: str, number: int) -> Fold:
-    key = archive.layout.fact_key(stream, number)
-    fact = _FACT.read(
-        read_fact(archive, stream, number), lambda why: CorruptSegmentError(f"{key}: tells of no fold: {why}")
-    )
-    facts = fact.fold
-    if fold_stream(facts.life, facts.partition) != stream:
-        raise CorruptSegmentError(f"{key}: tells of a fold of partition {facts.partition} in life {facts.life}")
-    return Fold(archive.layout.fold_key(facts.key(fact.object_sha256)), facts, fact.object_sha256)
+    noted = _KIND.decode(read_fact(archive, stream, number), archive, stream, number)
+    return Fold(archive.layout.fold_key(noted.fold.key(noted.object_sha256)), noted.fold, noted.object_sha256)
 
 
 def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
@@ -213,14 +211,12 @@ def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
 
 def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:
     """Let a fold count, unless another one that covers as much does, and is not damaged. Returns whether it is this one."""
-    ours = _FACT.write(FoldFact(fold=facts, object_sha256=sha256))
+    ours = FoldFact(fold=facts, object_sha256=sha256)
 
-    def decide(latest: Mapping[str, object] | None) -> Mapping[str, object] | None:
-        if latest is None:
+    def change(noted: FoldFact | None) -> FoldFact | None:
+        if noted is None:
             return ours
-        told = _FACT.read(latest, lambda why: CorruptSegmentError(f"control/{FOLDS}: tells of no fold: {why}"))
-        key = archive.layout.fold_key(told.fold.key(told.object_sha256))
-        return ours if told.fold.next < facts.next + (key in refused) else None
+        key = archive.layout.fold_key(noted.fold.key(noted.object_sha256))
+        return ours if noted.fold.next < facts.next + (key in refused) else None
 
-    held = append_fact(archive, fold_stream(facts.life, facts.partition), decide)
-    return held is not None and dict(held) == dict(ours)
+    return _KIND.at(archive, fold_stream(facts.life, facts.partition)).update(change) == ours

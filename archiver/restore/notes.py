@@ -6,13 +6,14 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, Strict
 
-from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_numbers, read_fact, read_facts
+from archiver.archive.control import FACT_FORMAT, RESTORES, Fact, append_fact, newest_listed, read_fact, read_facts
 from archiver.archive.fact_model import FactModel
 from archiver.archive.finished_restores import FINISHED, PLAN, REPARTITION
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.failpoints import reach
+from archiver.process.json_values import as_number, as_object, spelled_number
 from archiver.process.workers import side_by_side
 from archiver.restore.claims import PARTITION_CLAIMS, TOPIC_CLAIMS, PartitionClaim, TopicClaim
 from archiver.restore.noted_plan import plan_from_fact, plan_to_fact
@@ -21,7 +22,9 @@ from archiver.restore.plan import TopicPlan
 
 _REPLACED = "replaced"  # a stream beside those of a topic's partitions
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
+_ENDS = "ends"  # of a topic that is appended to: where its partitions ended when that was planned
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
+_NO_ENDS: Mapping[str, Mapping[int, int]] = {}
 _NOTES_AT_ONCE = 16
 _MOST_REPLICAS = 2**15 - 1
 Terms = Mapping[str, object]
@@ -123,26 +126,42 @@ class RestoreNotes:
                             " delete it, or take another --id and an empty target"
                         )
 
-    def note_plans(self, plans: Iterable[TopicPlan], targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
+    def planned_ends(self, targets: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
+        """Return where the partitions of topics that are appended to ended when the first plan was noted. Raises NotWholeError."""
+        return {
+            one.topic: _ends_of(one.fact, one.stream)
+            for one in self._latest(targets, PLAN.__eq__)
+            if self._is_of(one.fact, targets[one.topic]) and one.fact.get("appends")
+        }
+
+    def note_plans(
+        self,
+        plans: Iterable[TopicPlan],
+        targets: Mapping[str, str],
+        terms: Terms,
+        ends: Mapping[str, Mapping[int, int]] = _NO_ENDS,
+    ) -> dict[str, TopicPlan]:
         """Note the plans of topics. Returns the plans that hold: of two concurrent runs, the first one's.
 
-        A later plan changes only partitions that the plan before it refused.
+        A later plan changes only partitions that the plan before it refused. `ends`: of topics that are appended to.
         """
 
         def note(plan: TopicPlan) -> TopicPlan:
             topic_id = targets[plan.target]
             stream = f"{self._parent}/{plan.target}/{PLAN}"
             holds = plan
+            planned: dict[str, object] = {_ENDS: ends[plan.target]} if plan.target in ends else {}
 
             def decide(latest: Fact | None) -> Fact | None:
-                nonlocal holds
+                nonlocal holds, planned
                 if latest is not None and self._is_of(latest, topic_id):
                     noted = plan_from_fact(self.archive, stream, latest)
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
+                    planned = {_ENDS: latest[_ENDS]} if _ENDS in latest else {}
                 as_fact = plan_to_fact(self.archive, stream, holds)
-                return {**self._place(topic_id), "terms": terms, **as_fact}
+                return {**self._place(topic_id), "terms": terms, **planned, **as_fact}
 
             append_fact(self.archive, stream, decide)
             reach("plan.noted")
@@ -199,17 +218,24 @@ class RestoreNotes:
 
     def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
         """Yield the newest fact of each stream of these topics that has a wanted name; no other fact is read."""
-        newest = newest_numbers(self.archive, self._parent) if topics else {}
+        newest = newest_listed(self.archive, self._parent) if topics else {}
         named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
         wanted = {
             stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
         }
-        unread = {stream: number for stream, number in wanted.items() if (stream, number) not in self._read}
+        unread = {stream: one for stream, one in wanted.items() if (stream, one.number) not in self._read}
         for stream, fact in read_facts(self.archive, unread).items():
-            self._read[stream, unread[stream]] = fact
-        for stream, number in wanted.items():
+            self._read[stream, unread[stream].number] = fact
+        for stream, listed in wanted.items():
             topic, _, name = named[stream]
-            yield _Latest(stream, topic, name, number, self._read[stream, number])
+            yield _Latest(stream, topic, name, listed.number, self._read[stream, listed.number])
+
+
+def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:
+    try:
+        return {spelled_number(name): as_number(end) for name, end in as_object(fact[_ENDS]).items()}
+    except (KeyError, ValueError) as error:
+        raise NotWholeError(f"control/{stream}: does not tell where the target ended ({error!r:.300})") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from archiver.archive.control import READS_AT_ONCE, RESTORES, Fact, newest_numbers, read_fact
+from archiver.archive.control import READS_AT_ONCE, RESTORES, Fact, Listed, newest_listed, read_fact
 from archiver.archive.finished_restores import PLAN
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_partition_number, is_restore_id, is_topic_name
@@ -58,7 +58,7 @@ def read_noted_targets(
     Each partition has a claim of this restore on this very topic, or a reason why it has none.
     """
     parent = f"{RESTORES}/{restore_id}"
-    newest = newest_numbers(archive, parent)
+    newest = newest_listed(archive, parent)
     notes = _Notes(archive, cluster_id, topic_ids)
     found: list[NotedTarget] = []
     refused: dict[str, str] = {}
@@ -82,7 +82,7 @@ class _Notes:
         self._cluster_id = cluster_id
         self._topic_ids = topic_ids
 
-    def read_target(self, target: str, stream: str, newest: Mapping[str, int]) -> NotedTarget:
+    def read_target(self, target: str, stream: str, newest: Mapping[str, Listed]) -> NotedTarget:
         """Read the plan of a target, then its claims. Raises NotWholeError for a plan that cannot be read."""
         fact = read_fact(self._archive, stream, newest[stream])
         plan = heading_from_fact(stream, fact)
@@ -107,7 +107,7 @@ class _Notes:
             return f"topic {target} is not the one that was restored: it was created again since"
         return ""
 
-    def _claims_of(self, plan_stream: str, newest: Mapping[str, int]) -> Mapping[int, PartitionClaim | str]:
+    def _claims_of(self, plan_stream: str, newest: Mapping[str, Listed]) -> Mapping[int, PartitionClaim | str]:
         above = plan_stream.removesuffix(PLAN)
         target = above.split("/")[-2]
         topic_id = self._topic_ids[target]

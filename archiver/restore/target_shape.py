@@ -1,6 +1,6 @@
 """Why an existing topic cannot be the target of a plan, whatever its configs are: its partitions, its records, and what restores have noted of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.process.text import spell_count
@@ -32,6 +32,24 @@ def unplanned_problem(name: str, restore_id: str) -> str:
         f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
         f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
     )
+
+
+def regrown_problems(
+    noted: TopicPlan, planned: Mapping[int, int], ends: Mapping[int, int], claimed: Collection[int], restore_id: str
+) -> Iterator[str]:
+    """Return which partitions have grown since an earlier run planned to append to them, though none has claimed to write them.
+
+    The notes of its claims may be lost: then the records are there already, and would be appended a second time.
+    """
+    is_joint = noted.repartition is not None
+    wanted = {one.partition for one in noted.partitions if one.parts and not one.problem}
+    for number, end in ends.items():
+        if number not in claimed and (is_joint or number in wanted) and end > planned.get(number, 0):
+            yield (
+                f"target topic {noted.target} has grown in partition {number} since restore {restore_id} planned to append to"
+                f" it (offset {planned.get(number, 0)} to {end}), and no claim of that restore is noted: its records may be"
+                " there already, and would be there twice. Compare them, and take another --id if they are not"
+            )
 
 
 def unverified_problem(name: str, restore_id: str) -> str:

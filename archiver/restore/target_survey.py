@@ -38,7 +38,14 @@ from archiver.restore.request import Existing, RestoreRequest
 from archiver.restore.stranger_topics import stranger_problems
 from archiver.restore.target_configs import Configs
 from archiver.restore.target_limits import NOTHING_HELD, is_limited, limit_problems
-from archiver.restore.target_shape import begun_problem, misfits, open_ends, unplanned_problem, unverified_problem
+from archiver.restore.target_shape import (
+    begun_problem,
+    misfits,
+    open_ends,
+    regrown_problems,
+    unplanned_problem,
+    unverified_problem,
+)
 
 Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> claim
 
@@ -163,6 +170,7 @@ class Surveyor:
             self._survey_topic(
                 survey, plan, is_begun=name in noted or survey.is_claimed(name), is_successor=name in made
             )
+        survey.problems += self._regrown_problems(survey, noted)
         survey.problems += self._begun_problems(survey, noted.keys() | created)
         survey.problems += self._unverified_problems(survey)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
@@ -238,6 +246,19 @@ class Surveyor:
         purges = self._request.existing is Existing.PURGE
         own = {name: configs[name].own if name in configs else None for name in came}
         return {name for name, some in own.items() if (some is None or is_of_filling(some)) and (purges or some)}
+
+    def _regrown_problems(self, survey: Survey, noted: Mapping[str, TopicPlan]) -> list[str]:
+        """Return problems of topics that an earlier run was to append to: what has grown without a claim may have its records."""
+        appended = {name: survey.found[name].topic_id for name, plan in noted.items() if plan.appends}
+        planned = self._notes.planned_ends(appended) if appended else {}
+        return [
+            problem
+            for name, ends in planned.items()
+            if name not in survey.topic_claims
+            for problem in regrown_problems(
+                noted[name], ends, survey.ends(name), survey.claims[name], self._notes.restore_id
+            )
+        ]
 
     def _begun_problems(self, survey: Survey, ours: AbstractSet[str]) -> list[str]:
         """Return problems of topics that another restore has begun to fill."""

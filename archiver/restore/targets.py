@@ -198,7 +198,10 @@ class Targets:
         self._unfinished.update(
             name for name in survey.plans if not found[name].topic_id and not survey.is_verified(name)
         )
-        for name, plan in self._notes.note_plans(survey.plans.values(), ids_of(found), self._request.terms).items():
+        ends = {name: survey.ends(name) for name, plan in survey.plans.items() if plan.appends}
+        for name, plan in self._notes.note_plans(
+            survey.plans.values(), ids_of(found), self._request.terms, ends
+        ).items():
             # Of two runs at once, the first one's plan holds.
             self._topics[name] = self._plan_check.check_held(plan, self._topics[name])
         existing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}

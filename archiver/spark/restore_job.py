@@ -11,11 +11,8 @@ from typing import TypeVar
 
 from pyspark import SparkContext
 
-from archiver.archive.control import RESTORES
-from archiver.archive.control_census import count_control_objects
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.index_file import SeenControl
-from archiver.archive.index_generations import share_entries
+from archiver.archive.copied_topic import Pins
+from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError
 from archiver.kafka.client import KafkaClient
@@ -113,8 +110,6 @@ class _Restore:
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
-        if any(report.seconds for report in reports):  # else earlier runs have filled everything
-            remember_notes(self._archive, self._job.restore_id)  # 4. so that `verify` notices if notes are deleted
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         begun = {topic.target for topic in topics}
@@ -352,13 +347,6 @@ class _Restore:
             )
             for topic in topics
         ]
-
-
-def remember_notes(archive: Archive, restore_id: str) -> None:
-    """Note in the index how many facts a restore has, so that `verify` notices when some are deleted. The restore is whole without."""
-    with suppress(ArchiverError):
-        counts = count_control_objects(archive, f"{RESTORES}/{restore_id}/")
-        share_entries(archive, [()], SeenControl(counts=counts), level=logging.INFO)
 
 
 def _weight(task: RestoreTask) -> int:

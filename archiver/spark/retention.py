@@ -160,9 +160,7 @@ def run_retention(
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept()
-            if leaves_debris
-            else sweep_planned_debris(archive, ask_debris, debris, chosen_debris),
+            debris_swept=DebrisSwept() if leaves_debris else sweep_planned_debris(archive, ask_debris, chosen_debris),
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))

@@ -12,14 +12,12 @@ from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.backoff import Backoff
 from archiver.store.port import (
     MOST_PUT_BYTES,
-    Admit,
     Body,
     ListedObject,
     ObjectInfo,
     ObjectKind,
     ObjectStore,
     ReadBuffer,
-    admit_all,
 )
 
 log = logging.getLogger(__name__)
@@ -53,10 +51,8 @@ class PatientStore:
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         return self._repeat(lambda: self._store.put_if_absent(key, body, metadata, kind=kind))
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
-        return self._repeat(lambda: self._store.get(key, most_bytes, admit))
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        return self._repeat(lambda: self._store.get(key, most_bytes))
 
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:
         return self._repeat(lambda: self._store.get_into(buffer, key))

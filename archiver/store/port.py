@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from archiver.errors import ArchiverError, TooLargeError
 
 Body = bytes | io.RawIOBase
-Admit = Callable[[int], None]
 # The most that S3 takes in one put. Each object of an archive is put by one.
 MOST_PUT_BYTES: Final = 5 << 30
 # A delete that was sent within its time is carried out within this, or never, unless something on the way keeps requests.
@@ -66,10 +65,6 @@ class ReadBuffer:
         return self._memory[:size]
 
 
-def admit_all(size: int) -> None:
-    """Admit an object of any size."""
-
-
 class ObjectStore(Protocol):
     """An object store. Safe for many threads.
 
@@ -88,13 +83,10 @@ class ObjectStore(Protocol):
         the client itself repeated a put whose answer was lost.
         """
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         """Return body and metadata; None if the object does not exist.
 
-        Raises TooLargeError for an object of more than `most_bytes`, and reads none of it. `admit` is called with the object's
-        size, or `most_bytes` where that is unknown, before the body is read; what it raises ends the read.
+        Raises TooLargeError for an object of more than `most_bytes`, and reads none of it.
         """
 
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:

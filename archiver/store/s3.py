@@ -41,14 +41,12 @@ from archiver.process.mask import without_users
 from archiver.store.client import LateRequestError, S3Clients, sending_by
 from archiver.store.port import (
     MOST_PUT_BYTES,
-    Admit,
     Body,
     ListedObject,
     ObjectInfo,
     ObjectKind,
     ObjectStore,
     ReadBuffer,
-    admit_all,
     refuse_larger,
 )
 
@@ -184,15 +182,11 @@ class S3Store:
             raise StoreError(f"s3://{self._bucket}: the store does not tell the time in its answers ({told[:80]!r})")
         return found
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         def read(clients: S3Clients) -> tuple[bytes, Mapping[str, str]]:
             answer = clients.patient.get_object(Bucket=self._bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
-                size = answer.get("ContentLength", most_bytes)
-                refuse_larger(key, size, most_bytes)
-                admit(size)
+                refuse_larger(key, answer.get("ContentLength", most_bytes), most_bytes)
                 content = body.read(most_bytes + 1)  # the body may come in chunks, without a length
                 refuse_larger(key, len(content), most_bytes)
                 return content + body.read(), answer["Metadata"]  # reading to the end checks that all has come

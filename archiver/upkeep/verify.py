@@ -20,7 +20,6 @@ from archiver.archive.control import (
     surplus_facts,
     turn_for,
 )
-from archiver.archive.control_census import gone_facts, lost_control_objects
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
@@ -31,6 +30,7 @@ from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, r
 from archiver.archive.inventory import Inventory, PartitionInventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import Partition, list_strangers
+from archiver.archive.lost_control import gone_facts, lost_control_objects
 from archiver.archive.missing_copies import lost_entries
 from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
 from archiver.archive.probe import probe_problem
@@ -141,7 +141,8 @@ def check_listing(
     others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
     others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
-    lost, notes_of_lost = lost_control_objects(archive, index) if wanted is None else ((), ())
+    holds = index.seen_control.newest_holds
+    lost, notes_of_lost = lost_control_objects(archive, holds) if wanted is None else ((), ())
     unfolded = [*_lagging(inventory, facts.get(OFFSETS_TOPIC)), *_unfolded(archive, inventory)]
     return ListingReport(
         topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
@@ -354,7 +355,7 @@ def _lost_facts(
     for topic in sorted(topics | with_facts | remembered.keys() | set(copied)):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
-        yield from (one.text for one in gone_facts(archive.layout, topic_stream(topic), found, newest + 1))
+        yield from gone_facts(archive.layout, topic_stream(topic), found, newest + 1)
 
 
 def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:

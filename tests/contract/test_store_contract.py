@@ -117,16 +117,6 @@ def test_no_more_is_read_than_whoever_asks_takes(store: ObjectStore) -> None:
     assert store.get("k") == (CONTENT, {})
 
 
-def test_the_size_is_told_before_the_body_is_read(store: ObjectStore) -> None:
-    def refuse(size: int) -> None:
-        raise OverflowError(size)
-
-    store.put_if_absent("k", CONTENT, {}, kind=ObjectKind.FACT)
-    with pytest.raises(OverflowError, match=f"^{len(CONTENT)}$"):
-        store.get("k", admit=refuse)
-    assert store.get("k") == (CONTENT, {})
-
-
 def test_a_stream_is_read_from_its_start_and_stays_open(store: ObjectStore, tmp_path: Path) -> None:
     content = bytes(range(256)) * 4096
     (tmp_path / "body").write_bytes(content)

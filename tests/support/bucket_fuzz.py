@@ -28,14 +28,13 @@ from archiver.archive.archived_topic import CopyReading, CopyStretch
 from archiver.archive.catalog import find_topic
 from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
 from archiver.archive.control import append_fact, encode_fact
-from archiver.archive.control_census import lost_control_objects
 from archiver.archive.copied_topic import CopyChoice
 from archiver.archive.handle import Archive
-from archiver.archive.index import Index
 from archiver.archive.index_file import IndexEntry, SeenControl
 from archiver.archive.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.inventory import Inventory, read_inventory
 from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.lost_control import lost_control_objects
 from archiver.archive.missing_copies import lost_entries
 from archiver.archive.moments import (
     MOST_MOMENTS,
@@ -142,7 +141,7 @@ def _archive() -> tuple[MemoryStore, Inventory]:
             LAYOUT.segment_key(key), f"{topic}{partition}{base}".encode(), facts.to_metadata(), kind=ObjectKind.SEGMENT
         )
         entries.setdefault(topic, []).append(IndexEntry(key, len(f"{topic}{partition}{base}"), etag or "", facts))
-    append_to_index(Archive(store, LAYOUT), entries["t"] + entries["u.v"], SeenControl({"t": 3}, {"restores/x": 5}))
+    append_to_index(Archive(store, LAYOUT), entries["t"] + entries["u.v"], SeenControl({"t": 3}, {"h": 5}))
     append_to_index(Archive(store, LAYOUT), entries["kept"])
     return store, read_inventory(Archive(store, LAYOUT))
 
@@ -499,7 +498,7 @@ def _verify_doors(key: str) -> Sequence["Door"]:
     def look(store: MemoryStore) -> None:
         control_problem(LAYOUT, key, store.objects[key].body, store.objects[key].metadata)
 
-    return look, lambda store: lost_control_objects(Archive(store, LAYOUT), Index())
+    return look, lambda store: lost_control_objects(Archive(store, LAYOUT), {})
 
 
 def damage_of_copy(wrong: Mapping[str, object]) -> Mapping[int, Sequence[str]]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archiver.store.port import MOST_PUT_BYTES, Admit, ListedObject, admit_all, refuse_larger
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, refuse_larger
 from tests.support.memory_store import MemoryStore
 
 MOST_CPU_S = 4.0  # a hundred times what the slowest case takes alone, because the machine may have other work
@@ -36,14 +36,12 @@ class WatchedStore(MemoryStore):
             weight = self.weights.get(item.key)
             yield item if weight is None else replace(item, size=weight.listed)
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         weight = self.weights.get(key)
         if weight is not None:
             refuse_larger(key, weight.real, most_bytes)
             self.read_bytes += weight.real
-        found = super().get(key, most_bytes, admit)
+        found = super().get(key, most_bytes)
         self.read_bytes += 0 if found is None else len(found[0])
         return found
 

@@ -22,13 +22,11 @@ from archiver.errors import ArchiverError
 from archiver.process.columns import Numbers, Texts, narrow
 from archiver.store.port import (
     MOST_PUT_BYTES,
-    Admit,
     Body,
     ListedObject,
     ObjectInfo,
     ObjectKind,
     ReadBuffer,
-    admit_all,
     refuse_larger,
 )
 from tests.support.memory_store import MemoryStore
@@ -178,14 +176,12 @@ class GeneratedStore(MemoryStore):
         else:
             yield from super().list_directories(prefix)
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         path = self._file(key)
         if key.startswith(LAYOUT.index_prefix) and path.exists():
             refuse_larger(key, path.stat().st_size, most_bytes)
             return path.read_bytes(), {}
-        return super().get(key, most_bytes, admit)
+        return super().get(key, most_bytes)
 
     def head(self, key: str) -> ObjectInfo | None:
         found = LAYOUT.parse_segment(key)

@@ -11,13 +11,11 @@ from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.silence import steady_s
 from archiver.store.port import (
     MOST_PUT_BYTES,
-    Admit,
     Body,
     ListedObject,
     ObjectInfo,
     ObjectKind,
     ReadBuffer,
-    admit_all,
     refuse_larger,
 )
 
@@ -67,14 +65,11 @@ class MemoryStore:
             self.objects[key] = created = StoredObject(content, dict(metadata), moment)
             return created.etag
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         found = self.objects.get(key)
         if found is None:
             return None
         refuse_larger(key, len(found.body), most_bytes)
-        admit(len(found.body))
         return found.body, found.metadata
 
     def get_into(self, buffer: ReadBuffer, key: str) -> tuple[memoryview, Mapping[str, str]] | None:

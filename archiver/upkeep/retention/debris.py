@@ -1,11 +1,7 @@
-"""Control objects that nobody needs any longer: which of them go, and why others stay. Pure: what storage says comes from the caller.
-
-They go in groups, each as a whole: what one restore has noted, the snapshots of one day, one generation of the index.
-"""
+"""Control objects that nobody needs any longer, in groups: one finished restore, one day of snapshots, one version of the index."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -15,13 +11,8 @@ from archiver.archive.finished_restores import FINISHED, PLAN
 from archiver.archive.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.store_clock import epoch_ms
 from archiver.groups.application_notes import APPLICATIONS
-from archiver.groups.snapshots import STREAM as SNAPSHOTS
-from archiver.groups.snapshots import day_begins_ms
 from archiver.store.port import ListedObject
 
-_DAY_MS: Final = 24 * 3600 * 1000
-# A generation of the index stays so long at least after the next one was begun: readers may have opened it.
-_INDEX_MS: Final = 3_600_000
 _MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. Who has more is no restore of ours
 _DIGITS: Final = 32
 
@@ -94,50 +85,21 @@ class DebrisPlan:
         return DebrisPlan(going=kept, staying=self.staying, errors=self.errors)
 
 
-class Gathered:
-    """Sums up the objects of one group, in the order of a listing. It takes no more memory for more of them."""
-
-    def __init__(self, kind: DebrisKind, stream: str) -> None:
-        self._kind = kind
-        self._stream = stream
-        self._told = hashlib.sha256()
-        self._objects = self._bytes = self._newest_ms = 0
-        self.is_strange = False
-
-    def add(self, item: ListedObject, *, is_ours: bool) -> None:
-        put_ms = epoch_ms(item.last_modified)
-        self._told.update(f"{item.key}\n{item.etag} {item.size} {put_ms}\n".encode())
-        self._objects += 1
-        self._bytes += item.size
-        self._newest_ms = max(self._newest_ms, put_ms)
-        self.is_strange |= not is_ours
-
-    @property
-    def group(self) -> DebrisGroup:
-        return DebrisGroup(
-            kind=self._kind,
-            stream=self._stream,
-            objects=self._objects,
-            bytes=self._bytes,
-            newest_ms=self._newest_ms,
-            content=self._told.hexdigest()[:_DIGITS],
-        )
-
-
-def gathered(layout: Layout, kind: DebrisKind, stream: str, items: Iterable[ListedObject]) -> Gathered:
-    """Sum up a day of snapshots, or a generation of the index."""
-    found = Gathered(kind, stream)
-    generation = stream.rpartition("/")[2]
+def gather(
+    kind: DebrisKind, stream: str, items: Iterable[ListedObject], is_ours: Callable[[ListedObject], bool]
+) -> tuple[DebrisGroup, bool]:
+    """Sum up the listed objects of a group, in constant memory. Returns the group, and whether all of its objects are ours."""
+    told = hashlib.sha256()
+    objects = size = newest_ms = 0
+    are_ours = True
     for item in items:
-        if kind is DebrisKind.INDEX:
-            is_ours = layout.parse_index(int(generation), item.key) is not None
-        else:
-            is_ours = layout.parse_fact(stream, item.key) is not None
-        found.add(item, is_ours=is_ours)
-    return found
-
-
-# --- restores
+        put_ms = epoch_ms(item.last_modified)
+        told.update(f"{item.key}\n{item.etag} {item.size} {put_ms}\n".encode())
+        objects, size, newest_ms = objects + 1, size + item.size, max(newest_ms, put_ms)
+        are_ours &= is_ours(item)
+    content = told.hexdigest()[:_DIGITS]
+    group = DebrisGroup(kind=kind, stream=stream, objects=objects, bytes=size, newest_ms=newest_ms, content=content)
+    return group, are_ours
 
 
 @dataclass(slots=True)
@@ -148,32 +110,31 @@ class NotedStreams:
     finished: int | None = None
 
 
-class GatheredRestore(Gathered):
-    """Sums up what one restore has noted."""
+class RestoreListing:
+    """What one restore has noted, by a listing."""
 
-    def __init__(self, restore_id: str) -> None:
+    def __init__(self, layout: Layout, restore_id: str, items: Iterable[ListedObject]) -> None:
         self.parent = f"{RESTORES}/{restore_id}"
-        super().__init__(DebrisKind.RESTORE, self.parent)
         self.targets: dict[str, NotedStreams] = {}
         self.applications: dict[str, int] = {}  # the newest note of each group whose positions were set
-        self.is_remnant = True  # nothing but plans and ends of targets is left
-        self.is_strange = not is_restore_id(restore_id)
+        self.is_remnant = True  # only plans and ends of targets are left
+        self._layout = layout
+        self.group, are_ours = gather(DebrisKind.RESTORE, self.parent, items, self._add)
+        self.is_strange = not are_ours or not is_restore_id(restore_id)
 
-    def add_note(self, layout: Layout, item: ListedObject) -> None:
-        """Add the next object of the listing."""
+    def _add(self, item: ListedObject) -> bool:
+        """Note what an object is. Returns whether it is one of a restore's."""
+        layout, fact = self._layout, self._layout.split_fact(item.key)
         name, _, rest = item.key.removeprefix(layout.control_prefix(self.parent)).partition("/")
-        fact = layout.split_fact(item.key)
-        is_ours = bool(rest) and (fact is not None or layout.parse_offset_map(item.key) is not None)
-        is_ours = is_ours or layout.is_chosen(item.key)
-        self.add(item, is_ours=is_ours and (is_topic_name(name) or name == APPLICATIONS))
-        if not is_ours or len(self.targets) > _MOST_TARGETS or len(self.applications) > _MOST_TARGETS:
-            self.is_strange = True
-            return
+        is_note = bool(rest) and (fact is not None or layout.parse_offset_map(item.key) is not None)
+        is_ours = (is_note or layout.is_chosen(item.key)) and (is_topic_name(name) or name == APPLICATIONS)
+        if not is_ours or max(len(self.targets), len(self.applications)) > _MOST_TARGETS:
+            return False
         if name == APPLICATIONS:
             self.is_remnant = False
             if fact is not None:
                 self.applications[fact[0]] = fact[1]
-            return
+            return True
         noted = self.targets.setdefault(name, NotedStreams())
         if fact is not None and fact[0] == f"{self.parent}/{name}/{PLAN}":
             noted.plans.append(fact[1])
@@ -181,89 +142,4 @@ class GatheredRestore(Gathered):
             noted.finished = fact[1]
         else:
             self.is_remnant = False
-
-
-def judge_restore(found: GatheredRestore, terms: DebrisTerms, *, is_being_taken: bool) -> DebrisStay | None:
-    """Return why the notes of a restore stay, by a listing alone. An earlier sweep may have left only the ends of targets."""
-    if found.is_strange:
-        return DebrisStay.STRANGE
-    may_lack_plan = is_being_taken and found.is_remnant
-    for noted in found.targets.values():
-        if noted.finished is None or (not noted.plans and not may_lack_plan):
-            return DebrisStay.UNFINISHED
-    if not found.targets:
-        return DebrisStay.UNFINISHED
-    return None if terms.is_old(found.group.newest_ms, terms.restores_ms) else DebrisStay.YOUNG
-
-
-# --- snapshots
-
-
-def days_in_order(names: Iterable[str], now_ms: int) -> list[str]:
-    """Return the days that have begun by now, the newest first; whatever else is named so is left alone."""
-    return sorted(
-        (name for name in names if (begin := day_begins_ms(name)) is not None and begin <= now_ms), reverse=True
-    )
-
-
-def is_old_day(day: str, terms: DebrisTerms) -> bool:
-    """Return whether a whole day is older than snapshots are kept."""
-    begin_ms = day_begins_ms(day)
-    return (
-        begin_ms is not None
-        and terms.snapshots_ms is not None
-        and terms.now_ms - begin_ms - _DAY_MS > terms.snapshots_ms
-    )
-
-
-def was_put_in_time(day: str, newest_ms: int) -> bool:
-    """Tell whether the snapshots of a day were put on it, or while a store that was away was waited for."""
-    begin_ms = day_begins_ms(day)
-    return begin_ms is not None and newest_ms < begin_ms + 2 * _DAY_MS
-
-
-def judge_day(found: Gathered, terms: DebrisTerms) -> DebrisStay | None:
-    """Say why the snapshots of an old day stay that is not the newest."""
-    if found.is_strange:
-        return DebrisStay.STRANGE
-    if terms.snapshots_ms is None or not terms.is_old(found.group.newest_ms, terms.snapshots_ms):
-        return DebrisStay.YOUNG
-    return terms.snapshots_stay
-
-
-def day_stream(day: str) -> str:
-    return f"{SNAPSHOTS}/{day}"
-
-
-# --- the index
-
-
-def judge_generation(found: Gathered, next_put_ms: int, terms: DebrisTerms) -> DebrisStay | None:
-    """Say why a generation of the index stays that is not the newest. `next_put_ms`: when the newest was begun."""
-    if found.is_strange:
-        return DebrisStay.STRANGE
-    newest_ms = max(found.group.newest_ms, next_put_ms)
-    is_old = terms.store_now_ms - newest_ms >= max(terms.min_age_ms, _INDEX_MS)
-    return None if is_old else DebrisStay.YOUNG
-
-
-# --- counting
-
-
-class Stays:
-    """Counts the groups that stay, by kind and reason."""
-
-    def __init__(self) -> None:
-        self._counts: dict[DebrisKind, Counter[DebrisStay]] = {}
-
-    def add(self, kind: DebrisKind, why: DebrisStay, count: int = 1) -> None:
-        if count:
-            self._counts.setdefault(kind, Counter())[why] += count
-
-    def join(self, more: "Stays") -> None:
-        for kind, counts in more.told().items():
-            for why, count in counts.items():
-                self.add(kind, why, count)
-
-    def told(self) -> Mapping[DebrisKind, Mapping[DebrisStay, int]]:
-        return {kind: dict(counts) for kind, counts in self._counts.items()}
+        return True

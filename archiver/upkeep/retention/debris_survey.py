@@ -5,19 +5,18 @@ from itertools import groupby
 from typing import Final
 
 from archiver.archive.control import RESTORES, read_fact
-from archiver.archive.finished_restores import PLAN, TargetIds, is_finished, target_ids
+from archiver.archive.finished_restores import FINISHED, PLAN, TargetIds, target_ids
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold
 from archiver.archive.index_file import MOST_FILE_BYTES
 from archiver.archive.index_generations import check_index_file
 from archiver.archive.restore_pins import RestorePins
 from archiver.archive.store_clock import agreed_now_ms, epoch_ms
-from archiver.archive.taken import Taken, read_taken
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
 from archiver.groups.application_notes import is_applied
 from archiver.groups.snapshots import STREAM as SNAPSHOTS
-from archiver.groups.snapshots import can_read_day
+from archiver.groups.snapshots import can_read_day, day_begins_ms
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
@@ -27,22 +26,17 @@ from archiver.upkeep.retention.debris import (
     DebrisPlan,
     DebrisStay,
     DebrisTerms,
-    Gathered,
-    GatheredRestore,
     NotedStreams,
-    Stays,
-    day_stream,
-    days_in_order,
-    gathered,
-    is_old_day,
-    judge_day,
-    judge_generation,
-    judge_restore,
-    was_put_in_time,
+    RestoreListing,
+    gather,
 )
 
 INDEX: Final = "index"
+_DAY_MS: Final = 24 * 3600 * 1000
+# A version of the index stays so long at least after the next one was begun: readers may have opened it.
+_INDEX_MS: Final = 3_600_000
 _READS_AT_ONCE: Final = 16
+_Found = Iterator[DebrisGroup | DebrisStay]  # a group that goes, or why one stays
 
 
 def debris_terms(
@@ -68,17 +62,21 @@ def debris_terms(
 
 def survey_debris(archive: Archive, terms: DebrisTerms) -> DebrisPlan:
     """Say which debris goes. Of a kind that cannot be listed whole, nothing goes."""
-    stays, going, errors = Stays(), list[DebrisGroup](), list[str]()
+    going, errors = list[DebrisGroup](), list[str]()
+    staying: dict[DebrisKind, dict[DebrisStay, int]] = {}
     for kind, find in _FINDERS.items():
-        some = Stays()
         try:
-            found = list(find(archive, terms, some))
+            found = list(find(archive, terms))
         except ArchiverError as error:
             errors.append(f"{kind}: {error}")
             continue
-        going += found
-        stays.join(some)
-    return DebrisPlan(going=going, staying=stays.told(), errors=errors)
+        for one in found:
+            if isinstance(one, DebrisGroup):
+                going.append(one)
+            else:
+                counts = staying.setdefault(kind, {})
+                counts[one] = counts.get(one, 0) + 1
+    return DebrisPlan(going=going, staying=staying, errors=errors)
 
 
 def list_group(archive: Archive, stream: str) -> Iterator[ListedObject]:
@@ -86,47 +84,38 @@ def list_group(archive: Archive, stream: str) -> Iterator[ListedObject]:
     return archive.store.list(archive.layout.control_prefix(stream))
 
 
-# --- restores
+def gather_again(archive: Archive, group: DebrisGroup) -> DebrisGroup:
+    """Return a group as a listing shows it now."""
+    listed = list_group(archive, group.stream)
+    return gather(group.kind, group.stream, listed, lambda _: True)[0]
 
 
-def _old_restores(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
-    taken = read_taken(archive)
-    for found in _each_restore(archive):
-        why = _why_restore_stays(archive, found, terms, taken)
-        if why is None:
-            yield found.group
-        else:
-            stays.add(DebrisKind.RESTORE, why)
-
-
-def _each_restore(archive: Archive) -> Iterator[GatheredRestore]:
-    """Sum up what each restore has noted, one after the other, in one listing."""
+def _restores(archive: Archive, terms: DebrisTerms) -> _Found:
     prefix = archive.layout.control_prefix(RESTORES)
     listed = groupby(archive.store.list(prefix), lambda item: item.key.removeprefix(prefix).partition("/")[0])
     for restore_id, items in listed:
-        yield gather_restore(archive, restore_id, items)
+        found = RestoreListing(archive.layout, restore_id, items)
+        yield _why_restore_stays(archive, found, terms) or found.group
 
 
-def gather_restore(archive: Archive, restore_id: str, items: Iterator[ListedObject]) -> GatheredRestore:
-    found = GatheredRestore(restore_id)
-    for item in items:
-        found.add_note(archive.layout, item)
-    return found
+def _why_restore_stays(archive: Archive, found: RestoreListing, terms: DebrisTerms) -> DebrisStay | None:
+    """Return why the notes of a restore stay. Notes are read only where the listing shows a restore that is finished, and old.
 
-
-def _why_restore_stays(archive: Archive, found: GatheredRestore, terms: DebrisTerms, taken: Taken) -> DebrisStay | None:
-    """Say why the notes of a restore stay. Facts are read only where the listing says that it is finished, and old."""
-    why = judge_restore(found, terms, is_being_taken=found.parent in taken.taking)
-    if why is not None:
-        return why
-    named = [(name, noted) for name, noted in found.targets.items() if noted.plans]
-    is_taken = found.parent in taken.taking
+    Of a restore that a sweep has begun to delete, some targets may have only their end left.
+    """
+    if found.is_strange:
+        return DebrisStay.STRANGE
+    targets = found.targets
+    are_ended = all(one.finished is not None and (one.plans or found.is_remnant) for one in targets.values())
+    if not targets or not are_ended:
+        return DebrisStay.UNFINISHED
+    if not terms.is_old(found.group.newest_ms, terms.restores_ms):
+        return DebrisStay.YOUNG
+    planned = {name: one for name, one in targets.items() if one.plans}
     try:
-        ends = list(
-            side_by_side(_READS_AT_ONCE, lambda one: _finished_target(archive, found, *one, is_taken), named, "ends")
-        )
-        ids = {name: one for (name, _), one in zip(named, ends, strict=True) if one is not None}
-        if len(ids) < len(named):
+        ends = side_by_side(_READS_AT_ONCE, lambda one: _finished_ids(archive, found, *one), planned.items(), "ends")
+        ids = {name: one for name, one in zip(planned, ends, strict=True) if one is not None}
+        if len(ids) < len(planned):
             return DebrisStay.UNFINISHED
         notes = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), found.applications.items(), "notes")
         return None if all(is_applied(note, ids) for note in notes) else DebrisStay.UNFINISHED
@@ -134,75 +123,82 @@ def _why_restore_stays(archive: Archive, found: GatheredRestore, terms: DebrisTe
         return DebrisStay.UNREADABLE
 
 
-def _finished_target(
-    archive: Archive, found: GatheredRestore, name: str, noted: NotedStreams, is_taken: bool
-) -> TargetIds | None:
-    """Return which topic a restore has finished; None: it has not."""
-    if not noted.plans or noted.finished is None:
-        return None
-    parent = f"{found.parent}/{name}"
-    plans = [read_fact(archive, f"{parent}/{PLAN}", number) for number in noted.plans]
-    return (
-        target_ids(plans[0]) if is_finished(archive, parent, plans, noted.finished, has_claims=not is_taken) else None
-    )
+def _finished_ids(archive: Archive, found: RestoreListing, name: str, noted: NotedStreams) -> TargetIds | None:
+    """Return the one topic that all plans and the newest end of a target name; None: they do not."""
+    streams = [(PLAN, number) for number in noted.plans]
+    streams += [(FINISHED, noted.finished)] if noted.finished is not None else []
+    named = {target_ids(read_fact(archive, f"{found.parent}/{name}/{stream}", number)) for stream, number in streams}
+    return named.pop() if len(named) == 1 else None
 
 
-# --- snapshots
+def _days(archive: Archive, terms: DebrisTerms) -> _Found:
+    """Find old days of snapshots, the oldest first."""
+    yield from reversed(list(_newest_days_first(archive, terms)))
 
 
-def _old_days(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
+def _newest_days_first(archive: Archive, terms: DebrisTerms) -> _Found:
+    """Find old days of snapshots. Positions at the beginning of the time that is kept are read from the newest day before it."""
     if terms.snapshots_ms is None:
         return
-    names = archive.store.list_directories(archive.layout.control_prefix(SNAPSHOTS))
-    days = days_in_order(names, terms.store_now_ms)
-    old = [day for day in days if is_old_day(day, terms)]
-    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.YOUNG, len(days) - len(old))
-    # Positions at the beginning of the time that is kept are read from the newest day before it.
-    newest = next((place for place, day in enumerate(old) if _stands_for_earlier(archive, day, terms)), len(old))
-    stays.add(DebrisKind.SNAPSHOTS, DebrisStay.NEWEST, len(old[: newest + 1]))
-    for day in reversed(old[newest + 1 :]):  # the oldest first
-        found = _gathered_day(archive, day)
-        why = judge_day(found, terms)
-        if why is None:
-            yield found.group
+    begins = {
+        name: begin_ms
+        for name in archive.store.list_directories(archive.layout.control_prefix(SNAPSHOTS))
+        if (begin_ms := day_begins_ms(name)) is not None and begin_ms <= terms.store_now_ms
+    }
+    is_newest_found = False
+    for day in sorted(begins, reverse=True):  # only days that have begun: the store's clock tells
+        end_ms = begins[day] + _DAY_MS
+        if terms.now_ms - end_ms <= terms.snapshots_ms:
+            yield DebrisStay.YOUNG
+            continue
+        group, are_ours = _gather_numbered(archive, DebrisKind.SNAPSHOTS, f"{SNAPSHOTS}/{day}")
+        if not is_newest_found:
+            # A day stands for earlier ones if it can be read, and nothing was put there later than a day after its end.
+            is_newest_found = group.newest_ms < end_ms + _DAY_MS and can_read_day(archive, day, terms.store_now_ms)
+            yield DebrisStay.NEWEST
+        elif not are_ours:
+            yield DebrisStay.STRANGE
+        elif not terms.is_old(group.newest_ms, terms.snapshots_ms):
+            yield DebrisStay.YOUNG
         else:
-            stays.add(DebrisKind.SNAPSHOTS, why)
+            yield terms.snapshots_stay or group
 
 
-def _gathered_day(archive: Archive, day: str) -> Gathered:
-    return gathered(archive.layout, DebrisKind.SNAPSHOTS, day_stream(day), list_group(archive, day_stream(day)))
+def _gather_numbered(archive: Archive, kind: DebrisKind, stream: str) -> tuple[DebrisGroup, bool]:
+    """Sum up a day of snapshots, or a version of the index."""
+    layout, name = archive.layout, stream.rpartition("/")[2]
+
+    def is_ours(item: ListedObject) -> bool:
+        is_index = kind is DebrisKind.INDEX
+        number = layout.parse_index(int(name), item.key) if is_index else layout.parse_fact(stream, item.key)
+        return number is not None
+
+    return gather(kind, stream, list_group(archive, stream), is_ours)
 
 
-def _stands_for_earlier(archive: Archive, day: str, terms: DebrisTerms) -> bool:
-    """Tell whether earlier days may go because of an old one: it can be read, and nothing was put there later."""
-    return was_put_in_time(day, _gathered_day(archive, day).group.newest_ms) and can_read_day(
-        archive, day, terms.store_now_ms
-    )
-
-
-# --- the index
-
-
-def _old_generations(archive: Archive, terms: DebrisTerms, stays: Stays) -> Iterator[DebrisGroup]:
+def _index_versions(archive: Archive, terms: DebrisTerms) -> _Found:
+    """Find versions of the index that a newer one replaces, whose first file is whole and was put an hour ago."""
     names = archive.store.list_directories(archive.layout.index_prefix)
-    generations = sorted(name for name in names if archive.layout.parse_index_generation(name) is not None)
-    newest = int(generations[-1]) if generations else 0
+    *earlier, newest = sorted(name for name in names if archive.layout.parse_index_generation(name) is not None) or [""]
     begun_ms: int | None = None
-    for name in generations[:-1]:
-        stream = f"{INDEX}/{name}"
-        found = gathered(archive.layout, DebrisKind.INDEX, stream, list_group(archive, stream))
-        why = judge_generation(found, 0, terms)
-        if why is None and begun_ms is None:
-            begun_ms = _begun_ms(archive, newest)
-        why = why or judge_generation(found, begun_ms or 0, terms)
-        if why is None:
-            yield found.group
+    for name in earlier:
+        group, are_ours = _gather_numbered(archive, DebrisKind.INDEX, f"{INDEX}/{name}")
+        if are_ours and begun_ms is None and _is_old_version(group.newest_ms, terms):
+            begun_ms = _begun_ms(archive, int(newest))
+        if not are_ours:
+            yield DebrisStay.STRANGE
+        elif begun_ms is None or not _is_old_version(max(group.newest_ms, begun_ms), terms):
+            yield DebrisStay.YOUNG
         else:
-            stays.add(DebrisKind.INDEX, why)
+            yield group
+
+
+def _is_old_version(newest_ms: int, terms: DebrisTerms) -> bool:
+    return terms.store_now_ms - newest_ms >= max(terms.min_age_ms, _INDEX_MS)
 
 
 def _begun_ms(archive: Archive, generation: int) -> int:
-    """Return when the newest generation was begun. What began it must be whole. Raises NotWholeError."""
+    """Return when file 0 of the newest version was put. It must be whole. Raises NotWholeError."""
     key = archive.layout.index_key(generation, 0)
     info, found = archive.store.head(key), archive.store.get(key, MOST_FILE_BYTES)
     if info is None or found is None:
@@ -211,9 +207,8 @@ def _begun_ms(archive: Archive, generation: int) -> int:
     return epoch_ms(info.last_modified)
 
 
-_Find = Callable[[Archive, DebrisTerms, Stays], Iterator[DebrisGroup]]
-_FINDERS: Final[Mapping[DebrisKind, _Find]] = {
-    DebrisKind.RESTORE: _old_restores,
-    DebrisKind.SNAPSHOTS: _old_days,
-    DebrisKind.INDEX: _old_generations,
+_FINDERS: Final[Mapping[DebrisKind, Callable[[Archive, DebrisTerms], _Found]]] = {
+    DebrisKind.RESTORE: _restores,
+    DebrisKind.SNAPSHOTS: _days,
+    DebrisKind.INDEX: _index_versions,
 }

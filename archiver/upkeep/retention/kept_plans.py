@@ -8,12 +8,13 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from archiver.archive.control import append_first_fact, is_readable, latest_fact
-from archiver.archive.fact_model import BoundedText, FactModel, Item, Number
+from archiver.archive.control import is_readable
+from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
+from archiver.archive.note_stream import Damage, NoteKind
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SWEEPS
-from archiver.errors import CorruptSegmentError, UsageError
+from archiver.errors import UsageError
 
 KEPT_MS: Final = 3_600_000
 _CLEARED_MS: Final = 24 * KEPT_MS
@@ -38,7 +39,8 @@ class KeptPlan:
         return told.hexdigest()[:_DIGITS]
 
 
-_FACT: Final = FactModel(KeptPlan)
+_AGAIN: Final = "`archiver retention --dry-run` prints a new one"
+_KIND: Final = NoteKind(KeptPlan, Damage("is not a plan", _AGAIN), lambda plan: _stream(plan.digest))
 
 
 def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
@@ -46,30 +48,22 @@ def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
     if not 0 < len(objects) <= MOST_KEPT:
         return ""
     plan = KeptPlan(made_ms=made_ms, objects=tuple(objects))
-    stream, fact = _stream(plan.digest), _FACT.write(plan)
-    if not is_readable(fact, stream):
+    stream = _stream(plan.digest)
+    if not is_readable(_KIND.encode(plan), stream):
         return ""
-    append_first_fact(archive, stream, fact)
+    _KIND.at(archive, stream).update(lambda before: before or plan)
     return plan.digest
 
 
 def read_plan(archive: Archive, digest: str, now_ms: int) -> frozenset[str]:
     """Read what goes by a plan. Whoever put it, it is what has this digest. Raises UsageError, and NotWholeError."""
-    again = "`archiver retention --dry-run` prints a new one"
     if _DIGEST.fullmatch(digest) is None:
-        raise UsageError(f"--yes {digest}: a digest is 32 of 0-9 a-f; {again}")
-    fact = latest_fact(archive, _stream(digest))
-    if fact is None:
-        raise UsageError(f"--yes {digest}: there is no such plan; {again}")
-
-    def refusal(why: str) -> CorruptSegmentError:
-        return CorruptSegmentError(f"{archive.layout.control_prefix(_stream(digest))}: is not a plan: {why}; {again}")
-
-    plan = _FACT.read(fact, refusal)
-    if plan.digest != digest:
-        raise refusal("it has another digest than its key")
+        raise UsageError(f"--yes {digest}: a digest is 32 of 0-9 a-f; {_AGAIN}")
+    plan = _KIND.at(archive, _stream(digest)).read()
+    if plan is None:
+        raise UsageError(f"--yes {digest}: there is no such plan; {_AGAIN}")
     if not 0 <= now_ms - plan.made_ms <= KEPT_MS:
-        raise UsageError(f"--yes {digest}: the plan is older than an hour; {again}")
+        raise UsageError(f"--yes {digest}: the plan is older than an hour; {_AGAIN}")
     return frozenset(plan.objects)
 
 

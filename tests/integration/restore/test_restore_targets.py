@@ -167,6 +167,25 @@ def test_records_go_behind_those_of_others(
     assert configs_of(broker, f"{topic}.back") == before
 
 
+@pytest.mark.parametrize("has_finished", [True, False])
+def test_records_are_not_appended_again_when_the_claims_are_lost(
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, has_finished: bool
+) -> None:
+    """As after a sweep that was stopped, or where somebody deleted notes."""
+    ours = archived(broker, topic, site, records_of(12), [], records_of(3))
+    there = foreign_topic(broker, f"{topic}.back", 7, 0, 10)
+    appended(site, broker, topic)
+    notes = keys_in(site.bucket, "control/restores/")
+    for key in notes:
+        if "/plan/" not in key and not (has_finished and "/finished/" in key):
+            s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+    problems = refused(site, broker, topic, existing=Existing.APPEND)
+    assert [one.partition(" since restore ")[0] for one in problems] == [
+        f"target topic {topic}.back has grown in partition {number}" for number in (0, 2)
+    ]
+    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
+
+
 def test_what_goes_behind_goes_on_where_it_was_cut(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,9 +60,9 @@ def fact_of(**changed: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fact", "why"),
     [
-        (fact_of(topic="payments"), "it speaks of another topic, or of another life, than its key"),
-        (fact_of(life=1), "it speaks of another topic, or of another life, than its key"),
-        (fact_of(whose="gone"), "it speaks of another topic, or of another life, than its key"),
+        (fact_of(topic="payments"), "it names something else than its key"),
+        (fact_of(life=1), "it names something else than its key"),
+        (fact_of(whose="gone"), "it names something else than its key"),
         (fact_of(whose="mine"), "'mine' where something else was to come"),
         (fact_of(ms=-1), "a number of at least 0"),
         (fact_of(bytes="5"), "a number"),

@@ -19,7 +19,7 @@ from archiver.archive.segment_facts import Hole, HoleCause
 from archiver.archive.topics import Branch, record_branch, record_topic
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.store.port import MOST_PUT_BYTES, Admit, ListedObject, ObjectInfo, ObjectKind, admit_all
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectInfo, ObjectKind
 from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore
@@ -500,11 +500,9 @@ class Requests(MemoryStore):
         self.asked += [key] if key.startswith("compacted/") else []
         return super().head(key)
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         self.entries += [key] if key.startswith("control/roles/") else []
-        return super().get(key, most_bytes, admit)
+        return super().get(key, most_bytes)
 
 
 @pytest.mark.parametrize("position", [90, 100])

@@ -159,7 +159,7 @@ def test_times_that_end_before_they_begin_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fact", "why"),
     [
-        (fact_of(name="case-8"), "it has another name than its key"),
+        (fact_of(name="case-8"), "it names something else than its key"),
         (fact_of(from_ms=10), "it ends before it begins"),
         (fact_of(from_ms=True), "a number"),
         (fact_of(from_ms="5"), "a number"),

@@ -456,7 +456,7 @@ def test_no_content_of_the_index_stops_a_command(seed: int) -> None:
         is_lying = any(type(header[name]) is not int or not 0 <= header[name] <= 10**6 for name in widths)
         changed_member = write_member(Member(header if not is_lying else header | widths, numbers, texts))
         place = ["t", 0, len(changed_member)] if chance.random() < 0.8 else [odd(), odd(), len(changed_member)]
-        beside = {} if chance.random() < 0.8 else {"facts": odd(), "beside": {"x": odd()}}
+        beside = {} if chance.random() < 0.8 else {"facts": odd(), "holds": {"x": odd()}}
         files = [good, write_file({"format": 1, "directories": [place], **beside}, [changed_member])]
         chance.shuffle(files)
         for number, content in enumerate(files):
@@ -475,7 +475,7 @@ def test_a_later_format_is_told_as_such() -> None:
         split_file(write_file({"format": 2, "directories": []}), "k")
 
 
-@pytest.mark.parametrize("name", ["facts", "beside"])
+@pytest.mark.parametrize("name", ["facts", "holds"])
 @pytest.mark.parametrize("numbers", [[], {"t": "1"}, {"t": -1}, {"t": 10**9}, {"t": True}])
 def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object) -> None:
     with pytest.raises(CorruptSegmentError, match="not an index"):

@@ -138,7 +138,7 @@ def put_fact(store: ObjectStore, fact: object, number: int = 0) -> None:
 @pytest.mark.parametrize(
     ("fact", "why"),
     [
-        (fact_of(topic="payments"), "it speaks of another topic than its key"),
+        (fact_of(topic="payments"), "it names something else than its key"),
         (fact_of(topic_id=None), "a text"),
         (fact_of(topic_id="x" * 2049), "a text of at most"),
         (fact_of(since_ms=-1), "a number of at least 0"),

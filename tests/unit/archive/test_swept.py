@@ -171,9 +171,9 @@ def fact_of(*found: object, **changed: object) -> dict[str, object]:
         (fact_of(None), "a list"),
         (fact_of(ranges={"0": 1}), "a list"),
         (fact_of(ranges="0-5"), "a list"),
-        (fact_of([0, 5], life=1), "another partition than its key"),
-        (fact_of([0, 5], partition=30), "another partition than its key"),
-        (fact_of([0, 5], topic="order"), "another partition than its key"),
+        (fact_of([0, 5], life=1), "it names something else than its key"),
+        (fact_of([0, 5], partition=30), "it names something else than its key"),
+        (fact_of([0, 5], topic="order"), "it names something else than its key"),
         (fact_of([0, 5], life=None), "a number"),
         ({"format": 1, "topic": "orders", "life": 2, "partition": 3}, "ranges is missing"),
         (b"{", "not JSON"),
@@ -241,5 +241,5 @@ def test_a_newest_fact_of_another_place_says_nothing_of_this_one() -> None:
     store = MemoryStore()
     add_swept(Archive(store, LAYOUT), PLACE, ranges((0, 5)))
     put_fact(store, fact_of([0, 50], life=0), number=1)
-    with pytest.raises(CorruptSegmentError, match="it speaks of another partition"):
+    with pytest.raises(CorruptSegmentError, match="it names something else than its key"):
         read_swept(Archive(store, LAYOUT), "orders")

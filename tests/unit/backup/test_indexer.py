@@ -1,7 +1,6 @@
 """When a backup writes the index of facts, and that nothing waits for it."""
 
 import asyncio
-import itertools
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -11,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 import archiver.backup.indexer
-from archiver.archive.control import encode_fact
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
+from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.index_file import IndexEntry, split_file
 from archiver.archive.index_generations import MOST_FILES, append_to_index, read_index
 from archiver.archive.layout import Layout, SegmentKey
@@ -152,64 +151,28 @@ def test_many_files_become_a_generation_but_not_at_a_stop() -> None:
     assert world.store.files[-1] == LAYOUT.index_key(1, 0)
 
 
-def test_what_lies_beside_the_records_is_not_counted_at_a_stop() -> None:
-    """The notes of large restores take longer to list than a stop may."""
-
-    def counts() -> Mapping[str, int]:
-        return split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.counts
-
+def test_the_end_of_a_run_that_put_nothing_writes_the_news_of_holds() -> None:
     world = World()
-    world.store.put_if_absent(
-        LAYOUT.fact_key("restores/r/t/0", 0), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
-    )
-    world.put()
-    asyncio.run(world.indexer.finish())
-    assert counts() == {}
-    world.put()
-    world.indexer.write()
-    assert counts() == {"restores/r": 1}
-
-
-def test_the_end_of_a_run_that_put_nothing_writes_what_is_news_beside_the_records() -> None:
-    """A snapshot of positions, say, or the fact of a topic without a record."""
-    world = World()
-    snapshot = LAYOUT.fact_key("group-positions/2026-11-22", 0)
+    archive = Archive(world.store, LAYOUT)
 
     async def run() -> None:
-        async with Indexer(Archive(world.store, LAYOUT), world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
+        async with Indexer(archive, world.fresh, clock=lambda: 0.0).attend(asyncio.Event()):
             pass
 
     asyncio.run(run())
     assert world.store.files == []
-    world.store.put_if_absent(snapshot, encode_fact({"format": 1}), {}, kind=ObjectKind.FACT)
+    add_hold(archive, Hold(name="case-7", topics="*", reason="", by="me", added_ms=1))
+    release_hold(archive, "case-7", by="me", now_ms=2)
     for _ in range(2):
         asyncio.run(run())
         assert len(world.store.files) == 1
-    world.store.delete([snapshot])
-    asyncio.run(run())
-    assert len(world.store.files) == 1
-    (problem,) = check_listing(Archive(world.store, LAYOUT)).problems
-    assert "1 of 1 object is gone" in problem
-
-
-def test_the_end_counts_no_longer_than_it_may_and_a_later_file_tells_the_rest() -> None:
-    """What was counted until then is a number of so many at least."""
-    world = World()
-    for number in range(40):
-        world.store.put_if_absent(
-            LAYOUT.fact_key("group-positions/2026-11-22", number), encode_fact({"format": 1}), {}, kind=ObjectKind.FACT
-        )
-    seconds = itertools.count()
-    indexer = Indexer(Archive(world.store, LAYOUT), world.fresh, clock=lambda: float(next(seconds)))
-    told = []
-    for is_last in (True, False):
-        world.put()
-        indexer.write(is_last=is_last)
-        told.append(
-            split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.counts["group-positions"]
-        )
-        assert not [one for one in check_listing(Archive(world.store, LAYOUT)).problems if "group-positions" in one]
-    assert told == [9, 40]
+    assert split_file(world.store.objects[world.store.files[-1]].body, "k").seen_control.newest_holds == {"case-7": 1}
+    assert check_listing(archive).problems == []
+    keys = [LAYOUT.fact_key("holds/case-7", number) for number in range(2)]
+    world.store.delete(keys[1:])  # its release
+    assert check_listing(archive).problems == [f"{keys[1]}: is gone; bring it back from the bucket's versions"]
+    world.store.delete(keys)
+    assert [one.partition(":")[0] for one in check_listing(archive).problems] == keys
 
 
 # --- what a backup that was killed has put

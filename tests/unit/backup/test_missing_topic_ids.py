@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.topic_notes import note_of
 
 from archiver.archive.cluster_topics import ClusterTopics, refuse_without_ids
 from archiver.archive.control import append_fact
@@ -71,7 +72,7 @@ class Site:
         """Note a topic with lives of these ids; an empty one as an archive may have it from old brokers."""
         lives = tuple(Life(life=number, topic_id=one) for number, one in enumerate(ids))
         fact = TopicFact(topic=topic, cluster_id="c", partitions=1, configs={}, lives=lives)
-        append_fact(self.archive, topic_stream(topic), lambda _: fact.to_fact())
+        append_fact(self.archive, topic_stream(topic), lambda _: note_of(fact))
 
     @property
     def sink(self) -> Any:  # noqa: ANN401

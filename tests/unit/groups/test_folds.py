@@ -91,7 +91,7 @@ def test_the_archive_as_it_is_has_no_problem() -> None:
         (lambda fact: fact["fold"].update(next="4"), "'4' where a number was to come"),
         (lambda fact: fact["fold"].update(records=2**62), "records of times"),
         (lambda fact: fact["fold"].update(records=1), "says something else than the fact that names it"),
-        (lambda fact: fact["fold"].update(partition=1), "tells of a fold of partition 1"),
+        (lambda fact: fact["fold"].update(partition=1), "it names something else than its key"),
         (lambda fact: fact["fold"].update(life=2**40), "a number of at most"),
         (lambda fact: fact["fold"].update(next=5), "control/group-folds/0/0/folds/00000000000000000005-.*: is gone"),
         (lambda fact: fact["fold"].update(next=2**62), "the last objects are gone, or the fold is none of ours"),
@@ -158,7 +158,7 @@ def of_rows(archive: OffsetsArchive, frame_rows: int, **changes: Any) -> tuple[F
         (2, {"next": 5, "records": 2}, "2 records, not the 2 that were written: it was cut or changed"),
         (3, {"next": 5}, "more records than 4 below offset 5"),
         (1, {"next": 5, "records": 1, "first_ms": FIRST_MS + 1}, "are not in order"),
-        (1, {"next": 5, "partition": 1}, "tells of a fold of partition 1|a record of another topic or partition"),
+        (1, {"next": 5, "partition": 1}, "it names something else than its key|a record of another topic or partition"),
     ],
 )
 def test_a_fold_that_is_not_what_it_says_is_reported(rows: int, changes: dict[str, Any], told_as: str) -> None:

@@ -11,6 +11,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.groups.archived_position import State
 from archiver.groups.offsets_partition import offsets_partition
 from archiver.upkeep.verify import check_listing
+from tests.support.topic_notes import note_of, topic_of
 from tests.unit.groups.test_shown_log import HOUR, NEW_YEAR_MS, OFFSETS, LogArchive, commit
 
 GROUPS = {offsets_partition(name, 3): name for name in "abcdef"}  # one of each partition
@@ -75,7 +76,7 @@ def test_until_the_last_time_when_all_was_archived_all_is_known(tmp_path: Path) 
         1: LogEnd(offset=6, at_ms=at_ms + HOUR, whole_ms=NEW_YEAR_MS - HOUR),
         2: LogEnd(offset=2, at_ms=at_ms + HOUR, whole_ms=at_ms),
     }
-    assert TopicFact.from_fact(fact.to_fact()) == fact
+    assert topic_of(note_of(fact)) == fact
     problems = list[str]()
     told(archive, problems, at_ms)
     assert "archived only in part: 1 (" in problems[0]

@@ -7,12 +7,11 @@ import pytest
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
-from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
+from archiver.errors import NotWholeError
 from archiver.kafka.produce import ProducerIdentity
 from archiver.restore.claim_stream import ClaimStream, partition_claims
 from archiver.restore.claims import Contents, PartitionClaim
 from archiver.restore.notes import RestoreNotes
-from archiver.spark.restore_job import remember_notes
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
@@ -107,18 +106,3 @@ def test_what_is_no_claim_is_named() -> None:
     store.put_if_absent(LAYOUT.fact_key("restores/mine/orders/0", 0), b'{"format": 1}', {}, kind=ObjectKind.FACT)
     with pytest.raises(NotWholeError, match="control/restores/mine/orders/0: not a claim"):
         RestoreNotes(Archive(store, LAYOUT), "mine", "c").claims({"orders": "A"})
-
-
-@pytest.mark.parametrize("error", [StoreTemporaryError("slow down"), StoreError("denied")])
-@pytest.mark.parametrize("call", ["list", "put_if_absent"])
-def test_a_restore_is_whole_though_the_index_does_not_learn_of_it(
-    monkeypatch: pytest.MonkeyPatch, error: ArchiverError, call: str
-) -> None:
-    store = MemoryStore()
-    stream_of(store, "orders", 0).put(claim_of("A"))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(store, call, refuse)
-    remember_notes(Archive(store, LAYOUT), "mine")

@@ -6,7 +6,7 @@ import pytest
 
 from archiver.errors import StoreTemporaryError
 from archiver.store.patient import REQUEST_PATIENCE_S, PatientStore
-from archiver.store.port import MOST_PUT_BYTES, Admit, ListedObject, ObjectKind, admit_all
+from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 
 
@@ -18,11 +18,9 @@ class Moody(MemoryStore):
         self.failures = failures
         self._met: dict[object, int] = {}
 
-    def get(
-        self, key: str, most_bytes: int = MOST_PUT_BYTES, admit: Admit = admit_all
-    ) -> tuple[bytes, Mapping[str, str]] | None:
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
         self._fail(key)
-        return super().get(key, most_bytes, admit)
+        return super().get(key, most_bytes)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
         for row in super().list(prefix, start_after):

@@ -5,11 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.control_census import count_control_objects
 from archiver.archive.gone_objects import gone_error
 from archiver.archive.handle import Archive
-from archiver.archive.index_file import SeenControl
-from archiver.archive.index_generations import append_to_index
 from archiver.archive.layout import Layout
 from archiver.errors import SweptError
 from archiver.store.port import ObjectInfo
@@ -101,9 +98,7 @@ def _roles(bench: Bench, partition: int) -> list[str]:
 
 
 def test_older_entries_of_a_role_log_may_go() -> None:
-    """Also where the index has seen all control objects."""
     bench = _turned()
-    append_to_index(bench.archive, [], SeenControl(counts=count_control_objects(bench.archive)))
     bench.store.delete(_roles(bench, 0)[:-1])
     assert check_listing(bench.archive).problems == []
 

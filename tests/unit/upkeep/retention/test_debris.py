@@ -7,22 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from archiver.archive.control import Fact, append_fact, encode_fact
-from archiver.archive.control_census import count_control_objects, lost_control_objects
+from archiver.archive.control import Fact, encode_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold
-from archiver.archive.index import Index
-from archiver.archive.index_file import IndexEntry, SeenControl
-from archiver.archive.index_generations import append_to_index, read_index, share_entries
+from archiver.archive.index_file import IndexEntry
+from archiver.archive.index_generations import append_to_index, read_index
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.archive.lost_control import lost_control_objects
 from archiver.archive.restore_pins import RestorePins
-from archiver.archive.taken import MOST_NAMED, Taken, Taking, note_taken, note_taking, read_taken
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
-from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
-from archiver.upkeep.retention.debris_sweep import DebrisSwept, settle_taking, sweep_debris
+from archiver.upkeep.retention.debris_survey import debris_terms, gather_again, survey_debris
+from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.segments import facts_of
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
@@ -99,7 +97,7 @@ def put_generation(store: MemoryStore, number: int, files: int = 2) -> None:
 
 @pytest.fixture
 def world() -> tuple[Archive, MortalStore]:
-    """Two finished restores and one that is not, five days of snapshots, three generations of the index; all of it is counted."""
+    """Two finished restores and one that is not, five days of snapshots, three generations of the index."""
     store = MortalStore()
     archive = Archive(store, LAYOUT)
     for restore_id in ("r-1", "r-2"):
@@ -111,21 +109,16 @@ def world() -> tuple[Archive, MortalStore]:
             put_snapshot(store, day, number)
     for generation in (0, 1, 7):
         put_generation(store, generation)
-    count(archive)
     store.effects = 0
     return archive, store
 
 
-def count(archive: Archive) -> None:
-    share_entries(archive, [()], SeenControl(counts=count_control_objects(archive)))
-
-
 def verified(archive: Archive) -> list[str]:
-    return lost_control_objects(archive, read_index(archive))[0]
+    return lost_control_objects(archive, {})[0]
 
 
 def sweep(archive: Archive, terms: DebrisTerms = TERMS) -> DebrisSwept:
-    return sweep_debris(archive, survey_debris(archive, terms).going, (), lambda _: "", NOW_MS)
+    return sweep_debris(archive, survey_debris(archive, terms).going, lambda _: "", NOW_MS)
 
 
 def streams(plan: DebrisPlan) -> list[str]:
@@ -166,40 +159,19 @@ def test_what_goes(world: tuple[Archive, MortalStore]) -> None:
         "index/000007",
     }
     assert verified(archive) == []
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
 
 
 def test_a_loss_beside_it_shows(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
     sweep(archive)
-    store.delete([LAYOUT.fact_key("group-positions/2026-04-01", 3)])
+    store.delete([LAYOUT.fact_key("group-positions/2026-04-01", 2)])
     (problem,) = verified(archive)
-    assert problem.startswith("p/control/group-positions/: 1 of 16 objects is gone")
-    store.delete([LAYOUT.fact_key("restores/open/a/0", 1)])
+    assert problem.startswith("p/control/group-positions/2026-04-01/000002.json: is gone")
+    store.delete([LAYOUT.fact_key("restores/open/a/0", 0)])
     assert len(verified(archive)) == 2
 
 
-def test_who_counts_after_a_sweep_counts_what_it_took(world: tuple[Archive, MortalStore]) -> None:
-    """Else a later restore of the same id, and later snapshots, could be lost as far as the index remembers more."""
-    archive, store = world
-    sweep(archive)
-    put_restore(store, "r-1", ["a"])
-    put_snapshot(store, "2026-04-02")
-    assert count_control_objects(archive)["restores/r-1"] == 12 + 6
-    assert count_control_objects(archive, "restores/r-1/") == {"restores/r-1": 12 + 6}
-    assert count_control_objects(archive)["group-positions"] == 17
-    count(archive)
-    assert verified(archive) == []
-    store.delete([LAYOUT.fact_key("group-positions/2026-04-02", 0), LAYOUT.fact_key("restores/r-1/a/0", 1)])
-    assert [one.partition(": ")[2].partition(";")[0] for one in verified(archive)] == [
-        "1 of 17 objects is gone",
-        "1 of 18 objects is gone",
-    ]
-
-
-EFFECTS = (
-    2 * 7 + 2 * 4 + 2
-)  # of the sweep of this world: each group is written down, deleted by three objects, and written down
+EFFECTS = 2 * (2 + 2 + 1 + 1) + 2 * 2 + 2  # deletes of three objects each: restores in four phases, days, index
 
 
 def test_the_effects_of_this_sweep(world: tuple[Archive, MortalStore]) -> None:
@@ -221,15 +193,12 @@ def test_a_rerun_after_a_kill_ends_in_the_same_state(
         sweep(archive)
     store.dies_at = None
     assert verified(archive) == []
-    count(archive)  # a backup that counts now remembers nothing that was not there
-    assert verified(archive) == []
-    lost = LAYOUT.fact_key("group-positions/2026-04-01", 3)
+    lost = LAYOUT.fact_key("group-positions/2026-04-01", 2)
     kept = store.objects.pop(lost)
     assert len(verified(archive)) == 1  # a real loss shows at any moment
     store.objects[lost] = kept
     sweep(archive)
     assert verified(archive) == []
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
     assert streams(survey_debris(archive, TERMS)) == []
     assert not any(key.startswith(tuple(GOING)) for key in left(store))
 
@@ -238,19 +207,16 @@ def test_a_rerun_after_a_kill_ends_in_the_same_state(
 def test_a_plan_that_was_not_carried_out_hides_no_later_loss(
     world: tuple[Archive, MortalStore], dies_at: tuple[int, bool]
 ) -> None:
-    """Killed, and then nothing goes any more: what is still there counts as any other, after an hour."""
+    """Killed, and then nothing goes any more: what is still whole is checked as any other."""
     archive, store = world
     before = set(store.objects)
     store.dies_at = dies_at
     with pytest.raises(KilledError):
         sweep(archive)
     store.dies_at = None
-    sweep_debris(archive, (), (), lambda _: "", NOW_MS + 3_600_001)
-    assert verified(archive) == []
     whole = [
         one for one in GOING if not any(key.startswith(f"p/control/{one}/") for key in before - store.objects.keys())
     ]
-    assert set(read_taken(archive).taking).isdisjoint(whole)
     for group in whole:
         if group.startswith("restores/"):
             store.delete([LAYOUT.fact_key(f"{group}/a/0", 0)])
@@ -265,43 +231,29 @@ def test_a_restore_that_is_half_gone_and_is_begun_again_counts_as_any_other(worl
     with pytest.raises(KilledError):
         sweep(archive)
     store.dies_at = None
-    assert read_taken(archive).taking.keys() == {"restores/r-1"}
+    assert verified(archive) == []
     key = LAYOUT.fact_key("restores/r-1/b/0", 2)
     store.objects[key] = StoredObject(encode_fact(TARGET), {}, datetime.fromtimestamp(NOW_MS / 1000 + 60, UTC))
-    sweep_debris(archive, (), (), lambda _: "", NOW_MS + 3_600_001)
-    assert read_taken(archive).taking == {}
-    assert verified(archive)  # what is missing of it is missing
-
-
-def test_what_is_just_being_taken_by_another_run_stays_noted(world: tuple[Archive, MortalStore]) -> None:
-    archive, _ = world
-    note_taking(archive, "restores/r-1", 12, NOW_MS)
-    settle_taking(archive, (), NOW_MS + 3_600_000)
-    assert read_taken(archive).taking == {"restores/r-1": Taking(objects=12, since_ms=NOW_MS)}
-    settle_taking(archive, ["restores/r-1"], NOW_MS + DAY_MS)
-    assert read_taken(archive).taking
-    settle_taking(archive, (), NOW_MS + 3_600_001)
-    assert read_taken(archive) == Taken()
+    assert any("restores/r-1/b/0/000000.json: is gone" in one for one in verified(archive))
+    assert "restores/r-1" not in streams(survey_debris(archive, TERMS))
 
 
 def test_of_two_sweeps_one_counts_what_went(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
     plan = survey_debris(archive, TERMS)
-    store.meanwhile = [*[lambda: None] * 2, lambda: sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)]
-    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    store.meanwhile = [*[lambda: None] * 2, lambda: sweep_debris(archive, plan.going, lambda _: "", NOW_MS)]
+    done = sweep_debris(archive, plan.going, lambda _: "", NOW_MS)
     assert not done.refused
-    assert read_taken(archive) == Taken(taken={"restores/r-1": 12, "restores/r-2": 12, "group-positions": 8})
     assert verified(archive) == []
 
 
 def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
-    denied = [LAYOUT.fact_key("restores/r-1/a/0", 1), LAYOUT.fact_key("group-positions/2025-12-01", 2)]
+    denied = [LAYOUT.fact_key("restores/r-1/a/0", 1), LAYOUT.fact_key("group-positions/2025-12-01", 1)]
     store.denied = frozenset(denied)
     done = sweep(archive)
     assert (done.left, done.refused) == ([], [f"{key}: denied" for key in denied])
     assert done.refusals == 2
-    assert {"restores/r-1", "group-positions/2025-12-01"} == set(read_taken(archive).taking)
     assert verified(archive) == []
     finished = {key for key in store.objects if "restores/r-1" in key and ("plan" in key or "finished" in key)}
     assert len(finished) == 4  # it stays finished: else no later sweep would take it
@@ -322,6 +274,64 @@ def test_a_locked_object_stays(world: tuple[Archive, MortalStore], monkeypatch: 
     monkeypatch.setattr(store, "head", head_locked)
     assert sweep(archive).refused == [f"{locked}: is locked by the store"]
     assert locked in store.objects
+    assert verified(archive) == []
+
+
+def test_claims_go_first_and_plan_and_finished_last(world: tuple[Archive, MortalStore]) -> None:
+    archive, store = world
+    add_applied_note(store)
+    phases: list[str] = []
+    delete_each = store.delete_each
+
+    def delete(keys: Sequence[str], **terms: float) -> object:
+        phases.extend({phase_of(key) for key in keys if "/r-1/" in key})
+        assert len({phase_of(key) for key in keys}) == 1
+        return delete_each(keys, **terms)
+
+    store.delete_each = delete  # type: ignore[method-assign,assignment]
+    sweep(archive)
+    assert phases == ["claim", "claim", "rest", "rest", "plan", "finished"]
+
+
+def phase_of(key: str) -> str:
+    name = key.split("/")[-2]
+    return "claim" if name == "0" or "@groups" in key else name if name in {"plan", "finished"} else "rest"
+
+
+def test_what_is_left_of_a_restore_when_only_ends_are_there_goes(world: tuple[Archive, MortalStore]) -> None:
+    """A sweep was killed after it had deleted a plan."""
+    archive, store = world
+    for key in [key for key in store.objects if "/r-1/" in key and "/finished/" not in key]:
+        del store.objects[key]
+    problems, notes = lost_control_objects(archive, {})
+    assert problems == []
+    assert [one.partition(":")[0] for one in notes] == ["p/control/restores/r-1/"]
+    assert "restores/r-1" in streams(survey_debris(archive, TERMS))
+    sweep(archive)
+    assert lost_control_objects(archive, {}) == ([], [])
+
+
+def test_verify_is_right_at_every_moment_of_a_sweep(world: tuple[Archive, MortalStore]) -> None:
+    """It lists while a sweep deletes: each page of its listing may be of another moment."""
+    archive, store = world
+    listed = MemoryStore.list
+
+    def list_beside(prefix: str, start_after: str = "") -> Iterator[ListedObject]:
+        for item in list(listed(store, prefix, start_after)):
+            if item.key in store.objects:  # else it is gone when its page is listed
+                yield item
+            if prefix == LAYOUT.control_root and "r-1" in item.key:
+                kinds = sorted(
+                    (["claim", "rest", "plan", "finished"].index(phase_of(key)), key)
+                    for key in store.objects
+                    if "/r-1/" in key
+                )
+                first = [key for phase, key in kinds if phase == kinds[0][0]]
+                del store.objects[first[-1]]
+
+    store.list = list_beside  # type: ignore[method-assign]
+    assert verified(archive) == []
+    assert not any("/r-1/" in key for key in store.objects)
 
 
 # --- restores
@@ -376,14 +386,6 @@ def name_nothing(store: MemoryStore) -> None:
         forge(store, name, {**plan_of("b", partition_of(0)), **without("target_topic_id", "")})
 
 
-def forget_verified(store: MemoryStore) -> None:
-    forge(store, "0", TARGET)
-
-
-def claim_another(store: MemoryStore) -> None:
-    forge(store, "0", {**VERIFIED, "target_topic_id": "U"})
-
-
 def plan_one_more(store: MemoryStore) -> None:
     forge(store, "plan", plan_of("b", partition_of(0), partition_of(1)))
 
@@ -394,23 +396,11 @@ def plan_less(store: MemoryStore) -> None:
     forge(store, "0", {**VERIFIED, "verified": {"records": 0}})
 
 
-def claim_fewer(store: MemoryStore) -> None:
-    forge(store, "0", {**VERIFIED, "verified": {"records": 0}})
-
-
 def repartition(store: MemoryStore, sources: tuple[str, ...] = ("0", "1"), targets: int = 3) -> None:
     forge(store, "plan", {**plan_of("b", partition_of(0), partition_of(1)), "repartition": 3})
     contents = {"records": 1, "digest": "0" * 16, "bytes": 1}
     verified = {"sources": dict.fromkeys(sources, contents), "targets": [contents] * targets}
     forge(store, "repartition", {**TARGET, "start_offsets": [0] * targets, "verified": verified})
-
-
-def repartition_in_part(store: MemoryStore) -> None:
-    repartition(store, sources=("0",))
-
-
-def repartition_to_fewer(store: MemoryStore) -> None:
-    repartition(store, targets=2)
 
 
 def note_other_target(store: MemoryStore) -> None:
@@ -497,14 +487,9 @@ REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
     (drop_cluster, DebrisStay.UNFINISHED),
     (drop_topic_id, DebrisStay.UNFINISHED),
     (name_nothing, DebrisStay.UNFINISHED),
-    (forget_verified, DebrisStay.UNFINISHED),
-    (claim_another, DebrisStay.UNFINISHED),
-    (plan_one_more, DebrisStay.UNFINISHED),
-    (plan_less, DebrisStay.UNFINISHED),
-    (claim_fewer, DebrisStay.UNFINISHED),
+    (plan_one_more, None),
+    (plan_less, None),
     (repartition, None),
-    (repartition_in_part, DebrisStay.UNFINISHED),
-    (repartition_to_fewer, DebrisStay.UNFINISHED),
     (note_other_target, DebrisStay.UNFINISHED),
     (note_nothing, DebrisStay.UNFINISHED),
     (add_odd_restore, None),
@@ -541,7 +526,7 @@ def test_a_restore_that_goes_on_meanwhile_is_left(world: tuple[Archive, MortalSt
     archive, store = world
     plan = survey_debris(archive, TERMS)
     put_fact(store, "restores/r-1/a/0", TARGET, 2)
-    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    done = sweep_debris(archive, plan.going, lambda _: "", NOW_MS)
     assert done.left == ["control/restores/r-1/: it has changed since it was planned; the next sweep looks at it again"]
     assert len([key for key in store.objects if "/r-1/" in key]) == 13
 
@@ -550,7 +535,7 @@ def test_a_restore_that_goes_on_while_it_is_deleted_is_left(world: tuple[Archive
     archive, store = world
     plan = survey_debris(archive, TERMS)
     store.meanwhile = [lambda: None, lambda: put_fact(store, "restores/r-1/b/7", TARGET)]
-    done = sweep_debris(archive, plan.going[:1], (), lambda _: "", NOW_MS)
+    done = sweep_debris(archive, plan.going[:1], lambda _: "", NOW_MS)
     (told,) = done.left
     assert told.startswith("control/restores/r-1/: somebody has put something there while it was deleted")
     assert LAYOUT.fact_key("restores/r-1/b/7", 0) in store.objects
@@ -656,7 +641,7 @@ def test_what_has_changed_right_before_keeps_a_group(world: tuple[Archive, Morta
     def changed(group: DebrisGroup) -> str:
         return "stays: a hold was added" if group.kind is DebrisKind.SNAPSHOTS else ""
 
-    done = sweep_debris(archive, plan.going, (), changed, NOW_MS)
+    done = sweep_debris(archive, plan.going, changed, NOW_MS)
     assert done.left[0] == "control/group-positions/2025-12-01/: stays: a hold was added"
     assert len([key for key in store.objects if "group-positions" in key]) == 16
 
@@ -734,15 +719,15 @@ def test_a_group_that_fails_stops_no_other(world: tuple[Archive, MortalStore], m
     archive, store = world
     plan = survey_debris(archive, TERMS)
 
-    def fails(archive: Archive, group: str, objects: int, now_ms: int) -> None:
-        if group == "restores/r-1":
+    def fails(archive: Archive, group: DebrisGroup) -> DebrisGroup:
+        if group.stream == "restores/r-1":
             raise StoreError("denied")
-        note_taking(archive, group, objects, now_ms)
+        return gather_again(archive, group)
 
-    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.note_taking", fails)
-    done = sweep_debris(archive, plan.going, (), lambda _: "", NOW_MS)
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.gather_again", fails)
+    done = sweep_debris(archive, plan.going, lambda _: "", NOW_MS)
     assert done.refused == ["denied"]
-    assert LAYOUT.fact_key("restores/r-1/a/plan", 0) in store.objects  # what could not be written down first
+    assert LAYOUT.fact_key("restores/r-1/a/plan", 0) in store.objects
     assert done.groups[DebrisKind.RESTORE] == 1
 
 
@@ -778,62 +763,20 @@ def test_a_restore_of_many_objects_takes_no_more_memory(keys: int) -> None:
     assert peak < 2_000_000
 
 
-# --- the fact
-
-
-def test_a_damaged_fact_of_what_was_taken_is_told_and_deletes_no_restore(world: tuple[Archive, MortalStore]) -> None:
-    archive, store = world
-    put_fact(store, "sweeps/taken", {"format": 1, "taken": {"restores/r-1": -5}, "taking": {}})
-    assert any("does not tell what sweeps have taken" in one for one in verified(archive))
-    assert streams(survey_debris(archive, TERMS)) == GOING[2:]
-    assert count_control_objects(archive)["restores/r-1"] == 12
-
-
-def test_no_fact_is_written_that_nobody_would_read(world: tuple[Archive, MortalStore]) -> None:
-    archive, _ = world
-    many = {f"restores/{number}": Taking(objects=1, since_ms=0) for number in range(3)}
-    append_fact(
-        archive,
-        "sweeps/taken",
-        lambda _: {"format": 1, "taken": {}, "taking": {k: {"objects": 1, "since_ms": 0} for k in many}},
-    )
-    assert len(read_taken(archive).taking) == 3
-    assert MOST_NAMED == 100_000
-    note_taken(archive, "restores/0")
-    note_taken(archive, "restores/0")
-    assert read_taken(archive).taken == {"restores/0": 1}
+# --- own notes
 
 
 def test_what_sweeps_have_noted_for_themselves_goes_when_nobody_reads_it(world: tuple[Archive, MortalStore]) -> None:
     archive, store = world
     for number in range(1_003):
         put_old(store, LAYOUT.fact_key("sweeps/reports", number), b"{}")
-    for number in range(103):
-        put_old(store, LAYOUT.fact_key("sweeps/taken", number), encode_fact({"format": 1, "taken": {}, "taking": {}}))
     put_old(store, LAYOUT.fact_key(f"sweeps/plans/{'0' * 32}", 0), b"{}")
     put_old(store, "p/control/sweeps/plans/mine/000000.json", b"{}")
     store.objects[LAYOUT.fact_key(f"sweeps/plans/{'1' * 32}", 0)] = StoredObject(
         b"{}", {}, datetime.fromtimestamp(NOW_MS / 1000 - 7200, UTC)
     )
-    sweep_debris(archive, (), (), lambda _: "", NOW_MS)
+    sweep_debris(archive, (), lambda _: "", NOW_MS)
     below = sorted(key.removeprefix("p/control/sweeps/") for key in store.objects if "/sweeps/" in key)
     assert len([key for key in below if key.startswith("reports/")]) == 1_000
-    assert next(key for key in below if key.startswith("taken/")) == "taken/000003.json"
     assert [key.split("/")[1] for key in below if key.startswith("plans/")] == ["1" * 32, "mine"]
     assert verified(archive) == []
-
-
-def test_an_index_of_a_program_that_counted_sweeps_tells_nothing_false(world: tuple[Archive, MortalStore]) -> None:
-    archive, _ = world
-    index = Index()
-    index.seen_control = SeenControl(counts={"sweeps": 40})
-    assert lost_control_objects(archive, index)[0] == []
-
-
-def test_a_group_that_a_dead_run_has_noted_is_noted_anew() -> None:
-    """Else another run would settle it while it is deleted."""
-    archive = Archive(MemoryStore(), Layout())
-    note_taking(archive, "group-positions/1", 10, 1_000)
-    note_taking(archive, "group-positions/1", 4, 9_000)
-    (noted,) = read_taken(archive).taking.values()
-    assert (noted.objects, noted.since_ms) == (10, 9_000)

@@ -51,7 +51,7 @@ def test_who_puts_another_plan_under_a_digest_has_nothing_deleted(archive: Archi
     digest = keep_plan(archive, MADE_MS, LINES)
     more = {"format": 1, "made_ms": MADE_MS, "objects": [*LINES, "topics/t/partition=0/t+0-20.data etag 30"]}
     append_fact(archive, f"sweeps/plans/{digest}", lambda _: more)
-    with pytest.raises(CorruptSegmentError, match="it has another digest than its key"):
+    with pytest.raises(CorruptSegmentError, match="it names something else than its key"):
         read_plan(archive, digest, MADE_MS)
 
 

@@ -1,0 +1,59 @@
+"""Why an existing topic cannot be the target of a plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from archiver.archive.control import append_fact, latest_fact
+from archiver.archive.handle import Archive
+from archiver.archive.layout import Layout
+from archiver.errors import NotWholeError
+from archiver.restore.notes import RestoreNotes
+from archiver.restore.target_shape import regrown_problems
+from tests.support.memory_store import MemoryStore
+from tests.unit.restore.test_noted_plan import plan_of
+
+PLAN = replace(plan_of(), appends=True)
+NUMBERS = [one.partition for one in PLAN.partitions if one.parts]
+ENDS = {one.partition: 10 for one in PLAN.partitions}
+
+
+def problems(ends: dict[int, int], claimed: set[int]) -> list[str]:
+    return list(regrown_problems(PLAN, ENDS, ends, claimed, "mine"))
+
+
+def test_a_partition_that_has_grown_without_a_claim_is_a_problem() -> None:
+    number, *others = NUMBERS
+    grown = {**ENDS, number: 11}
+    assert problems(ENDS, set()) == []
+    (problem,) = problems(grown, set(others))
+    assert problem.startswith(f"target topic {PLAN.target} has grown in partition {number} since restore mine planned")
+    assert problems(grown, {number}) == []
+    assert problems(dict.fromkeys(ENDS, 5), set()) == []  # it was cut back, which others report
+
+
+def test_a_partition_that_the_plan_refused_was_never_written() -> None:
+    broken = replace(PLAN, partitions=tuple(replace(one, problem="damaged") for one in PLAN.partitions))
+    assert list(regrown_problems(broken, ENDS, dict.fromkeys(ENDS, 11), (), "mine")) == []
+
+
+def test_a_repartitioned_target_counts_as_a_whole() -> None:
+    joint = replace(PLAN, repartition=3)
+    assert len(list(regrown_problems(joint, {0: 1, 1: 1, 2: 1}, {0: 1, 1: 2, 2: 3}, (), "mine"))) == 2
+
+
+def test_the_ends_of_the_first_plan_are_kept_and_required() -> None:
+    archive = Archive(MemoryStore(), Layout("p"))
+    notes = RestoreNotes(archive, "mine", "c")
+    broken = replace(PLAN, partitions=tuple(replace(one, problem="damaged") for one in PLAN.partitions))
+    targets = {PLAN.target: "A"}
+    notes.note_plans([broken], targets, {}, {PLAN.target: ENDS})
+    notes.note_plans([PLAN], targets, {}, {PLAN.target: dict.fromkeys(ENDS, 99)})  # what was refused can be read now
+    stream = f"restores/mine/{PLAN.target}/plan"
+    noted = latest_fact(archive, stream)
+    assert noted is not None
+    assert not any(one["problem"] for one in noted["partitions"])
+    assert notes.planned_ends(targets) == {PLAN.target: ENDS}
+    append_fact(archive, stream, lambda _: {name: one for name, one in noted.items() if name != "ends"})
+    with pytest.raises(NotWholeError, match="does not tell where the target ended"):
+        notes.planned_ends(targets)
