@@ -4,19 +4,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from archiver.archive.chosen_records import MOST_OFFSETS, read_chosen
 from archiver.archive.gone_objects import gone_error
 from archiver.archive.parts import ObjectPart, check_planned
-from archiver.archive.segment_facts import facts_from_metadata
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, NO_TIMESTAMP, Selection
 from archiver.errors import NotWholeError
 from archiver.store.port import ObjectStore, ReadBuffer
+
+if TYPE_CHECKING:
+    from archiver.archive.segment import SegmentBody
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
 BufferPair = tuple[ReadBuffer, ReadBuffer]  # for the object that is being worked on, and for the next one
@@ -55,13 +57,14 @@ def read_parts(
     to `skip` and left out. With `buffers`, a frame is valid until the next one is asked for.
     """
     for part, found in fetch_parts(store, parts, buffers):
-        frames = _read_part(store, part, found, topic, partition)
         try:
-            if skip is not None and _has_no_facts(
-                part, found
-            ):  # without facts only its last block may show damage, when records were yielded already
-                for _ in _read_part(store, part, found, topic, partition):
+            body = open_part(store, part, found)
+            if skip is not None and body.facts is None:
+                for _ in body.frames(
+                    topic, partition
+                ):  # its last block may show damage, when records were yielded already
                     pass
+            frames = body.frames(topic, partition, part.from_offset, part.until_offset)
             first = next(frames, None)  # damage that facts reveal is raised before the first frame
         except NotWholeError as error:
             if skip is None:
@@ -72,11 +75,20 @@ def read_parts(
             yield from _wanted(store, part, chain([first], frames), selection)
 
 
+def open_part(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> "SegmentBody":
+    """Open a fetched object, which must have the facts that it was planned with. Raises NotWholeError and FalseFactsError."""
+    from archiver.archive.segment import open_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
+
+    body = open_segment(*found_or_gone(store, part, found), part.object_key)
+    check_planned(part, body.facts)
+    return body
+
+
 def wanted_frames(
-    store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int, selection: Selection
+    store: ObjectStore, part: ObjectPart, body: "SegmentBody", topic: str, partition: int, selection: Selection
 ) -> Iterator[Frame]:
     """Read the wanted records of one object. Damage raises NotWholeError."""
-    return _wanted(store, part, _read_part(store, part, found, topic, partition), selection)
+    return _wanted(store, part, body.frames(topic, partition, part.from_offset, part.until_offset), selection)
 
 
 def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selection: Selection) -> Iterator[Frame]:
@@ -86,28 +98,6 @@ def _wanted(store: ObjectStore, part: ObjectPart, frames: Iterable[Frame], selec
         wanted = _within_times(frame, selection) if chosen is None else _among(frame, chosen)
         if len(wanted):
             yield wanted
-
-
-def _read_part(
-    store: ObjectStore, part: ObjectPart, found: FoundObject | None, topic: str, partition: int
-) -> Iterator[Frame]:
-    from archiver.archive.segment import read_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
-
-    content, metadata = found_or_gone(store, part, found)
-    yield from read_segment(
-        content,
-        facts_from_metadata(metadata, part.object_key),
-        check=partial(check_planned, part),
-        topic=topic,
-        partition=partition,
-        key=part.object_key,
-        from_offset=part.from_offset,
-        until_offset=part.until_offset,
-    )
-
-
-def _has_no_facts(part: ObjectPart, found: FoundObject | None) -> bool:
-    return found is not None and facts_from_metadata(found[1], part.object_key) is None
 
 
 def _among(frame: Frame, chosen: Longs) -> Frame:

@@ -1,86 +1,104 @@
-"""Reads one finished segment back into frames, and compares it with its facts."""
+"""Opens one object of records that was fetched whole: its header, blocks and records, compared with its facts."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from archiver.archive.segment_facts import SegmentFacts, facts_from_header
-from archiver.codec.avro import (
-    ContainerHeader,
-    decode_blocks,
-    decode_header,
-)
+from archiver.archive.segment_facts import SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.codec.avro import RECORD_SCHEMAS, ContainerHeader, decode_blocks, decode_header, split_blocks
 from archiver.codec.frame import Column, Frame
 from archiver.codec.kernels.rows import offsets_rise
 from archiver.errors import CorruptSegmentError
 from archiver.process.text import spell_count
 
 
-def read_segment(
-    content: bytes | memoryview,
-    facts: SegmentFacts | None,
-    *,
-    topic: str,
-    partition: int,
-    key: str,
-    from_offset: int = 0,
-    until_offset: int | None = None,
-    check: Callable[[SegmentFacts | None], None] = lambda _: None,
-) -> Iterator[Frame]:
-    """Read an object back, checked against its facts; without empty frames; only records from one offset on and below another.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentBody:
+    """A whole object in memory. The facts of its metadata and of its header agree."""
 
-    `facts` are those of the object's metadata; None when it has none: a v1.0 object, which has none at all, or a copy
-    that lost them, which still has those of its header. Raises CorruptSegmentError, before the first frame when the
-    bytes are not those that were written.
+    key: str
+    content: memoryview
+    header: ContainerHeader
+    facts: SegmentFacts | None  # None: an object of v1.0
+    has_metadata: bool  # its metadata has the facts, too; a copy of the bytes alone has them in its header only
+
+    @property
+    def is_of_ours(self) -> bool:
+        """Return whether this program or an earlier one of it has written the object; those of v1.0 have no facts."""
+        return RECORD_SCHEMAS[self.header.schema].second_version or self.facts is not None
+
+    def check_bytes(self) -> None:
+        """Compare everything behind the header with the SHA-256 of the facts, if there are facts."""
+        if self.facts is None:
+            return
+        actual = hashlib.sha256(self.content[self.header.size :]).hexdigest()
+        if actual != self.facts.sha256:
+            raise CorruptSegmentError(
+                f"{self.key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not"
+                f" {self.facts.sha256[:12]}…)"
+            )
+
+    def check_records(self, counted: int, last_offset: int) -> None:
+        """Compare the records that were read with the facts: an object cut at a block boundary is a shorter valid file."""
+        if self.facts is not None and (counted, last_offset) != (self.facts.records, self.facts.last):
+            raise CorruptSegmentError(
+                f"{self.key}: {spell_count(counted, 'record')} up to offset {last_offset}, not {self.facts.records} up to"
+                f" {self.facts.last}: the object was cut"
+            )
+
+    def check_blocks(self) -> None:
+        """Count the records of all blocks, without decoding them, and compare the sum with the facts."""
+        self.check_block_counts(sum(block.count for block in split_blocks(self.content, self.header, self.key)))
+
+    def check_block_counts(self, counted: int) -> None:
+        """Compare the sum of the blocks' record counts with the facts."""
+        if self.facts is not None and counted != self.facts.records:
+            raise CorruptSegmentError(
+                f"{self.key}: {spell_count(counted, 'record')} in its blocks, {self.facts.records} in its facts"
+            )
+
+    def frames(
+        self, topic: str, partition: int, from_offset: int = 0, until_offset: int | None = None
+    ) -> Iterator[Frame]:
+        """Read the records from one offset on and below another, without empty frames; all are compared with the facts.
+
+        Raises CorruptSegmentError, before the first frame when the bytes are not those that were written.
+        """
+        self.check_bytes()
+        counted = 0
+        previous = self.facts.first - 1 if self.facts is not None else -1
+        for frame in decode_blocks(self.content, self.header, topic=topic, partition=partition, key=self.key):
+            if not len(frame):
+                continue
+            previous = _check_offsets(frame, previous, self.key)
+            counted += len(frame)
+            start = _first_at(frame, from_offset)
+            stop = len(frame) if until_offset is None else _first_at(frame, until_offset)
+            if start < stop:
+                yield frame if stop - start == len(frame) else frame.rows(start, stop)
+        self.check_records(counted, previous)
+
+
+def open_segment(content: bytes | memoryview, metadata: Mapping[str, str], key: str) -> SegmentBody:
+    """Read the Avro header of an object, and compare its facts with those of the object's metadata.
+
+    Metadata without facts is that of an object of v1.0, or of a copy that lost them: the header's facts, if any, are used.
+    Raises NotWholeError.
     """
     view = memoryview(content)
-    header, facts = check_header(view, facts, key)
-    check(facts)
+    facts = facts_from_metadata(metadata, key)
+    header = decode_header(view, key)
     if facts is not None:
-        check_bytes(view, header, facts, key)
-    counted = 0
-    previous = facts.first - 1 if facts is not None else -1
-    for frame in decode_blocks(view, header, topic=topic, partition=partition, key=key):
-        if not len(frame):
-            continue
-        previous = _check_offsets(frame, previous, key)
-        counted += len(frame)
-        start = _first_at(frame, from_offset)
-        stop = len(frame) if until_offset is None else _first_at(frame, until_offset)
-        if start < stop:
-            yield frame if stop - start == len(frame) else frame.rows(start, stop)
-    if facts is not None:
-        check_record_count(counted, previous, facts, key)
-
-
-def check_header(
-    content: memoryview, facts: SegmentFacts | None, key: str
-) -> tuple[ContainerHeader, SegmentFacts | None]:
-    """Read the Avro header, which must have the facts of the object's metadata; if that has none, they are the facts."""
-    header = decode_header(content, key)
-    if facts is None:
-        return header, facts_from_header(header.metadata, key)
-    _compare_header(facts, header.metadata, key)
-    return header, facts
-
-
-def check_bytes(content: memoryview, header: ContainerHeader, facts: SegmentFacts, key: str) -> None:
-    """Compare everything behind the header with its SHA-256."""
-    actual = hashlib.sha256(content[header.size :]).hexdigest()
-    if actual != facts.sha256:
-        raise CorruptSegmentError(
-            f"{key}: its bytes are not those that were written (SHA-256 {actual[:12]}…, not {facts.sha256[:12]}…)"
-        )
-
-
-def check_record_count(counted: int, last_offset: int, facts: SegmentFacts, key: str) -> None:
-    """Compare what a body held with the facts: an object cut at a block boundary reads as a shorter valid file."""
-    if (counted, last_offset) != (facts.records, facts.last):
-        raise CorruptSegmentError(
-            f"{key}: {spell_count(counted, 'record')} up to offset {last_offset}, not {facts.records} up to {facts.last}:"
-            " the object was cut"
-        )
+        _compare_header(facts, header.metadata, key)
+    return SegmentBody(
+        key=key,
+        content=view,
+        header=header,
+        facts=facts_from_header(header.metadata, key) if facts is None else facts,
+        has_metadata=facts is not None,
+    )
 
 
 def _compare_header(facts: SegmentFacts, metadata: Mapping[str, str], key: str) -> None:

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
     from archiver.process.progress import Progress
     from archiver.spark.verify import run_verify
-    from archiver.upkeep.verify import Level
+    from archiver.upkeep.object_check import Level
 
     with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,8 +10,8 @@ from archiver.archive.archived_topic import ArchivedTopic, problems_within
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone
-from archiver.archive.segment import read_segment
-from archiver.archive.segment_facts import SegmentFacts, TransactionRange, facts_from_metadata
+from archiver.archive.segment import open_segment
+from archiver.archive.segment_facts import SegmentFacts, TransactionRange
 from archiver.archive.segments import Reading
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
@@ -125,19 +124,11 @@ def whole_frames(
     """
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
-        content, metadata = found_or_gone(store, part, found)
-        own: list[SegmentFacts | None] = []
-        for frame in read_segment(
-            content,
-            facts_from_metadata(metadata, part.object_key),
-            topic=topic,
-            partition=number,
-            key=part.object_key,
-            from_offset=part.from_offset,
-            until_offset=part.until_offset,
-            check=partial(_check_same, reading, own),
-        ):
-            yield frame, counting_ms(frame, () if own[0] is None else own[0].transactions or ())
+        body = open_segment(*found_or_gone(store, part, found), part.object_key)
+        _check_same(reading, body.facts)
+        transactions = () if body.facts is None else body.facts.transactions or ()
+        for frame in body.frames(topic, number, part.from_offset, part.until_offset):
+            yield frame, counting_ms(frame, transactions)
 
 
 def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs:
@@ -153,8 +144,7 @@ def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs
     return found
 
 
-def _check_same(reading: Reading, found: list[SegmentFacts | None], own: SegmentFacts | None) -> None:
-    found.append(own)
+def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
     noted = reading.segment.facts
     if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
         raise FalseFactsError(

@@ -1,14 +1,15 @@
 """The proof that a purge loses nothing: a Spark job that reads all replacements before any topic is deleted."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark import SparkContext
 
 from archiver.archive.handle import patient_archive_of
 from archiver.archive.layout import Layout
-from archiver.archive.parts import ObjectPart, parts_within
+from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
+from archiver.archive.segment import SegmentBody, open_segment
 from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
@@ -16,7 +17,7 @@ from archiver.restore.archived_logs import ArchivedLog
 from archiver.restore.plan import TopicPlan
 from archiver.restore.purge import ArchiveReading, Damage, Purge
 from archiver.spark.tasks import run_on_spark
-from archiver.upkeep.verify import Level, check_content
+from archiver.upkeep.object_check import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
 _TASK_OBJECTS = 16  # where their bytes are not known
@@ -116,9 +117,11 @@ def run_proof(task: ProofTask) -> Proof:
         store, layout = patient_archive_of(task.storage)
         for part, found in fetch_parts(store, task.parts):
             try:
-                _check(layout, part, *found_or_gone(store, part, found))
+                body = open_segment(*found_or_gone(store, part, found), part.object_key)
+                _check(layout, body)
                 if task.selection is not None:
-                    frames = wanted_frames(store, part, found, task.topic, task.partition, task.selection)
+                    check_planned(part, body.facts)
+                    frames = wanted_frames(store, part, body, task.topic, task.partition, task.selection)
                     is_filled = any(map(len, frames)) or is_filled
             except NotWholeError as error:
                 damage.append(Damage(task.target, task.partition, part.describe_damage(error)))
@@ -133,8 +136,8 @@ def run_proof(task: ProofTask) -> Proof:
     return Proof(target=task.target, damage=damage, is_filled=is_filled)
 
 
-def _check(layout: Layout, part: ObjectPart, content: bytes | memoryview, metadata: Mapping[str, str]) -> None:
-    key = layout.parse_stored(part.object_key)
+def _check(layout: Layout, body: SegmentBody) -> None:
+    key = layout.parse_stored(body.key)
     if key is None:
-        raise CorruptSegmentError(f"{part.object_key}: is not the name of a segment")
-    check_content(content, metadata, key, part.object_key, Level.RECORDS)
+        raise CorruptSegmentError(f"{body.key}: is not the name of a segment")
+    check_content(body, key, Level.RECORDS)

@@ -23,7 +23,9 @@ from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
 from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
-from archiver.upkeep.verify import Level, ListingReport, check_control, check_listing, put_since
+from archiver.upkeep.control_check import check_control
+from archiver.upkeep.object_check import Level
+from archiver.upkeep.verify import ListingReport, check_listing, put_since
 
 if TYPE_CHECKING:
     from archiver.upkeep.compare import CompareTask

@@ -11,7 +11,7 @@ from archiver.upkeep.check import check_tasks, run_check
 from archiver.upkeep.compare import CompareTask, run_compare
 from archiver.upkeep.covered_ranges import Covered
 from archiver.upkeep.findings import Findings
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 
 
 def check_on_spark(

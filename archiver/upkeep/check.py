@@ -6,13 +6,14 @@ from typing import Final
 
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import fetch_parts, found_or_gone
+from archiver.archive.segment import open_segment
 from archiver.archive.segments import Segment
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, SweptError
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.covered_ranges import Covered
 from archiver.upkeep.findings import Findings
-from archiver.upkeep.verify import Level, check_object
+from archiver.upkeep.object_check import Level, check_object
 
 _TASK_BYTES: Final = 256 * 1024 * 1024  # bytes of objects in a task: some seconds of work, so that progress shows
 
@@ -68,7 +69,7 @@ def run_check(task: CheckTask) -> Findings:
         for segment, (part, found) in zip(task.segments, fetch_parts(store, parts), strict=True):
             try:
                 key, covered = segment.object_key, task.covered.get(segment.object_key, ())
-                check_object(*found_or_gone(store, part, found), segment.key, key, task.level, covered)
+                check_object(open_segment(*found_or_gone(store, part, found), key), segment.key, task.level, covered)
             except SweptError:  # a deleted object cannot be wrong
                 continue
             except NotWholeError as error:

@@ -8,7 +8,7 @@ from typing import Final
 from archiver.archive.control import PRESENT, decode_fact
 from archiver.archive.handle import open_archive
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import check_header
+from archiver.archive.segment import open_segment
 from archiver.archive.segment_facts import (
     FACTS_SHA256,
     PREFIX_IN_HEADER,
@@ -16,15 +16,11 @@ from archiver.archive.segment_facts import (
     SegmentFacts,
     facts_from_metadata,
 )
-from archiver.codec.avro import RECORD_SCHEMAS, ContainerHeader, decode_header, split_blocks
+from archiver.codec.avro import ContainerHeader, decode_header, split_blocks
 from archiver.config.model import ArchiverConfig
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
-from archiver.process.text import spell_count
-from archiver.upkeep.verify import (
-    Level,
-    check_content,
-    control_problem,
-)
+from archiver.upkeep.control_check import control_problem
+from archiver.upkeep.object_check import Level, check_content
 
 MOST_BLOCKS: Final = 1000  # blocks that are listed one by one: our objects have a few hundred, a hostile one millions
 _MOST_DIFFERING: Final = 5  # facts that a message lists one by one
@@ -92,13 +88,13 @@ def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentK
         ("facts", lambda: _compare_facts(found, view, metadata, key, name)),
     ]
     if key is not None:
-        steps.append(("records", lambda: check_content(content, metadata or {}, key, name, Level.RECORDS)))
+        steps.append(("records", lambda: check_content(open_segment(view, metadata or {}, name), key, Level.RECORDS)))
     found.checks = _made(steps)
     return found
 
 
 def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str) -> Inspection:
-    """Inspect an object without records. `problem`: what archiver.upkeep.verify has found wrong with it."""
+    """Inspect an object without records. `problem`: what archiver.upkeep.control_check has found wrong with it."""
     found = Inspection(size=len(content), metadata=metadata, checks=[CheckResult(what="control", problem=problem)])
     if content.lstrip()[:1] == b"{":
         found.text = content.decode(errors="replace")
@@ -145,15 +141,13 @@ def _compare_facts(
             f"{name}: object metadata and Avro header differ ({_whose(metadata or {}, name)} changed): {'; '.join(differing)};"
             " bring its older version back"
         )
-    header, facts = check_header(view, facts_from_metadata(metadata or {}, name), name)
-    if facts is None and not RECORD_SCHEMAS[header.schema].second_version:
+    body = open_segment(view, metadata or {}, name)
+    facts = body.facts
+    if not body.is_of_ours:
         return  # v1.0 has no facts
     if facts is None:
         raise _NoFactsError(f"{name}: has no facts, neither in its metadata nor in its header")
-    if found.records != facts.records:
-        raise CorruptSegmentError(
-            f"{name}: {spell_count(found.records, 'record')} in its blocks, {facts.records} in its facts"
-        )
+    body.check_block_counts(found.records)
     if key is not None and (key.base, key.next or facts.next) != (facts.base, facts.next):
         raise CorruptSegmentError(f"{name}: its facts cover {facts.base}..{facts.next}, its name says otherwise")
     if metadata is not None and not found.metadata:

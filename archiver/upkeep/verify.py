@@ -1,64 +1,41 @@
-"""Checks an archive at each level of `verify`: its listing, single objects, control objects; names problems."""
+"""Checks the listing of an archive, for `verify`: object names, metadata, notes and what the index remembers."""
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.catalog import join_lives
-from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
 from archiver.archive.control import (
     CLUSTER,
     PRESENT,
-    decode_fact,
-    encode_fact,
-    has_digest,
-    most_fact_bytes,
     surplus_facts,
-    turn_for,
 )
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.entries import Entry
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import problems_in, read_contents, swept_notes
 from archiver.archive.index import Index
-from archiver.archive.index_file import MOST_FILE_BYTES
-from archiver.archive.index_generations import INDEX_DIGEST, check_index_file, read_index
+from archiver.archive.index_generations import read_index
 from archiver.archive.inventory import Inventory, PartitionInventory
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.layout import Layout
 from archiver.archive.listing import Partition, list_strangers
 from archiver.archive.lost_control import gone_facts, lost_control_objects
 from archiver.archive.missing_copies import lost_entries
-from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
-from archiver.archive.probe import probe_problem
-from archiver.archive.segment import check_header, read_segment
-from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_header, facts_from_metadata
+from archiver.archive.segment_facts import HoleCause, SegmentFacts
 from archiver.archive.segments import Segment, Segments, segment_blocks
 from archiver.archive.topics import TopicFact, read_cluster, topic_stream
-from archiver.codec.avro import (
-    RECORD_SCHEMAS,
-    ContainerHeader,
-    decode_header,
-    encode_header,
-    says_the_same,
-    split_blocks,
-)
-from archiver.codec.tally import Tally
-from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
-from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
+from archiver.errors import NotWholeError
 from archiver.groups.folds import Folds, lost_folds
 from archiver.groups.offsets_lives import find_offsets_lives
 from archiver.groups.offsets_partition import lagging_problem, lags_of
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count
-from archiver.process.workers import side_by_side
-from archiver.store.port import ListedObject, refuse_larger
-from archiver.upkeep.covered_ranges import Covered, CoveredRanges
+from archiver.upkeep.control_check import MEND_INDEX
+from archiver.upkeep.covered_ranges import Covered
 
 log = logging.getLogger(__name__)
 
@@ -68,19 +45,6 @@ _NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
     HoleCause.UNDECIDED: "were left out: their transaction had no outcome",
     HoleCause.ERASED: "were erased on request",
 }
-_MEND_INDEX = (
-    "it remembered where partitions ended: hold that against Kafka (--against-kafka), then delete it: it is a cache"
-)
-
-
-class Level(StrEnum):
-    """How much of the archive is read. Each level also checks what the ones before check."""
-
-    LISTING = "listing"  # object names and metadata: every offset is covered, or its absence is explained
-    COUNTS = "counts"  # all blocks of all objects, but no record: the blocks count as many records as the facts
-    RECORDS = (
-        "records"  # every record: it can be decoded, offsets rise, and the sums and digests are those of the facts
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +102,7 @@ def check_listing(
     others, unknown = _other_facts(inventory.learned, index)
     newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
-    others += [f"{problem}; {_MEND_INDEX}" for problem in index.unreadable.values()]
+    others += [f"{problem}; {MEND_INDEX}" for problem in index.unreadable.values()]
     others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     holds = index.seen_control.newest_holds
@@ -419,165 +383,6 @@ def _notes(inventory: Inventory) -> Iterator[str]:
         yield f"{key}: is not one of ours"
 
 
-def check_control(archive: Archive) -> list[str]:
-    """Read all control objects: facts, offset maps, lists of chosen records, the index, the probe. Returns damaged ones."""
-    listed = list(archive.store.list(archive.layout.control_root))
-
-    def problem_of(item: ListedObject) -> str:
-        try:
-            refuse_larger(item.key, item.size, _most_bytes(archive.layout, item.key))
-            with turn_for(item.size):
-                found = archive.store.get(item.key, item.size)
-                return "" if found is None else control_problem(archive.layout, item.key, *found)
-        except CorruptSegmentError as error:
-            return str(error)
-
-    return [problem for problem in side_by_side(_READS_AT_ONCE, problem_of, listed, "control") if problem]
-
-
-def _most_bytes(layout: Layout, key: str) -> int:
-    """Return how many bytes the control object of this key can have at most."""
-    if key.startswith(layout.index_prefix):
-        return MOST_FILE_BYTES
-    if layout.parse_offset_map(key) is not None:
-        return MOST_MAP_BYTES
-    if layout.parse_fold(key) is not None:
-        return MOST_FOLD_BYTES
-    if layout.is_chosen(key):
-        return MOST_CHOSEN_BYTES
-    fact = layout.split_fact(key)
-    return most_fact_bytes(fact[0] if fact is not None else "")
-
-
-def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    """Return the problem of a control object; an empty text if it has none."""
-    try:
-        return _control_problem(layout, key, content, metadata)
-    except NotWholeError as error:
-        return str(error)
-    except RecursionError:
-        return f"{key}: is not as it was written: nested too deep"
-
-
-def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    container = _check_of_container(layout, key, content, metadata)
-    if container is not None:
-        return _problem_in(*container) or _without_digest(metadata, key)
-    problem = probe_problem(layout, key, content, metadata)
-    if problem is not None:
-        return problem
-    if layout.is_chosen(key):
-        check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
-    elif (fact := layout.split_fact(key)) is not None:
-        return _problem_of_fact(content, key, fact[0])
-    else:
-        return f"{key}: is not one of ours"
-    return ""
-
-
-def _check_of_container(
-    layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]
-) -> tuple[Callable[[], None], str] | None:
-    """Return the check of an object that has records, runs or entries, and how to mend it; None for any other object."""
-    if key.startswith(layout.index_prefix):
-        return lambda: check_index_file(content, metadata, key), _MEND_INDEX
-    if (offset_map := layout.parse_offset_map(key)) is not None:
-        return lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
-    if (fold := layout.parse_fold(key)) is not None:
-        return lambda: check_fold(content, metadata, fold, key), MEND_FOLD
-    return None
-
-
-def _problem_of_fact(content: bytes, key: str, stream: str) -> str:
-    if encode_fact(decode_fact(content, key, stream)) == content:
-        return ""
-    if not has_digest(content):
-        return f"{key}: has no sha256, and nothing tells whether it is as it was written; bring its older version back"
-    return f"{key}: is not as it was written; bring its older version back"
-
-
-def _without_digest(metadata: Mapping[str, str], key: str) -> str:
-    """Return a problem where an object has no digest in its metadata. Readers need none, but without a digest some changed bits of its container show nowhere."""
-    return (
-        "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
-    )
-
-
-def _problem_in(check: Callable[[], None], mend: str) -> str:
-    try:
-        check()
-    except NotWholeError as error:
-        return f"{error}; {mend}"
-    return ""
-
-
 def put_since(segments: Sequence[Segment], since_ms: int) -> Sequence[Segment]:
     """Return the objects that were put since a time. Stores return whole seconds."""
     return Chain(some.put_since(since_ms // 1000) for some in segment_blocks(segments))
-
-
-def check_object(
-    content: bytes | memoryview,
-    metadata: Mapping[str, str],
-    key: SegmentKey,
-    name: str,
-    level: Level,
-    covered: Sequence[Covered] = (),
-) -> None:
-    """Check an object of the archive, and at level `records` that it has the records of those that it covers.
-
-    Unlike a copy of its bytes, it must have its facts as metadata.
-    """
-    header = decode_header(memoryview(content), name)
-    is_of_ours = RECORD_SCHEMAS[header.schema].second_version or facts_from_header(header.metadata, name) is not None
-    if is_of_ours and facts_from_metadata(metadata, name) is None:
-        raise CorruptSegmentError(f"{name}: has no archiver-* metadata; copy it again, with its metadata")
-    check_content(content, metadata, key, name, level, covered)
-
-
-def check_content(
-    content: bytes | memoryview,
-    metadata: Mapping[str, str],
-    key: SegmentKey,
-    name: str,
-    level: Level,
-    covered: Sequence[Covered] = (),
-) -> None:
-    """Compare an object with its facts: those in its metadata and in its header, or those in the header alone.
-
-    An object of v1.0 has no facts: it must only be readable. Raises NotWholeError, which names the object.
-    """
-    view = memoryview(content)
-    header, facts = check_header(view, facts_from_metadata(metadata, name), name)
-    if level is Level.COUNTS:
-        counted = sum(block.count for block in split_blocks(view, header, name))
-        if facts is not None and counted != facts.records:
-            raise CorruptSegmentError(
-                f"{name}: {spell_count(counted, 'record')} in its blocks, {facts.records} in its facts"
-            )
-    else:
-        _check_records(content, header, facts, key, name, covered)
-
-
-def _check_records(
-    content: bytes | memoryview,
-    header: ContainerHeader,
-    facts: SegmentFacts | None,
-    key: SegmentKey,
-    name: str,
-    covered: Sequence[Covered],
-) -> None:
-    # No SHA-256 covers the header, and readers ignore some of its bytes: compare all of it.
-    if facts is not None and not says_the_same(
-        bytes(content[: header.size]), encode_header(header.codec, header.sync, facts.to_header())
-    ):
-        raise CorruptSegmentError(f"{name}: its header is not as it was written")
-    tally, ranges = Tally(), CoveredRanges(covered)
-    for frame in read_segment(content, facts, topic=key.topic, partition=key.partition, key=name):
-        tally.add(frame)
-        ranges.add(frame)
-    differing = [] if facts is None else [fact for fact, one in tally.facts().items() if getattr(facts, fact) != one]
-    if differing:
-        raise CorruptSegmentError(f"{name}: its records do not add up to its facts: {', '.join(differing)}")
-    if told := ranges.difference():
-        raise CorruptSegmentError(f"{name}: {told}")

@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from archiver import errors
-from archiver.archive.segment import read_segment
+from archiver.archive.segment import open_segment
 from archiver.archive.segment_facts import facts_from_header, facts_from_metadata
 from tests.support.frames import digest_of, of_avro, records_of
 from tests.support.records import Rec
@@ -26,8 +26,8 @@ def content_of(name: str) -> bytes:
 
 
 def read(name: str, *, with_metadata: bool = True) -> list[Rec]:
-    facts = facts_from_metadata(MANIFEST[name]["metadata"], name) if with_metadata else None
-    return records_of(*read_segment(content_of(name), facts, topic="golden", partition=7, key=name))
+    metadata = MANIFEST[name]["metadata"] if with_metadata else {}
+    return records_of(*open_segment(content_of(name), metadata, name).frames("golden", 7))
 
 
 def expected(name: str) -> list[Rec]:

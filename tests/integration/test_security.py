@@ -44,7 +44,7 @@ from archiver.restore.task import RestoreTask, TaskReport
 from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_topics import create_topic, produce_values, with_client

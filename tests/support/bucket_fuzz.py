@@ -86,7 +86,7 @@ from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import ObjectKind
-from archiver.upkeep.verify import control_problem
+from archiver.upkeep.control_check import control_problem
 from tests.support.case_limits import Peaks, WatchedStore, Weight
 from tests.support.copied_topic import complete_copy, role_entry
 from tests.support.frames import frame_of

@@ -17,8 +17,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.plain_records import frame_to_values, json_pieces
-from archiver.archive.segment import check_header, read_segment
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segment import open_segment
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
@@ -93,37 +92,37 @@ def read(bomb: str, megabytes: str, use: str) -> None:
         _archive(_writer(0, Path(name), store, DecodingBudget(1 << 30), "zstandard"), BOMBS[bomb](int(megabytes)))
     _count_anew()
     for key, found in sorted(store.objects.items()):
-        USES[use](memoryview(found.body), facts_from_metadata(found.metadata, key), key)
+        USES[use](memoryview(found.body), found.metadata, key)
 
 
-def _cat(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+def _cat(content: memoryview, metadata: Mapping[str, str], key: str) -> None:
     with Path(os.devnull).open("w") as output:
-        for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+        for frame in open_segment(content, metadata, key).frames("t", 0):
             for record in frame_to_values(frame, 0):
                 output.writelines(json_pieces(record))
 
 
-def _verify(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
-    tally = Tally()
-    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+def _verify(content: memoryview, metadata: Mapping[str, str], key: str) -> None:
+    body, tally = open_segment(content, metadata, key), Tally()
+    for frame in body.frames("t", 0):
         tally.add(frame)
-    assert facts is not None
-    assert tally.digest == facts.digest
+    assert body.facts is not None
+    assert tally.digest == body.facts.digest
 
 
-def _restore(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
+def _restore(content: memoryview, metadata: Mapping[str, str], key: str) -> None:
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4, batch_bytes=4_000_000, most_bytes=1_000_000, producer_id=1, producer_epoch=0
     )
-    for frame in read_segment(content, facts, topic="t", partition=0, key=key):
+    for frame in open_segment(content, metadata, key).frames("t", 0):
         row = 0
         while row < len(frame):
             row = encoder.append(frame, row)
             encoder.flush()
 
 
-def _query(content: memoryview, facts: SegmentFacts | None, key: str) -> None:
-    header, _ = check_header(content, facts, key)
+def _query(content: memoryview, metadata: Mapping[str, str], key: str) -> None:
+    header = open_segment(content, metadata, key).header
     for _ in Scanner(topic="t", partition=0, columns=tuple(COLUMN_TYPES)).scan(content, header, key, ALL_RECORDS):
         pass
 
@@ -148,7 +147,7 @@ def events(bomb: str, megabytes: str, count: str) -> None:
     assert (found, ignored) == (frozenset(), int(count))
 
 
-USES: Final[Mapping[str, Callable[[memoryview, SegmentFacts | None, str], None]]] = {
+USES: Final[Mapping[str, Callable[[memoryview, Mapping[str, str], str], None]]] = {
     "cat": _cat,
     "verify": _verify,
     "restore": _restore,

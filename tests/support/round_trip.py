@@ -27,7 +27,7 @@ from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import VerifyResult, run_verify
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Bucket
 from tests.support.forked_commands import start_command
 from tests.support.processes import end_of

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from archiver.archive.segment import read_segment
+from archiver.archive.segment import SegmentBody
+from archiver.archive.segment import open_segment as open_body
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.segments import Segment
@@ -74,6 +75,9 @@ def read(content: bytes, facts: SegmentFacts | None, **options: int) -> list[Rec
 def read_frames(
     content: bytes, facts: SegmentFacts | None, from_offset: int = 0, until_offset: int | None = None
 ) -> Iterator[Frame]:
-    return read_segment(
-        content, facts, topic="orders", partition=3, key="key.data", from_offset=from_offset, until_offset=until_offset
-    )
+    return opened(content, facts, "key.data").frames("orders", 3, from_offset, until_offset)
+
+
+def opened(content: bytes | memoryview, facts: SegmentFacts | None, key: str) -> SegmentBody:
+    """Open an object with these facts in its metadata."""
+    return open_body(content, {} if facts is None else facts.to_metadata(), key)

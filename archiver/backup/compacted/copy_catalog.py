@@ -188,14 +188,14 @@ class CopyCatalog:
         return True
 
     def _read_whole(self, copy: CopyKey, one: ListedSegment) -> None:
-        from archiver.archive.segment import read_segment  # noqa: PLC0415 - its kernels load slowly, and `status` needs none
+        from archiver.archive.segment import open_segment  # noqa: PLC0415 - its kernels load slowly, and `status` needs none
 
         key = one.item.key
         found = self.archive.store.get_into(self._buffer, key)
         if found is None:
             raise CorruptSegmentError(f"{key}: was listed, and is gone")
-        facts = named_facts(found[1], one.key.base, one.key.next, key)
-        for _ in read_segment(found[0], facts, topic=copy.topic, partition=copy.partition, key=key):
+        named_facts(found[1], one.key.base, one.key.next, key)
+        for _ in open_segment(*found, key).frames(copy.topic, copy.partition):
             pass
 
     # --- ends

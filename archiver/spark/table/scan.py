@@ -18,9 +18,8 @@ from archiver.archive.copied_topic import CopyChoice
 from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import share_learned
-from archiver.archive.parts import ObjectPart, check_planned, parts_within
-from archiver.archive.reader import FoundObject, fetch_parts, found_or_gone
-from archiver.archive.segment_facts import facts_from_metadata
+from archiver.archive.parts import ObjectPart, parts_within
+from archiver.archive.reader import fetch_parts, open_part
 from archiver.archive.segments import Reading, blocks_of
 from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import StorageConfig
@@ -32,6 +31,7 @@ from archiver.store.shared import patient_store_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from archiver.archive.segment import SegmentBody
     from archiver.codec.arrow_scan import Scanner
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     scanner = Scanner(topic=task.topic, partition=task.partition, columns=task.columns)
     for part, found in fetch_parts(store, task.parts):
         try:
-            yield from _read_part(task, scanner, part, found_or_gone(store, part, found), tries_first=task.tries_first)
+            yield from _read_part(task, scanner, part, open_part(store, part, found), tries_first=task.tries_first)
         except NotWholeError as error:
             if not task.skips_damage:
                 raise
@@ -202,7 +202,7 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
     damaged: list[tuple[str, str]] = []
     for part, found in fetch_parts(store, task.parts):
         try:
-            for _ in _read_part(task, scanner, part, found_or_gone(store, part, found)):
+            for _ in _read_part(task, scanner, part, open_part(store, part, found)):
                 pass
         except NotWholeError as error:
             damaged.append((part.object_key, f"{task.topic}-{task.partition}: {part}: {error}"))
@@ -210,28 +210,23 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
 
 
 def _read_part(
-    task: ScanTask, scanner: "Scanner", part: ObjectPart, found: FoundObject, *, tries_first: bool = False
+    task: ScanTask, scanner: "Scanner", part: ObjectPart, body: "SegmentBody", *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
     """Read the wanted records of an object. `tries_first`: a damaged object of v1.0 gives no record, for it is read to its end first."""
-    from archiver.archive.segment import check_bytes, check_header, check_record_count  # noqa: PLC0415 - kernels, as above
-
-    content, metadata = found
-    view = memoryview(content)
-    header, facts = check_header(view, facts_from_metadata(metadata, part.object_key), part.object_key)
-    check_planned(part, facts)
-    if facts is not None and task.is_hashed:
-        check_bytes(view, header, facts, part.object_key)
+    if task.is_hashed:
+        body.check_bytes()
     bounds = Selection(first_offset=part.from_offset)
     if part.until_offset is not None:
         bounds = Selection(first_offset=part.from_offset, last_offset=part.until_offset - 1)
     wanted = task.selection.within(bounds)
-    if facts is None and tries_first:  # v1.0 has no digest: its last block may tell of damage, and that is too late
-        for _ in scanner.scan(view, header, part.object_key, wanted):
+    if (
+        body.facts is None and tries_first
+    ):  # v1.0 has no digest: its last block may tell of damage, and that is too late
+        for _ in scanner.scan(body.content, body.header, part.object_key, wanted):
             pass
     counted, last_offset = 0, -1
-    for scanned in scanner.scan(view, header, part.object_key, wanted):
+    for scanned in scanner.scan(body.content, body.header, part.object_key, wanted):
         counted, last_offset = scanned.counted, scanned.last_offset
         if scanned.batch.num_rows:
             yield scanned.batch
-    if facts is not None:
-        check_record_count(counted, last_offset, facts, part.object_key)
+    body.check_records(counted, last_offset)

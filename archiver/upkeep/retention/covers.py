@@ -48,17 +48,17 @@ def _check_whole(
 ) -> None:
     """Read an object as `verify --level records` does, and compare it with the covered ones. Raises NotWholeError."""
     # Its kernels load slowly, and few sweeps need them.
+    from archiver.archive.segment import open_segment  # noqa: PLC0415
     from archiver.upkeep.covered_ranges import Covered  # noqa: PLC0415
-    from archiver.upkeep.verify import Level, check_object  # noqa: PLC0415
+    from archiver.upkeep.object_check import Level, check_content  # noqa: PLC0415
 
     found = store.get(cover.key)
     if found is None:
         raise CorruptSegmentError(f"{cover.key}: was listed, and is gone")
-    content, metadata = found
-    named_facts(metadata, cover.base, cover.named_next, cover.key)
+    named_facts(found[1], cover.base, cover.named_next, cover.key)
     key = SegmentKey(topic=topic, life=cover.life, partition=partition, base=cover.base, next=cover.named_next)
     ranges = [Covered(one.item.key, one.item.base, one.told.next, one.told.records, one.told.digest) for one in covered]
-    check_object(content, metadata, key, cover.key, Level.RECORDS, ranges)
+    check_content(open_segment(*found, cover.key), key, Level.RECORDS, ranges)
 
 
 def still_shadowed(listed: Mapping[str, ListedItem], ask: Ask, batch: Sequence[ShadowedItem]) -> list[ShadowedItem]:

@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.inventory import position_of
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.bucket_archive import BucketArchive
 from tests.support.cat_lines import cat_line

@@ -17,7 +17,7 @@ from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.foreign_reader import Segment, open_client, read_partitions, read_segments

@@ -20,7 +20,7 @@ from archiver.codec.selection import TopicSelection
 from archiver.kafka.admin import KafkaAdmin
 from archiver.restore.claim_stream import ClaimStream
 from archiver.restore.report import RestoreResult
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.examples import ExampleWriter, Kind, until_compacted, until_stable
 from tests.support.foreign_reader import keys_in, s3_client

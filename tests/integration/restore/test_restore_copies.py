@@ -9,7 +9,7 @@ import archiver.restore.sending
 from archiver.codec.selection import TopicSelection
 from archiver.errors import NotWholeError, UsageError
 from archiver.restore.request import Existing
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.copied_topic import complete_copy, copy_partition, move_to_copy, put_role_entry
 from tests.support.foreign_reader import keys_in, s3_client

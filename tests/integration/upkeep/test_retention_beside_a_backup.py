@@ -13,7 +13,7 @@ from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import KafkaBroker
 from archiver.spark.verify import VerifyResult
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import KAFKA_41, StartBroker
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import read_segments

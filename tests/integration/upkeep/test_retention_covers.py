@@ -20,7 +20,7 @@ from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
 from archiver.store.port import ObjectKind
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.integration.test_policies import PREFIX, as_role
 from tests.support.brokers import Broker
 from tests.support.frames import frame_of

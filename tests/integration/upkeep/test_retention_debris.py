@@ -7,7 +7,7 @@ import pytest
 
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import SegmentKey
-from archiver.archive.segment import read_segment
+from archiver.archive.segment import open_segment
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
@@ -15,8 +15,8 @@ from archiver.archive.topics import PartitionSource
 from archiver.config.model import ArchiverConfig
 from archiver.spark.retention import SweepRequest, SweepResult, run_retention
 from archiver.store.port import ObjectKind
+from archiver.upkeep.object_check import Level
 from archiver.upkeep.retention.debris import DebrisKind
-from archiver.upkeep.verify import Level
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, producer_of
 from tests.support.round_trip import ArchiveSite
@@ -53,7 +53,7 @@ def merge(archive: Archive, spool: Path, topic: str, count: int) -> str:
         assert facts is not None
         source = PartitionSource(topic=topic, partition=0, life=0, topic_id=facts.topic_id, cluster_id=facts.cluster_id)
         made = made or OpenSegment(source, 0, NO_LIMIT, Spool(spool))
-        for frame in read_segment(found[0], facts, topic=topic, partition=0, key=key):
+        for frame in open_segment(*found, key).frames(topic, 0):
             assert made.append(frame, 0) == len(frame)
         made.cover(facts.next, leader_epoch=facts.leader_epoch, source_bytes=facts.source_bytes)
     assert made is not None

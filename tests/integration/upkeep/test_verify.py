@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout
-from archiver.archive.segment import read_segment
+from archiver.archive.segment import open_segment as read_body
 from archiver.archive.segment_facts import facts_from_metadata
 from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
@@ -22,7 +22,7 @@ from archiver.errors import UsageError
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.store.address import archive_mark
 from archiver.store.port import ObjectKind, ObjectStore
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.frames import frame_of, records_of
@@ -83,10 +83,9 @@ def rewrite(site: ArchiveSite, key: str, folder: Path, change: Iterable[Rec]) ->
 def records_in(site: ArchiveSite, key: str) -> list[Rec]:
     found = store_of(site)[0].get(key)
     assert found is not None
-    facts = facts_from_metadata(found[1], key)
     parsed = Layout().parse_segment(key)
     assert parsed is not None
-    return records_of(*read_segment(found[0], facts, topic=parsed.topic, partition=0, key=key))
+    return records_of(*read_body(*found, key).frames(parsed.topic, 0))
 
 
 @pytest.mark.parametrize("level", list(Level))

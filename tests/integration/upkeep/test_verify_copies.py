@@ -5,7 +5,7 @@ import pytest
 from archiver.archive.copied_topic import CopyChoice
 from archiver.config.model import ArchiverConfig
 from archiver.spark.verify import VerifyResult, run_verify
-from archiver.upkeep.verify import Level
+from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.copied_topic import complete_copy, put_role_entry

@@ -31,7 +31,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.errors import FormatTooNewError, NotWholeError
-from archiver.upkeep.verify import check_control
+from archiver.upkeep.control_check import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.reference_batch import varint
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from archiver.archive.segment import read_segment
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.errors import ArchiverError, CorruptSegmentError, FormatTooNewError
 from tests.support.frames import avro_of, records_of
 from tests.support.records import Rec
-from tests.support.segments import RECORDS, read, read_frames, written
+from tests.support.segments import RECORDS, opened, read, read_frames, written
 
 
 def test_from_an_offset_on_without_empty_frames(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_offsets_must_rise(tmp_path: Path) -> None:
 def test_another_partition_s_object(tmp_path: Path) -> None:
     content, facts = written(tmp_path, RECORDS)
     with pytest.raises(CorruptSegmentError, match="another topic or partition"):
-        list(read_segment(content, facts, topic="orders", partition=4, key="k"))
+        list(opened(content, facts, "k").frames("orders", 4))
 
 
 def test_garbage_gives_errors_of_ours_alone(tmp_path: Path, seed: int) -> None:

@@ -9,7 +9,8 @@ from archiver.process.text import spell_count
 from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.task import TaskReport
 from archiver.spark.verify import VerifyResult
-from archiver.upkeep.verify import Level, ListingReport
+from archiver.upkeep.object_check import Level
+from archiver.upkeep.verify import ListingReport
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from archiver.groups.folds import Folds, note_fold, reaches_of
 from archiver.groups.lives import Root
 from archiver.groups.positions import PositionsAsOf
 from archiver.store.port import ObjectKind
-from archiver.upkeep.verify import check_control, control_problem
+from archiver.upkeep.control_check import check_control, control_problem
 from tests.support.commit_frames import commit_value, frame_of, position_key
 from tests.support.memory_store import StoredObject
 from tests.support.offsets_archive import OffsetsArchive

@@ -26,7 +26,7 @@ from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.request import RestoreRequest
 from archiver.store.port import Body, ObjectKind
-from archiver.upkeep.verify import check_control
+from archiver.upkeep.control_check import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 

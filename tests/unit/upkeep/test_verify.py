@@ -27,6 +27,7 @@ from archiver.archive.index_generations import append_to_index, merge_index
 from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.archive.listing import list_strangers
 from archiver.archive.probe import probe_key, probe_store
+from archiver.archive.segment import open_segment
 from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
 from archiver.archive.topics import Branch, read_topic, record_branch, record_cluster, record_topic
 from archiver.backup.indexer import Indexer
@@ -36,8 +37,10 @@ from archiver.codec.compression import BlockCodec
 from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectKind
+from archiver.upkeep.control_check import check_control, control_problem
 from archiver.upkeep.inspection import MOST_BLOCKS, Inspection, take_apart, take_control_apart
-from archiver.upkeep.verify import Level, check_content, check_control, check_listing, check_object, control_problem
+from archiver.upkeep.object_check import Level, check_content, check_object
+from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.segments import SOURCE, written
@@ -120,12 +123,12 @@ def test_where_a_sweep_died_half_way_records_are_compared(store: MemoryStore, tm
     found = check_listing(archive, reads_records=True)
     assert not found.problems
     assert list(found.covered) == [name]
-    content, metadata = store.get(name) or (b"", {})
+    body = open_segment(*(store.get(name) or (b"", {})), name)
     if is_true:
-        check_object(content, metadata, key, name, Level.RECORDS, found.covered[name])
+        check_object(body, key, Level.RECORDS, found.covered[name])
     else:
         with pytest.raises(CorruptSegmentError, match="has other records at offsets 24-47"):
-            check_object(content, metadata, key, name, Level.RECORDS, found.covered[name])
+            check_object(body, key, Level.RECORDS, found.covered[name])
 
 
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +372,7 @@ def test_objects_without_their_metadata_are_not_whole(store: MemoryStore, level:
         name = LAYOUT.segment_key(replace(KEY, base=base))
         store.objects[name] = found = replace(store.objects[name], metadata={})
         with pytest.raises(CorruptSegmentError, match=f"{re.escape(name)}: has no archiver-"):
-            check_object(found.body, {}, replace(KEY, base=base), name, level)
+            check_object(open_segment(found.body, {}, name), replace(KEY, base=base), level)
     problems = check_listing(Archive(store, LAYOUT)).problems
     assert [one.partition(";")[0] for one in problems] == [
         f"{LAYOUT.segment_key(replace(KEY, base=base))}: has no archiver-* metadata" for base in (0, 24, 48)
@@ -564,7 +567,7 @@ def test_a_whole_bucket_may_be_the_archive(store: MemoryStore) -> None:
 
 def problem_of(content: bytes, metadata: dict[str, str], level: Level) -> str:
     try:
-        check_content(content, metadata, KEY, NAME, level)
+        check_content(open_segment(content, metadata, NAME), KEY, level)
     except NotWholeError as error:
         return str(error)
     return ""
