@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from pyspark import SparkContext
 
-from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import open_archive
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.support.topic_notes import note_of
 
 from archiver.archive.cluster_topics import ClusterTopics, refuse_without_ids
 from archiver.archive.control import append_fact
@@ -32,6 +31,7 @@ from archiver.kafka.fetch import Fetched, FetchProblem
 from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
+from tests.support.topic_notes import note_of
 
 
 class Here:
