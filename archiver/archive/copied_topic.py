@@ -3,33 +3,29 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStretch
-from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, join_read, until_offset
+from archiver.archive.copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, until_offset
 from archiver.archive.copy_listings import CopyInstances
 from archiver.archive.handle import Archive
 from archiver.archive.history_doubts import expired_offset, history_doubts
 from archiver.archive.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.layout import Layout
-from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs
+from archiver.archive.past_copies import PastCopies
+from archiver.archive.role_logs import RoleLogs, Told, list_all_role_logs, of_compacted, of_known_lives
 from archiver.archive.roles import ROLES, CompleteCopy, RoleEntry
 from archiver.archive.segments import Segments, blocks_of, segment_blocks
 from archiver.archive.topics import (
     Stretch,
     TopicFact,
     UnnotedLives,
-    is_compacted,
     read_topic_history,
     shape_in,
 )
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
 
-_CLOCK: Final = timedelta(seconds=1)  # stores return times of puts in whole seconds
-_FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
-_LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
 _MOST_STRETCHES: Final = 1_000  # of one partition: more have no plan of ours
 
 Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> whose objects
@@ -80,8 +76,8 @@ class CopiedTopic:
         history: Sequence[TopicFact],
         instances: CopyInstances | None = None,
     ) -> None:
-        logs, self.ignored = _of_compacted(logs, history)
-        self._logs, self._notes = _of_known_lives(logs, history)
+        logs, self.ignored = of_compacted(logs, history)
+        self._logs, self._notes = of_known_lives(logs, history)
         self.topic = logs.topic
         self._inventory = inventory
         self._history = history
@@ -92,6 +88,7 @@ class CopiedTopic:
         self._with_records = with_records - self._unnoted
         instances = instances or CopyInstances(logs.archive)
         self._reader = CopyReader(self._logs, self._under_topics, instances)
+        self._past = PastCopies(self._logs, self._reader, self._under_topics)
 
     @property
     def has_copies(self) -> bool:
@@ -240,7 +237,7 @@ class CopiedTopic:
                 self._read_history(found, life, number, is_begun=is_begun, is_expected=has_copies)
         read = self._reader.read_by(entries)
         if as_of_ms is not None:
-            read = self._as_of(read, entries, as_of_ms)
+            read = self._past.read(read, entries, as_of_ms)
         found.add({number: self._with_later(number, life, entries[number].life, one) for number, one in read.items()})
 
     def _read_history(self, found: _Found, life: int, number: int, *, is_begun: bool, is_expected: bool) -> None:
@@ -336,59 +333,6 @@ class CopiedTopic:
                 f" {self._logs.archive.layout.control_prefix(ROLES)}{self.topic}/ says that this was complete"
             )
         return reading
-
-    # --- as of a time
-
-    def _as_of(
-        self, read: Mapping[int, ReadPartition], entries: Mapping[int, LifeEntry], as_of_ms: int
-    ) -> dict[int, ReadPartition]:
-        """Return for each partition a reading that was complete at a time. Raises UsageError."""
-        moment = _moment(as_of_ms)
-        found: dict[int, ReadPartition] = {}
-        earliest: dict[int, datetime] = {}
-        for number, (life, entry) in entries.items():
-            since = self._first_moment(life, number, entry)
-            then = read[number] if since <= moment else self._earlier(life, number, moment, read[number])
-            if then is None:
-                earliest[number] = since
-            else:
-                found[number] = then
-        if earliest:
-            number, latest = max(earliest.items(), key=lambda one: one[1])
-            raise UsageError(
-                f"{self.topic}: the archive has no state as of then: the copy that is read of partition {number} was complete at"
-                f" {latest:%Y-%m-%dT%H:%M:%SZ}, and older values may have been compacted before; take --until"
-                f" {latest:%Y-%m-%dT%H:%M:%SZ} or later, or --history for what was archived under topics/"
-            )
-        for number, false in self._reader.false_switches(entries).items():
-            if false not in (then := found[number]).damaged:
-                found[number] = then._replace(damaged=[*then.damaged, false])
-        return found
-
-    def _first_moment(self, life: int, number: int, entry: RoleEntry) -> datetime:
-        """Return a time at which the current copy was complete already. `topics/` is complete from its beginning."""
-        if not isinstance(entry.holder, CompleteCopy) or entry.switched is None:
-            return _FIRST_MOMENT
-        put = self._logs.put_by(life, number, entry.switched)
-        return _LAST_MOMENT if put is None else put + _CLOCK
-
-    def _earlier(self, life: int, number: int, moment: datetime, present: ReadPartition) -> ReadPartition | None:
-        """Return the copy that was current at a time, if it still exists and reached then, followed by the present reading."""
-        numbers = self._logs.numbers(life, number)
-        then = max((one for one, put in numbers.items() if put + _CLOCK <= moment), default=None)
-        told = None if then is None else self._logs.entry(life, number, then)
-        if isinstance(told, NotWholeError):
-            return None
-        if told is not None and isinstance(told.holder, CompleteCopy):
-            read, until = self._reader.read_alone(number, life, told.holder), told.holder.next
-        else:
-            inventory, damaged = self._under_topics(life, number, 0)
-            reading = CopyReading(stretches=(CopyStretch(None, life, 0),))
-            read, until = ReadPartition(inventory, damaged, reading, inventory.end), inventory.end
-        joined = join_read(read, present)
-        puts = [some.last_put for some in segment_blocks(read.inventory.segments) if some.last_put is not None]
-        has_reached = joined is read or max(puts, default=moment - _CLOCK) >= moment
-        return joined if has_reached and is_whole_until(read, until) else None
 
     # --- `topics/`
 
@@ -493,33 +437,3 @@ def _deciding(
         if entry is not None and entry.holder is not None:
             return LifeEntry(life, entry)
     return None
-
-
-def _of_compacted(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, tuple[str, ...]]:
-    """Leave out and report role logs of a topic that was never compacted. A fact without a policy may hide that it was."""
-    if not logs.listed or not history or any(is_compacted(fact) is not False for fact in history):
-        return logs, ()
-    where = f"{logs.archive.layout.control_prefix(ROLES)}{logs.topic}/"
-    told = (
-        f"{logs.topic}: {where} is not read: the topic never had compact in cleanup.policy, so no instance has written that;"
-        " see who has, and delete it"
-    )
-    return replace(logs, listed={}), (told,)
-
-
-def _of_known_lives(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, list[str]]:
-    """Leave out lives that the topic does not have: writers note a life before any entry."""
-    strange = sorted(life for life in logs.listed if history and life >= len(history[-1].lives))
-    notes = [
-        f"{logs.topic}: there is a role log of life {life}, which the topic's control fact does not have; it is not read"
-        for life in strange
-    ]
-    known = {life: found for life, found in logs.listed.items() if life not in strange}
-    return (replace(logs, listed=known) if strange else logs), notes
-
-
-def _moment(at_ms: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return _LAST_MOMENT if at_ms > 0 else _FIRST_MOMENT

@@ -1,6 +1,6 @@
 """All role logs of a topic: listed once, their entries read when they are asked for."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -22,6 +22,7 @@ from archiver.archive.roles import (
     read_entry,
 )
 from archiver.archive.store_clock import epoch_ms
+from archiver.archive.topics import TopicFact, is_compacted
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject
@@ -252,3 +253,26 @@ def list_all_role_logs(archive: Archive, wanted: Callable[[str], bool] | None = 
     names = sorted(name for name in list_copied_topics(archive) if wanted is None or wanted(name))
     found = zip(names, side_by_side(_AT_ONCE, lambda name: list_role_logs(archive, name), names, "role"), strict=True)
     return {name: logs for name, logs in found if logs.listed}
+
+
+def of_compacted(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, tuple[str, ...]]:
+    """Leave out and report role logs of a topic that was never compacted. A fact without a policy may hide that it was."""
+    if not logs.listed or not history or any(is_compacted(fact) is not False for fact in history):
+        return logs, ()
+    where = f"{logs.archive.layout.control_prefix(ROLES)}{logs.topic}/"
+    told = (
+        f"{logs.topic}: {where} is not read: the topic never had compact in cleanup.policy, so no instance has written that;"
+        " see who has, and delete it"
+    )
+    return replace(logs, listed={}), (told,)
+
+
+def of_known_lives(logs: RoleLogs, history: Sequence[TopicFact]) -> tuple[RoleLogs, list[str]]:
+    """Leave out lives that the topic does not have: writers note a life before any entry."""
+    strange = sorted(life for life in logs.listed if history and life >= len(history[-1].lives))
+    notes = [
+        f"{logs.topic}: there is a role log of life {life}, which the topic's control fact does not have; it is not read"
+        for life in strange
+    ]
+    known = {life: found for life, found in logs.listed.items() if life not in strange}
+    return (replace(logs, listed=known) if strange else logs), notes

@@ -136,17 +136,18 @@ class CopyCatalog:
     def wholeness(self, copy: CopyKey, objects: Sequence[ListedSegment]) -> CopyState:
         """Return what the listed objects of a copy cover, by the read rule. Each object is asked for its facts once."""
         known = self._known.setdefault(copy, _Known())
-        told = {mark: _Span(*span) for mark, *span in _ROW.iter_unpack(known.spans)}
-        spans = {one.item.key: (mark, told[mark]) for one in objects if (mark := _mark_of(one.item)) in told}
+        told = {row[0]: row for row in _ROW.iter_unpack(known.spans)}
+        rows = {one.item.key: told[mark] for one in objects if (mark := _mark_of(one.item)) in told}
         problems: list[str] = []
-        for seen in ask_facts(self.archive.store, [one for one in objects if one.item.key not in spans]):
+        for seen in ask_facts(self.archive.store, [one for one in objects if one.item.key not in rows]):
             if isinstance(seen, Segment) and isinstance(seen.facts, SegmentFacts):
-                spans[seen.object_key] = _mark(seen.object_key, seen.etag), _span_of(seen.facts)
+                rows[seen.object_key] = _mark(seen.object_key, seen.etag), *_span_of(seen.facts)
             else:
                 problems.append(f"{seen.object_key}: has no facts" if isinstance(seen, Segment) else seen.message)
-        known.spans = b"".join(_ROW.pack(mark, *span) for mark, span in spans.values())
+        if {row[0] for row in rows.values()} != told.keys():
+            known.spans = b"".join(_ROW.pack(*row) for row in rows.values())
         put_ms = {one.item.key: epoch_ms(one.item.last_modified) for one in objects}
-        state = _coverage((span, put_ms[key]) for key, (_, span) in spans.items())
+        state = _coverage((_Span(*row[1:]), put_ms[key]) for key, row in rows.items())
         return state._replace(problem=problems[0]) if problems else state
 
     def look_over(self, place: RolePlace, generation: Generation) -> CopyState:
