@@ -79,12 +79,7 @@ def latest_fact(archive: Archive, stream: str) -> Fact | None:
     return None if newest is None else _read(archive, stream, newest)
 
 
-def read_history(archive: Archive, stream: str) -> Iterator[Fact]:
-    """Yield the history of a stream, oldest first, one fact at a time: all facts together may need much memory."""
-    return (fact for *_, fact in read_dated_history(archive, stream))
-
-
-def read_dated_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact]]:
+def read_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact]]:
     """Yield the facts of a stream, oldest first, with their numbers, and when each was put, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
@@ -140,11 +135,6 @@ def _excess(content: bytes, stream: str) -> str:
         return f"would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}"
     expected, most = parsed_bytes(content.decode()), most_parsed_bytes(stream)
     return f"readers would need {expected:,} bytes of memory, and the limit is {most:,}" if expected > most else ""
-
-
-def append_first_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
-    """Write the first fact of a stream if it has none. Returns the fact that holds."""
-    return append_fact(archive, stream, lambda latest: wanted if latest is None else None) or wanted
 
 
 def surplus_facts(archive: Archive, stream: str) -> list[str]:

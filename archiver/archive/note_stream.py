@@ -11,7 +11,7 @@ from archiver.archive.control import (
     latest_fact,
     list_numbers,
     newest_listed,
-    read_dated_history,
+    read_history,
 )
 from archiver.archive.fact_model import FactModel, Value
 from archiver.archive.handle import Archive
@@ -84,7 +84,7 @@ class NoteStream(Generic[Value]):
 
     def history(self) -> Iterator[Noted[Value]]:
         """Yield all notes, the oldest first. Raises NotWholeError."""
-        for number, put_ms, fact in read_dated_history(self.archive, self.stream):
+        for number, put_ms, fact in read_history(self.archive, self.stream):
             yield Noted(number, put_ms, self.decode(fact, number))
 
     def update(self, change: Callable[[Value | None], Value | None]) -> Value | None:

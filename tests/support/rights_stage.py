@@ -89,7 +89,6 @@ IN_STORE: Final = {
     Right.GET: ("s3:GetObject", ""),
     Right.PUT: ("s3:PutObject", ""),
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
-    Right.PUT_INDEX: ("s3:PutObject", "control/index/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
     Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),

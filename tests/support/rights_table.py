@@ -44,7 +44,6 @@ class Right(Enum):
     GET = "GetObject"
     PUT = "PutObject"
     PUT_NOTES = "PutObject on `control/restores/`"
-    PUT_INDEX = "PutObject on `control/index/`"
     PUT_FOLDS = "PutObject on `control/group-folds/`"
     PUT_HOLDS = "PutObject on `control/holds/`"
     PUT_ROLES = "PutObject on `control/roles/`"
@@ -62,7 +61,7 @@ class Right(Enum):
 
 
 _OF_STORE: Final = {
-    Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_INDEX, Right.PUT_FOLDS,
+    Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_FOLDS,
     Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
@@ -173,10 +172,6 @@ def on_target(right: str, exit_code: int = 2) -> Loss:
 NOTES: Final = {
     **READING,
     Right.PUT_NOTES: denied(r"/control/restores/\S+: PutObject", "s3:PutObject"),
-    Right.PUT_INDEX: goes_on(
-        r"the index of facts was not written: \S+/control/index/\S+ PutObject was denied; grant s3:PutObject on it",
-        "`verify` cannot notice if the restore's last notes are deleted",
-    ),
 }
 BROKERS: Final = {
     Right.CLUSTER_CONFIGS: goes_on(

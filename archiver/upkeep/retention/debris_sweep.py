@@ -161,7 +161,8 @@ def _delete_batch(
         why, refused = delete_after_look(store, [item.key for item in unlocked], lambda: changed(group))
         if why:
             raise _LeftError(group, why)
-        gone = [item for item in waiting if item.key not in {*refused, *(one.key for one in locked)}]
+        kept = {*refused, *(item.key for item in locked)}
+        gone = [item for item in waiting if item.key not in kept]
         swept.objects[group.kind] += len(gone)
         swept.bytes[group.kind] += sum(item.size for item in gone)
         swept.refuse([f"{item.key}: is locked by the store" for item in locked[:1]])

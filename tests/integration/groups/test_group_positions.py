@@ -136,7 +136,7 @@ class Snapshots:
         )
 
     def facts(self, day: str = "2026-09-21") -> list[Fact]:
-        return list(read_history(Archive(self.store, Layout()), f"group-positions/{day}"))
+        return [fact for *_, fact in read_history(Archive(self.store, Layout()), f"group-positions/{day}")]
 
 
 # --- snapshots
@@ -219,7 +219,7 @@ def snapshot_facts(site: ArchiveSite) -> list[Fact]:
     """Of all days; a test may run at midnight."""
     store, layout = store_of(site)
     days = sorted(store.list_directories(layout.control_prefix("group-positions")))
-    return [fact for day in days for fact in read_history(Archive(store, layout), f"group-positions/{day}")]
+    return [fact for day in days for *_, fact in read_history(Archive(store, layout), f"group-positions/{day}")]
 
 
 @cache

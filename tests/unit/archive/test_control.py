@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -19,7 +19,6 @@ from archiver.archive.control import (
     READS_AT_ONCE,
     Fact,
     append_fact,
-    append_first_fact,
     decode_fact,
     decode_facts,
     encode_fact,
@@ -78,7 +77,7 @@ def test_facts_are_numbered_and_the_highest_holds() -> None:
         assert append_fact(Archive(store, LAYOUT), STREAM, count_up) == {"format": 1, "count": number + 1}
     assert list(store.objects) == [f"p/control/topics/t/{number:06}.json" for number in range(12)]
     assert latest_fact(Archive(store, LAYOUT), STREAM) == {"format": 1, "count": 12}
-    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
+    assert [fact["count"] for *_, fact in read_history(Archive(store, LAYOUT), STREAM)] == list(range(1, 13))
 
 
 def test_nothing_to_add_adds_nothing() -> None:
@@ -139,7 +138,7 @@ def test_who_was_slower_decides_again_on_what_the_faster_wrote() -> None:
 
     append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert seen == [None, {"format": 1, "count": 1}, {"format": 1, "count": 2}]
-    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
+    assert [fact["count"] for *_, fact in read_history(Archive(store, LAYOUT), STREAM)] == [1, 2, 100]
 
 
 def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
@@ -159,7 +158,7 @@ def test_writers_at_once_never_append_to_what_they_have_not_seen() -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         list(pool.map(write, range(writers)))
-    assert [fact["count"] for fact in read_history(Archive(store, LAYOUT), STREAM)] == list(
+    assert [fact["count"] for *_, fact in read_history(Archive(store, LAYOUT), STREAM)] == list(
         range(1, writers * each + 1)
     )
 
@@ -200,7 +199,7 @@ def test_a_lost_answer_is_settled_by_who_knows_its_own_fact() -> None:
     with pytest.raises(StoreTemporaryError):
         append_fact(Archive(store, LAYOUT), STREAM, decide)
     assert append_fact(Archive(store, LAYOUT), STREAM, decide) == mine
-    assert list(read_history(Archive(store, LAYOUT), STREAM)) == [mine]
+    assert [fact for *_, fact in read_history(Archive(store, LAYOUT), STREAM)] == [mine]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"{}", b'{"format": "1"}', b"\xff\xfe\x00"])
@@ -798,7 +797,7 @@ def test_many_small_facts_are_not_in_memory_at_once(is_history: bool) -> None:
         _, of_one = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         if is_history:
-            found = [len(fact) for fact in read_history(archive, STREAM)]
+            found = [len(fact) for *_, fact in read_history(archive, STREAM)]
         else:
             found = [*decode_facts(archive, numbers, lambda _, fact: len(fact)).values()]
         _, of_all = tracemalloc.get_traced_memory()
@@ -811,11 +810,11 @@ def test_many_small_facts_are_not_in_memory_at_once(is_history: bool) -> None:
 def test_a_fact_that_readers_would_refuse_is_not_written() -> None:
     archive = Archive(MemoryStore(), LAYOUT)
     with pytest.raises(ArchiverError, match=r"p/control/cluster/000000.json: would have .* bytes, and readers take"):
-        append_first_fact(archive, "cluster", {"format": 1, "cluster_id": "c" * (1 << 20)})
+        append_fact(archive, "cluster", lambda _: {"format": 1, "cluster_id": "c" * (1 << 20)})
     with pytest.raises(
         ArchiverError, match=r"cluster/000000.json: readers would need .* bytes of memory, and the limit"
     ):
-        append_first_fact(archive, "cluster", {"format": 1, "cluster_id": "c", "more": [[]] * 100_000})
+        append_fact(archive, "cluster", lambda _: {"format": 1, "cluster_id": "c", "more": [[]] * 100_000})
     assert not list(archive.store.list(""))
 
 
@@ -832,11 +831,15 @@ def test_a_fact_that_would_need_gigabytes_is_refused_before_it_is_parsed(stream:
         tracemalloc.stop()
 
 
+def always(fact: Fact) -> Callable[[Fact | None], Fact]:
+    return lambda _: fact
+
+
 def test_one_large_fact_is_parsed_at_a_time() -> None:
     """Small ones are parsed side by side."""
     archive = Archive(MemoryStore(), LAYOUT)
     for nr in range(8):
-        append_first_fact(archive, f"topics/t{nr}", {"format": 1, "more": "x" * (2 << 20) if nr % 2 else ""})
+        append_fact(archive, f"topics/t{nr}", always({"format": 1, "more": "x" * (2 << 20) if nr % 2 else ""}))
     inside, at_once = list[int](), list[int]()
 
     def decode(content: bytes) -> bool:
@@ -856,7 +859,7 @@ def test_one_large_fact_is_parsed_at_a_time() -> None:
 def test_a_large_fact_is_requested_once_if_its_size_is_known() -> None:
     """Otherwise twice: the first answer is refused unread, for the body must not come before its turn."""
     archive = Archive(store := Weighed(), LAYOUT)
-    append_first_fact(archive, STREAM, {"format": 1, "more": "x" * (2 << 20)})
+    append_fact(archive, STREAM, lambda _: {"format": 1, "more": "x" * (2 << 20)})
     assert len(read_fact(archive, STREAM, 0)["more"]) == 2 << 20
     assert store.asked == 2
     (listed,) = newest_listed(archive, "topics").values()

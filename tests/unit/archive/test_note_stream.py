@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +38,10 @@ def plus_one(before: Counter | None) -> Counter:
     return Counter(name="a", count=1) if before is None else replace(before, count=before.count + 1)
 
 
+def next_of(name: str, before: Counter | None) -> Counter:
+    return replace(plus_one(before), name=name)
+
+
 def test_each_update_sees_the_note_before_it() -> None:
     stream = KIND.at(Archive(MemoryStore(), LAYOUT), "counters/a")
     assert stream.read() is None
@@ -64,7 +69,7 @@ def test_update_keeps_members_that_the_model_does_not_know() -> None:
 def test_read_all_returns_the_newest_note_of_each_stream() -> None:
     archive = Archive(MemoryStore(), LAYOUT)
     for name in ("a", "b", "a"):
-        KIND.at(archive, f"counters/{name}").update(lambda before, name=name: replace(plus_one(before), name=name))  # type: ignore[misc]
+        KIND.at(archive, f"counters/{name}").update(partial(next_of, name))
     found = KIND.read_all(archive, "counters")
     assert {stream: one.count for stream, one in found.items()} == {"counters/a": 2, "counters/b": 1}
 

@@ -54,7 +54,7 @@ def test_the_fact_is_as_the_format_tells(archive: Archive) -> None:
     notes_of(archive).put(
         None, "g", "s", {("orders", 3): move(wanted=BEFORE), ("payments", 0): move(None, BEFORE)}, IDS
     )
-    (fact,) = read_history(archive, notes_of(archive).stream("g"))
+    ((*_, fact),) = read_history(archive, notes_of(archive).stream("g"))
     wanted = {"offset": 2**63 - 1, "metadata": "x\0y"}
     told = {"wanted": wanted, "as_of_ms": None, "applied": False}
     assert fact == {

@@ -277,7 +277,9 @@ def test_a_locked_object_stays(world: tuple[Archive, MortalStore], monkeypatch: 
     assert verified(archive) == []
 
 
-def test_claims_go_first_and_plan_and_finished_last(world: tuple[Archive, MortalStore]) -> None:
+def test_claims_go_first_and_plan_and_finished_last(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive, store = world
     add_applied_note(store)
     phases: list[str] = []
@@ -288,7 +290,7 @@ def test_claims_go_first_and_plan_and_finished_last(world: tuple[Archive, Mortal
         assert len({phase_of(key) for key in keys}) == 1
         return delete_each(keys, **terms)
 
-    store.delete_each = delete  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(store, "delete_each", delete)
     sweep(archive)
     assert phases == ["claim", "claim", "rest", "rest", "plan", "finished"]
 
@@ -311,7 +313,9 @@ def test_what_is_left_of_a_restore_when_only_ends_are_there_goes(world: tuple[Ar
     assert lost_control_objects(archive, {}) == ([], [])
 
 
-def test_verify_is_right_at_every_moment_of_a_sweep(world: tuple[Archive, MortalStore]) -> None:
+def test_verify_is_right_at_every_moment_of_a_sweep(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It lists while a sweep deletes: each page of its listing may be of another moment."""
     archive, store = world
     listed = MemoryStore.list
@@ -329,7 +333,7 @@ def test_verify_is_right_at_every_moment_of_a_sweep(world: tuple[Archive, Mortal
                 first = [key for phase, key in kinds if phase == kinds[0][0]]
                 del store.objects[first[-1]]
 
-    store.list = list_beside  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "list", list_beside)
     assert verified(archive) == []
     assert not any("/r-1/" in key for key in store.objects)
 
