@@ -1,24 +1,20 @@
-"""A backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them."""
+"""A backup that runs until stopped: opens assigned partitions, retries those that fail, and gives up those that are taken away."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics, refuse_without_ids
 from archiver.archive.topics import list_known_topics, read_topic
 from archiver.backup.commits import Commits
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.gone_topics import GoneTopics
+from archiver.backup.group_worker import RELEASE_S, GroupWorker
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
-from archiver.backup.opener import OPENERS
-from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
 from archiver.backup.refused_topics import RefusedTopics
-from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
-from archiver.backup.retry import persist
+from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.backup.role_watch import place_of
-from archiver.backup.troubles import Troubles, cause_of_failure
+from archiver.backup.troubles import cause_of_failure
 from archiver.errors import (
     ArchiverError,
     CutBackError,
@@ -27,11 +23,9 @@ from archiver.errors import (
     StrangerError,
     TopicGoneError,
 )
-from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
@@ -40,18 +34,14 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Value = TypeVar("Value")
-
-_LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
-_TOPICS = "topics"
 _NOTES_OF_TOPICS = "notes of topics"
 _FORGET_LOST_S = 60.0  # a partition that does not come back within this time has another owner
 
 
-class Service:
-    """One instance of the backup. `run` returns when it was stopped; everything held is durable or dropped by then."""
+class Service(GroupWorker):
+    """One instance of the backup."""
 
     def __init__(
         self,
@@ -61,104 +51,71 @@ class Service:
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._request = request
-        self._sink = request.sink
-        self._group = group
-        self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
-        self._asides = Workers(1, "hints")  # neither must asking for hints
-        self._wait = wait
+        super().__init__(request, group, pool, wait=wait)
+        self._asides = Workers(1, "hints")  # asking for hints must not wait behind puts that hang
         self._indexer = indexer_of(request, wait)
-        self.membership = Membership(request.kafka, group, OwnerOnLoop(self))
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
         self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused = RefusedTopics(self._sink.ledger, self._sink.clock)
-        self.gone = GoneTopics(request.sink.archive, self._openers)
         self._known: set[str] = set()  # included topics that were archived, or seen here
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
-        self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
         self._has_listed_topics = False
         self.held: dict[TopicPartition, Hold] = {}
         self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
         # Since when partitions may have had something that was not durable when the group took them away, and when that was.
         self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def troubles(self) -> Troubles:
-        return self._sink.troubles
 
     # --- the life of an instance
 
-    async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
-        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
-        async with AsyncExitStack() as stack:
-            client = await unless_stopped(stop, self._connect(stack))
-            self.client = client
-            cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
-            self._positions = keeper_of(self._request, client, self._openers, cluster_id)
-            self._opener = opener_of(self._request, client, self._openers, cluster_id)
-            await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
-            self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
-            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
-            self._pump = await stack.enter_async_context(
-                pump_of(self._request, client, self._pool, on_durable=self._note_durable)
-            )
-            self.feeds = self._pump.feeds
-            self.membership.start(sorted(self.topics))
-            self._doom = asyncio.get_running_loop().create_future()
-            loops = [
-                self._doom,
-                client.refuse_another_cluster(),
-                self._keep_topics_fresh(),
-                self._face_ends(),
-                self._open_again(),
-                self.commits.run(),
-                self._positions.run(),
-                self._opener.offsets_log_ends.watch(
-                    self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait
-                ),
-                self._indexer.run(),
-                *watch(client),
-            ]
-            try:
-                self.is_ready = True
-                await unless_stopped(stop, _all(loops))
-            finally:
-                self.is_ready = False
-                await self._leave()
+    async def _prepare(self, stop: asyncio.Event, stack: AsyncExitStack) -> None:
+        self._positions = keeper_of(self._backup, self.client, self._openers, self._cluster_id)
+        self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
+        self._pump = await stack.enter_async_context(
+            pump_of(self._backup, self.client, self._pool, on_durable=self._note_durable)
+        )
+        self.feeds = self._pump.feeds
+        self._doom = self._loop.create_future()
 
-    async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
-        return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
-
-    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        return await persist(what, work, self._sink.ledger, self._wait)
+    def _loops(self) -> Sequence[Awaitable[None]]:
+        ends = self._opener.offsets_log_ends
+        return [
+            self._doom,
+            self._face_ends(),
+            self._open_again(),
+            self.commits.run(),
+            self._positions.run(),
+            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait),
+            self._indexer.run(),
+        ]
 
     async def _leave(self) -> None:
-        """Flush the records that are held, commit positions, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
+        """Put held records, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
         self.held.clear()
         self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
         reach("stop.flushed")
-        hints = self.commits.all_hints()
-        leaver = Workers(1, "leave")
-        leaving = leaver.call(self.membership.close, hints, _LEAVE_S)
-        has_left, _ = await asyncio.gather(leaving, self._indexer.finish())
-        if not has_left:
-            log.info("the group was not left in time; it will miss this instance after the session timeout")
+        await asyncio.gather(self._leave_group(self.commits.all_hints()), self._indexer.finish())
         for task in list(self._tasks):
             task.cancel()
 
     # --- topics
 
+    @property
+    def topic_names(self) -> Collection[str]:
+        return self.topics
+
+    @property
+    def why_no_topics(self) -> str:
+        refused = [str(one.error) for one in self.refused.topics.values()]
+        return "; ".join(refused) or "no topic of the cluster matches topics.include"
+
     async def _refresh_topics(self) -> None:
-        """List the topics of the cluster, and note which of them are to be archived."""
-        topics = self._request.topics
+        topics = self._backup.topics
         seen = await find_cluster_topics(self.client, topics, topics.select(self._known))
         seen = await self._openers.call(refuse_without_ids, self._sink.archive, seen)
         found, refused = seen.found, seen.refused
@@ -186,27 +143,15 @@ class Service:
 
     def _warn_of_unmatched(self, seen: ClusterTopics) -> None:
         """Warn of each entry of topics.include that matches nothing: once, as long as that lasts."""
-        before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
+        before, self._unmatched = self._unmatched, seen.unmatched(self._backup.topics)
         news = [number for number in self._unmatched if number not in before]
-        for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
+        for line in explain_unmatched(self._backup.topics, news, self._backup.place_of_include):
             log.warning("%s", line)
 
-    async def _keep_topics_fresh(self) -> None:
-        while True:
-            await self._wait(self._group.refresh_ms / 1000)
-            try:
-                await self._refresh_topics()
-                self.membership.subscribe(sorted(self.topics))
-                await self._record_changes()
-                await self._replace_recreated()
-                await self._follow_role_logs()
-                self.troubles.note_works(_TOPICS)
-            except StrangerError:
-                raise
-            except (ArchiverError, TimeoutError) as error:
-                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS, stops_puts=False)
-                self._sink.ledger.retried("topics", type(error).__name__)
+    async def _follow_topics(self) -> None:
+        await self._record_changes()
+        await self._replace_recreated()
+        await self._follow_role_logs()
 
     async def _record_changes(self) -> None:
         held = {topic for topic, _ in self.held}
@@ -277,11 +222,6 @@ class Service:
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
         self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
         """Open partitions; those that cannot be opened are tried again."""
 
@@ -337,7 +277,6 @@ class Service:
     # --- partitions go
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
-        """Flush held records of revoked partitions, and return the durable ends."""
         for key in partitions:
             self.held.pop(key, None)
             self.troubles.forget(key)
@@ -350,7 +289,6 @@ class Service:
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Drop partitions that another instance has already."""
         now_s = self._sink.clock()
         for key in partitions:
             hold = self.held.pop(key, None)
@@ -358,7 +296,7 @@ class Service:
             self.troubles.forget(key)
             if feed is not None:
                 self._lost[key] = feed.unsaved_since_s(now_s), now_s
-                self._pump.let_go(feed)
+                self._pump.drop(feed)
             elif hold is not None:
                 self._lost[key] = hold.unknown_since_s, now_s
         self.commits.take(partitions)
@@ -443,7 +381,3 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
     topic, number = min(partitions)
     others = f" and {spell_count(len(partitions) - 1, 'more partition')} are" if len(partitions) > 1 else " is"
     return f"{topic}-{number}{others}"
-
-
-async def _all(loops: Sequence[Awaitable[None]]) -> None:
-    await asyncio.gather(*loops)

@@ -18,7 +18,7 @@ from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.backup.feed import Feed, PartitionReport
-    from archiver.backup.run import ServiceResult
+    from archiver.backup.run_service import ServiceResult
     from archiver.backup.until_end import BackupReport
 
     Reports = Sequence[PartitionReport]
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_stopped(options: argparse.Namespace) -> int:
-    from archiver.backup.run import run_service
+    from archiver.backup.run_service import run_service
     from archiver.config.load import load_config
     from archiver.process.progress import Progress
 

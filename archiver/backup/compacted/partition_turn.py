@@ -502,7 +502,7 @@ class PartitionTurn:
     def let_go(self) -> None:
         """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
-            self._pump_of(reading.feed).let_go(reading.feed)
+            self._pump_of(reading.feed).drop(reading.feed)
             self._leave(reading)
 
     def _announce(self) -> None:

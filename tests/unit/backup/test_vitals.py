@@ -31,7 +31,8 @@ class World:
         self.troubles = Troubles(lambda: self.now_s)
         self.vitals = Vitals(clock=lambda: self.now_s, clock_ms=lambda: 1_700_000_000_000)
         service: Any = SimpleNamespace(
-            feeds={KEY: self.feed}, held={KEY: self.hold}, topics={"t": None}, refused=SimpleNamespace(topics={}), is_ready=True,
+            feeds={KEY: self.feed}, held={KEY: self.hold}, topics={"t": None}, topic_names=["t"], refused=SimpleNamespace(topics={}),
+            is_ready=True,
             membership=self.membership, client=self.client, troubles=self.troubles,
         )  # fmt: skip
         self.service = service

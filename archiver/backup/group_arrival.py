@@ -13,7 +13,7 @@ from archiver.process.text import spell_count
 _SILENT_S: Final = 5.0  # a healthy group assigns partitions within a few seconds
 
 
-class Arrival:
+class GroupArrival:
     """Reports each change once. `note_state` is called every second or so."""
 
     def __init__(
