@@ -17,7 +17,7 @@ from archiver.backup.run import decoders, request_of, spool_of
 from archiver.backup.service import Service
 from archiver.backup.vitals import Vitals, WorkerVitals
 from archiver.config.model import ArchiverConfig
-from archiver.errors import DroppedError, StoppedError
+from archiver.errors import ArchiverError, DroppedError, StoppedError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.process.defects import sweep_defects
@@ -37,6 +37,11 @@ class ServiceResult:
 
     records: int
     dropped: Sequence[DroppedError]  # held records at the end that could not be put in time
+    lasting: Sequence[ArchiverError] = ()  # what failed at the end, and no retry mends
+
+    @property
+    def problems(self) -> Sequence[ArchiverError]:
+        return [*self.dropped, *self.lasting]
 
 
 def run_service(
@@ -64,7 +69,8 @@ def run_service(
         return [report_state(service, config, group, say, report), _sweep_daily(pool), *vitals.watch(client)]
 
     run_worker(config, vitals, metrics, make, watch)
-    return ServiceResult(records=metrics.records, dropped=made[0].dropped if made else ())
+    dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
+    return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 
 
 def metrics_of(vitals: WorkerVitals[Worker]) -> Metrics:

@@ -64,6 +64,7 @@ class Service(GroupWorker):
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.dropped: list[DroppedError] = []  # at the end
+        self.problems: Sequence[ArchiverError] = ()  # at the end
         self._has_listed_topics = False
         self.held: dict[TopicPartition, Hold] = {}
         self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
@@ -95,6 +96,7 @@ class Service(GroupWorker):
 
     async def _leave(self) -> None:
         """Put held records, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
+        self.problems = self._lasting_problems()
         self.held.clear()
         self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
@@ -102,6 +104,14 @@ class Service(GroupWorker):
         await asyncio.gather(self._leave_group(self.commits.all_hints()), self._indexer.finish())
         for task in list(self._tasks):
             task.cancel()
+
+    def _lasting_problems(self) -> Sequence[ArchiverError]:
+        """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
+        now_s = self._sink.clock()
+        refused = [one.error for one in self.refused.topics.values() if one.is_lasting(now_s)]
+        failed = [hold.lasting_error for hold in self.held.values()]
+        found = [*self._opener.findings.values(), *refused, *failed, self.membership.error]
+        return list({str(error): error for error in found if error is not None and not error.retriable}.values())
 
     # --- topics
 

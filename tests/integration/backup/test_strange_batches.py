@@ -133,7 +133,7 @@ def test_a_continuous_backup_goes_on_beside_them(
         assert f"{topic}-0: {says}" in instance.log
         eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
         assert [one.offset for one in read_partitions(site.bucket, topic)[0]] == list(range(10))
-        assert instance.stop() == 0
+        assert instance.stop() == 3
 
 
 def spoil(broker: KafkaBroker, topic: str, change: Callable[[bytes], bytes]) -> None:

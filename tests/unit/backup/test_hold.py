@@ -1,5 +1,5 @@
 from archiver.backup.hold import FIRST_PAUSE_S, Hold
-from archiver.errors import KafkaTemporaryError, TopicGoneError
+from archiver.errors import ArchiverError, KafkaTemporaryError, StoreError, TopicGoneError
 
 
 def test_a_hold_pauses_longer_until_something_is_durable_or_the_last_failure_is_long_past() -> None:
@@ -39,3 +39,18 @@ def test_a_hold_without_a_feed_waits_since_what_was_known_before() -> None:
     assert hold.unknown_since_s == 3.0
     hold.fail(KafkaTemporaryError("no leader"), 20.0, None)
     assert hold.unknown_since_s == 3.0
+
+
+def test_a_hold_has_a_lasting_error_while_it_fails_for_good() -> None:
+    denied, hold = StoreError("PutObject is denied"), Hold(since_s=0.0)
+
+    def after(error: ArchiverError) -> ArchiverError | None:
+        hold.fail(error, 10.0, None)
+        return hold.lasting_error
+
+    assert after(KafkaTemporaryError("no leader")) is None
+    assert after(denied) is denied
+    assert after(TopicGoneError("deleted")) is None
+    assert after(denied) is denied
+    hold.note_durable()
+    assert hold.lasting_error is None
