@@ -9,16 +9,17 @@ from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
 from archiver.backup.gone_topics import GoneTopics
+from archiver.backup.ledger import Ledger
 from archiver.backup.opener import OPENERS
 from archiver.backup.request import BackupRequest, opener_of
-from archiver.backup.retry import persist
 from archiver.backup.troubles import Troubles
-from archiver.errors import ArchiverError, StrangerError
+from archiver.errors import ArchiverError, StrangerError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.membership import Membership
 from archiver.kafka.settings import KafkaSettings
+from archiver.process.backoff import Backoff
 from archiver.process.defects import as_ours
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
@@ -30,6 +31,8 @@ Value = TypeVar("Value")
 # Flushing revoked partitions delays the whole group's rebalance; the poll interval would allow 5 min.
 RELEASE_S: Final = 20.0
 _LEAVE_S: Final = 3.0
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
 _TOPICS: Final = "topics"
 
 
@@ -186,6 +189,27 @@ class GroupWorker(ABC):
         """Commit, and leave the group; give up after a while."""
         if not await Workers(1, "leave").call(self.membership.close, hints, _LEAVE_S):
             log.info("the group was not left in time; it will miss this process after the session timeout")
+
+
+async def persist(
+    what: str,
+    work: Callable[[], Awaitable[Value]],
+    ledger: Ledger,
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Value:
+    """Retry work until it succeeds, or fails with an error that is not temporary. Failures are counted as those of `what`."""
+    backoff, troubles = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), Troubles()
+    while True:
+        try:
+            done = await work()
+        except TemporaryError as error:
+            pause_s = backoff.next_s()
+            troubles.note(error, f"{error}; trying again in {pause_s:.0f} s", what)
+            ledger.retried(what, error.cause)
+        else:
+            troubles.note_works(what)
+            return done
+        await wait(pause_s)
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -53,7 +53,7 @@ def run_backup(
 def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
     if config.metrics.listen is None:
         return NO_LEDGER, attend_nothing
-    from archiver.backup.run_endpoint import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
+    from archiver.backup.run_service import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
 
     return stack.enter_context(serve_run(config.metrics.listen))
 

@@ -1,29 +1,34 @@
-"""Runs a group worker from a configuration to its end; and with it the backup that runs until stopped."""
+"""Runs a group worker from a configuration to its end, and the endpoint of backups: metrics, health, readiness."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from archiver.backup.feed import Feed
-from archiver.backup.group_arrival import GroupArrival
-from archiver.backup.group_worker import GroupWorker
+from archiver.backup.group_worker import GroupWorker, persist
+from archiver.backup.join_report import JoinReport
+from archiver.backup.ledger import Ledger
 from archiver.backup.metrics import Metrics
 from archiver.backup.metrics_server import MetricsServer
 from archiver.backup.request import BackupRequest
-from archiver.backup.retry import persist
 from archiver.backup.run import decoders, request_of, spool_of
 from archiver.backup.service import Service
+from archiver.backup.until_end import Attend
 from archiver.backup.vitals import Vitals, WorkerVitals
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, DroppedError, StoppedError
+from archiver.errors import ArchiverError, DroppedError, StoppedError, UsageError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group import GroupSettings
 from archiver.process.defects import sweep_defects
 from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.workers import Workers
 from archiver.store.address import archive_mark, group_of
+
+log = logging.getLogger(__name__)
 
 Worker = TypeVar("Worker", bound=GroupWorker)
 
@@ -73,6 +78,27 @@ def run_service(
     return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 
 
+@contextmanager
+def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
+    """Serve the metrics of a run, and its health. To be entered on the event loop.
+
+    A listen address that is taken is logged, and the run goes on: most often a backup that runs until stopped has it.
+    """
+    vitals = Vitals()
+    metrics = Metrics(vitals.states, vitals.clock_ms)
+    checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(MetricsServer(listen, metrics.registry, **checks))
+        except UsageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
+                raise
+            log.warning("%s; this run goes on without an endpoint", error)
+        beating = asyncio.create_task(vitals.heart.beat())
+        stack.callback(beating.cancel)
+        yield metrics, vitals.attend_run
+
+
 def metrics_of(vitals: WorkerVitals[Worker]) -> Metrics:
     return Metrics(
         vitals.states,
@@ -114,9 +140,9 @@ async def report_state(
     worker: GroupWorker, config: ArchiverConfig, group: str, say: Callable[[str], None], report: Callable[[], None]
 ) -> None:
     """Report what the group waits for, and call `report`, every second."""
-    arrival = GroupArrival(config, group, say)
+    joining = JoinReport(config, group, say)
     while True:
-        arrival.note_state(worker.held, worker.membership, has_topics=bool(worker.topic_names))
+        joining.note_state(worker.held, worker.membership, has_topics=bool(worker.topic_names))
         report()
         await asyncio.sleep(_REPORT_EVERY_S)
 

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics, refuse_without_ids
 from archiver.archive.topics import list_known_topics, read_topic
+from archiver.backup.assignment import FIRST_PAUSE_S, Assignment
 from archiver.backup.commits import Commits
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.group_worker import RELEASE_S, GroupWorker
-from archiver.backup.hold import FIRST_PAUSE_S, Hold
 from archiver.backup.refused_topics import RefusedTopics
 from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.backup.role_watch import place_of
@@ -66,8 +66,8 @@ class Service(GroupWorker):
         self.dropped: list[DroppedError] = []  # at the end
         self.problems: Sequence[ArchiverError] = ()  # at the end
         self._has_listed_topics = False
-        self.held: dict[TopicPartition, Hold] = {}
-        self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
+        self.held: dict[TopicPartition, Assignment] = {}
+        self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
         # Since when partitions may have had something that was not durable when the group took them away, and when that was.
         self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
 
@@ -109,7 +109,7 @@ class Service(GroupWorker):
         """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
         now_s = self._sink.clock()
         refused = [one.error for one in self.refused.topics.values() if one.is_lasting(now_s)]
-        failed = [hold.lasting_error for hold in self.held.values()]
+        failed = [assigned.lasting_error for assigned in self.held.values()]
         found = [*self._opener.findings.values(), *refused, *failed, self.membership.error]
         return list({str(error): error for error in found if error is not None and not error.retriable}.values())
 
@@ -196,7 +196,7 @@ class Service(GroupWorker):
         for topic, number in self.held:
             held.setdefault(topic, []).append(number)
         copied = await roles.list_topics()
-        left = {topic for (topic, _), hold in self.held.items() if hold.is_left}
+        left = {topic for (topic, _), assigned in self.held.items() if assigned.is_left}
         looked_at = held.keys() & self.topics.keys() & (held.keys() if copied is None else copied | left)
         dividing = [self._divide(self.topics[name], held[name]) for name in sorted(looked_at)]
         outcomes = await asyncio.gather(*dividing, return_exceptions=True)
@@ -209,8 +209,8 @@ class Service(GroupWorker):
         left = await self._opener.roles.find_left(fact, topic.topic_id, numbers) if fact is not None else frozenset()
         closing = [feed for number in left if (feed := self.feeds.get((topic.name, number))) is not None]
         await self._close(closing)
-        for hold in [self.held[feed.key] for feed in closing if feed.key in self.held]:
-            hold.leave()
+        for assigned in [self.held[feed.key] for feed in closing if feed.key in self.held]:
+            assigned.leave()
         back = [(topic.name, number) for number in numbers if number not in left]
         back = [key for key in back if key in self.held and self.held[key].is_left]
         for key in back:
@@ -224,7 +224,7 @@ class Service(GroupWorker):
         now_s = self._sink.clock()
         for key in partitions:
             unsaved_since_s, lost_s = self._lost.pop(key, (None, now_s))
-            self.held[key] = Hold(
+            self.held[key] = Assignment(
                 since_s=now_s, unsaved_since_s=unsaved_since_s if now_s - lost_s < _FORGET_LOST_S else None
             )
         self._begin(partitions, with_hints=True)
@@ -232,7 +232,7 @@ class Service(GroupWorker):
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
         self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
 
-    async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
+    async def _open(self, wanted: Mapping[TopicPartition, Assignment], with_hints: bool) -> None:
         """Open partitions; those that cannot be opened are tried again."""
 
         def take(feed: Feed) -> None:
@@ -256,11 +256,11 @@ class Service(GroupWorker):
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
             self._fail(wanted, as_ours(error, "partitions could not be opened"))
 
-    def _add(self, feed: Feed, hold: Hold) -> None:
-        if self.held.get(feed.key) is hold and feed.key not in self.feeds:
-            hold.is_gone = hold.is_left = False
-            feed.inherit_pending(hold.unknown_since_s)
-            hold.unsaved_since_s = None
+    def _add(self, feed: Feed, assigned: Assignment) -> None:
+        if self.held.get(feed.key) is assigned and feed.key not in self.feeds:
+            assigned.is_gone = assigned.is_left = False
+            feed.inherit_pending(assigned.unknown_since_s)
+            assigned.unsaved_since_s = None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -301,14 +301,14 @@ class Service(GroupWorker):
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
         now_s = self._sink.clock()
         for key in partitions:
-            hold = self.held.pop(key, None)
+            assigned = self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
             self.troubles.forget(key)
             if feed is not None:
                 self._lost[key] = feed.unsaved_since_s(now_s), now_s
                 self._pump.drop(feed)
-            elif hold is not None:
-                self._lost[key] = hold.unknown_since_s, now_s
+            elif assigned is not None:
+                self._lost[key] = assigned.unknown_since_s, now_s
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
@@ -321,38 +321,38 @@ class Service(GroupWorker):
     # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
-        hold = self.held.get(feed.key)
-        if hold is not None:
-            hold.note_durable()
+        assigned = self.held.get(feed.key)
+        if assigned is not None:
+            assigned.note_durable()
         self.commits.note(feed)
         self._yield_to_another(feed)
 
     async def _face_ends(self) -> None:
         while True:
             feed = await self._pump.next_ended()
-            hold = self.held.get(feed.key)
-            if hold is None:
+            assigned = self.held.get(feed.key)
+            if assigned is None:
                 continue
-            hold.archived_to, hold.since_s = feed.writer.durable_position, self._sink.clock()
-            hold.unsaved_since_s = feed.unsaved_since_s(hold.since_s)
+            assigned.archived_to, assigned.since_s = feed.writer.durable_position, self._sink.clock()
+            assigned.unsaved_since_s = feed.unsaved_since_s(assigned.since_s)
             if isinstance(feed.error, CutBackError):
-                self._spawn(self._branch_off(feed, hold))
+                self._spawn(self._branch_off(feed, assigned))
             elif feed.error is not None:
-                self._fail({feed.key: hold}, feed.error, hold.unsaved_since_s)
+                self._fail({feed.key: assigned}, feed.error, assigned.unsaved_since_s)
 
-    async def _branch_off(self, feed: Feed, hold: Hold) -> None:
+    async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
-        await self._wait(hold.pause_s(self._sink.clock()))
+        await self._wait(assigned.pause_s(self._sink.clock()))
         try:
-            self._add(await self._opener.branch_off(feed), hold)
+            self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail({feed.key: hold}, as_ours(error, feed.source), feed.pending_since_s)
+            self._fail({feed.key: assigned}, as_ours(error, feed.source), feed.pending_since_s)
 
     def _fail(
-        self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
+        self, failed: Mapping[TopicPartition, Assignment], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
         """Log why partitions are not archived, and open them again after a pause. Only their removal is final."""
-        still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
+        still_ours = [key for key, assigned in failed.items() if self.held.get(key) is assigned]
         now_s = self._sink.clock()
         pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]
         self._failed |= {key: failed[key] for key in still_ours}
@@ -373,10 +373,10 @@ class Service(GroupWorker):
             for feed in self.feeds.values():
                 if feed.is_caught_up and feed.key in self.held:
                     self.held[feed.key].failing_since_s = None
-            due = {key: hold for key, hold in self._failed.items() if hold.open_again_at_s <= now_s}
+            due = {key: assigned for key, assigned in self._failed.items() if assigned.open_again_at_s <= now_s}
             for key in due:
                 del self._failed[key]
-            still_ours = [key for key, hold in due.items() if self.held.get(key) is hold]
+            still_ours = [key for key, assigned in due.items() if self.held.get(key) is assigned]
             if still_ours:
                 self._begin(still_ours)
 

@@ -13,7 +13,6 @@ from archiver.archive.store_clock import machine_now_ms
 from archiver.backup.backlog import Backlog, find_backlogs
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.group_worker import GroupWorker
-from archiver.backup.heartbeat import Heartbeat
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.service import Service
@@ -29,6 +28,25 @@ Worker = TypeVar("Worker", bound=GroupWorker)
 _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
 _BACKLOGS_EVERY_S: Final = 5.0
+_BEAT_EVERY_S: Final = 1.0
+_STUCK_S: Final = 60.0
+
+
+class Heartbeat:
+    """Whether the event loop runs: `beat` runs on the loop; `why_not_healthy` may be asked from any thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._beat_at_s = clock()
+
+    async def beat(self) -> None:
+        while True:
+            self._beat_at_s = self._clock()
+            await asyncio.sleep(_BEAT_EVERY_S)
+
+    def why_not_healthy(self) -> str | None:
+        silent_s = self._clock() - self._beat_at_s
+        return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
 
 
 class WorkerVitals(ABC, Generic[Worker]):

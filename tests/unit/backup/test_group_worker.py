@@ -17,11 +17,11 @@ from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool
+from archiver.backup.assignment import Assignment
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.feed import Feed
 from archiver.backup.group_worker import GroupWorker
-from archiver.backup.hold import Hold
 from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.pump import Pump
@@ -63,7 +63,7 @@ class GatedStore(MemoryStore):
 def a_backup(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -> Service:
     service = Service(request, GROUP, pool)
     service._pump = pump
-    service.held[feed.key] = Hold(since_s=0.0)
+    service.held[feed.key] = Assignment(since_s=0.0)
     return service
 
 

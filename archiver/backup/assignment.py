@@ -11,8 +11,8 @@ _LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
-    """A partition gets a new Hold each time that it is gained: work that was begun for an earlier hold is dropped."""
+class Assignment:
+    """A partition gets a new one each time that it is gained: work that was begun for an earlier one is dropped."""
 
     since_s: float  # since when it has no feed
     archived_to: int = 0  # the known end of its archive while it has no feed; at first, the committed one
