@@ -107,10 +107,8 @@ class Service(GroupWorker):
 
     def _lasting_problems(self) -> Sequence[ArchiverError]:
         """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
-        now_s = self._sink.clock()
-        refused = [one.error for one in self.refused.topics.values() if one.is_lasting(now_s)]
         failed = [assigned.lasting_error for assigned in self.held.values()]
-        found = [*self._opener.findings.values(), *refused, *failed, self.membership.error]
+        found = [*self._opener.findings.values(), *failed, self.membership.error]
         return list({str(error): error for error in found if error is not None and not error.retriable}.values())
 
     # --- topics
