@@ -21,7 +21,6 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.handle import open_archive
 from archiver.config.model import ArchiverConfig
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
@@ -29,6 +28,7 @@ from tests.support.cluster import broker_cluster, corrupt_log
 from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
 from tests.support.rotated_credentials import Rotated
