@@ -21,13 +21,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
 from tests.support.foreign_reader import s3_client
 from tests.support.forked_commands import installed_commands
 from tests.support.http_proxy import VARIABLES, http_proxy
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.minio import minio_or_skip
 from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
 

@@ -24,6 +24,10 @@ from archiver.kafka.settings import KafkaSettings
 
 COORDINATION_TOPIC: Final = "_compacted_log_backup_coordination"  # hints between the instances
 
+# Brokers with ZooKeeper list no topics until the controller has told them of these.
+_EMPTY_ANSWERS: Final = 15
+_ASK_AGAIN_S: Final = 1.0
+
 
 def is_kept_by_turns(fact: TopicFact) -> bool | None:
     """Return whether instances copy a topic, if it is included; None if unknown.
@@ -96,7 +100,7 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
     Brokers leave a topic that a user may not describe out of that list, as if it did not exist. An entry that spells such a
     topic may still match others, as `a.b` matches `a-b`.
     """
-    found, refused = await client.describe_each(None)
+    found, refused = await _describe_all(client, known)
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
         more, denied = await client.describe_each(hidden)
@@ -104,6 +108,18 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
         found |= more
         refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
     return ClusterTopics(found, refused)
+
+
+async def _describe_all(
+    client: KafkaClient, known: Collection[str]
+) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
+    """Describe all topics. An empty answer counts only if it stays empty: a broker that has just started knows no topic yet."""
+    for _ in range(_EMPTY_ANSWERS - 1):
+        found, refused = await client.describe_each(None)
+        if found or refused or not known:
+            return found, refused
+        await asyncio.sleep(_ASK_AGAIN_S)
+    return await client.describe_each(None)
 
 
 def refuse_without_ids(archive: Archive, seen: ClusterTopics) -> ClusterTopics:

@@ -64,7 +64,6 @@ class Feed:
     )
     alone_ms: int = 0  # it is fetched in a request of its own, which waits so long; 0: with all others of its broker
     closing: bool = False  # flush held records, drop waiting ones, end
-    is_let_go: bool = False  # closed without a waiting caller
     is_dropped: bool = False  # held records are not put any more
     put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
     put_line: object = None  # the queue in which it waits to put
@@ -260,10 +259,9 @@ class Feed:
         if self.put_again_at_s is not None:
             self.put_again_at_s = now_s
 
-    def let_go(self, *, is_dropped: bool = False) -> None:
-        """Begin to end the feed without a waiting caller. `is_dropped`: held records are not put any more."""
-        self.closing = self.is_let_go = True
-        self.is_dropped = is_dropped
+    def let_go(self) -> None:
+        """Begin to end the feed, without a waiting caller. Held records are not put any more."""
+        self.closing = self.is_dropped = True
 
     def drop(self) -> None:
         """Drop held records: the feed leaves its queue, and nothing of it is put."""

@@ -1,7 +1,6 @@
 """Advances the feeds, each by one step at a time: takes fetched batches, closes segments, schedules puts."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,8 +16,6 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.process.defects import as_ours
 from archiver.process.workers import Workers
-
-log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -140,15 +137,9 @@ class Pump:
                 feed.note_dropped()
         return [feed.dropped for feed in closing if feed.dropped is not None]
 
-    def let_go(self, feed: Feed) -> None:
-        """Close a feed whose partition another instance may have by now. Its records are put all the same, which does no harm; nobody waits for that."""
-        feed.let_go()
-        self._forget(feed)
-        self.advance(feed)
-
     def drop(self, feed: Feed) -> None:
-        """End a feed, and put nothing more of it: its held records are useless."""
-        feed.let_go(is_dropped=True)
+        """End a feed, and put nothing more of it. A put that has begun is not stopped."""
+        feed.let_go()
         self._forget(feed)
         self.advance(feed)
 
@@ -162,8 +153,6 @@ class Pump:
         feed.ended.set()
         if not feed.closing:
             self._ended.put_nowait(feed)
-        elif feed.is_let_go and feed.dropped is not None:
-            log.warning("%s", feed.dropped)
         self._fetching.stir()
 
     # --- the loops

@@ -1,24 +1,20 @@
-"""A backup that runs until stopped: the partitions that the group gives this instance, through everything that may happen to them."""
+"""A backup that runs until stopped: opens assigned partitions, retries those that fail, and gives up those that are taken away."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TypeVar
 
 from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics, refuse_without_ids
 from archiver.archive.topics import list_known_topics, read_topic
+from archiver.backup.assignment import FIRST_PAUSE_S, Assignment
 from archiver.backup.commits import Commits
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.gone_topics import GoneTopics
-from archiver.backup.hold import FIRST_PAUSE_S, Hold
-from archiver.backup.opener import OPENERS
-from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
+from archiver.backup.group_worker import RELEASE_S, GroupWorker
 from archiver.backup.refused_topics import RefusedTopics
-from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
-from archiver.backup.retry import persist
+from archiver.backup.request import STOP_S, BackupRequest, indexer_of, keeper_of, pump_of
 from archiver.backup.role_watch import place_of
-from archiver.backup.troubles import Troubles, cause_of_failure
+from archiver.backup.troubles import cause_of_failure
 from archiver.errors import (
     ArchiverError,
     CutBackError,
@@ -27,11 +23,9 @@ from archiver.errors import (
     StrangerError,
     TopicGoneError,
 )
-from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicDescription, TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
 from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.kafka.membership import Membership
 from archiver.process.defects import as_ours
 from archiver.process.failpoints import reach
 from archiver.process.signals import unless_stopped
@@ -40,18 +34,14 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Value = TypeVar("Value")
-
-_LEAVE_S = 3.0
 _HINTS_S = 5.0
 _RECORD_S = 60.0
-_TOPICS = "topics"
 _NOTES_OF_TOPICS = "notes of topics"
 _FORGET_LOST_S = 60.0  # a partition that does not come back within this time has another owner
 
 
-class Service:
-    """One instance of the backup. `run` returns when it was stopped; everything held is durable or dropped by then."""
+class Service(GroupWorker):
+    """One instance of the backup."""
 
     def __init__(
         self,
@@ -61,104 +51,79 @@ class Service:
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._request = request
-        self._sink = request.sink
-        self._group = group
-        self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
-        self._asides = Workers(1, "hints")  # neither must asking for hints
-        self._wait = wait
+        super().__init__(request, group, pool, wait=wait)
+        self._asides = Workers(1, "hints")  # asking for hints must not wait behind puts that hang
         self._indexer = indexer_of(request, wait)
-        self.membership = Membership(request.kafka, group, OwnerOnLoop(self))
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
         self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused = RefusedTopics(self._sink.ledger, self._sink.clock)
-        self.gone = GoneTopics(request.sink.archive, self._openers)
         self._known: set[str] = set()  # included topics that were archived, or seen here
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
-        self.is_ready = False
         self.dropped: list[DroppedError] = []  # at the end
+        self.problems: Sequence[ArchiverError] = ()  # at the end
         self._has_listed_topics = False
-        self.held: dict[TopicPartition, Hold] = {}
-        self._failed: dict[TopicPartition, Hold] = {}  # to be opened again
+        self.held: dict[TopicPartition, Assignment] = {}
+        self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
         # Since when partitions may have had something that was not durable when the group took them away, and when that was.
         self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def troubles(self) -> Troubles:
-        return self._sink.troubles
 
     # --- the life of an instance
 
-    async def run(self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]]) -> None:
-        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
-        async with AsyncExitStack() as stack:
-            client = await unless_stopped(stop, self._connect(stack))
-            self.client = client
-            cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
-            self._positions = keeper_of(self._request, client, self._openers, cluster_id)
-            self._opener = opener_of(self._request, client, self._openers, cluster_id)
-            await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
-            self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
-            await unless_stopped(stop, self._persist("topics", self._refresh_topics))
-            self._pump = await stack.enter_async_context(
-                pump_of(self._request, client, self._pool, on_durable=self._note_durable)
-            )
-            self.feeds = self._pump.feeds
-            self.membership.start(sorted(self.topics))
-            self._doom = asyncio.get_running_loop().create_future()
-            loops = [
-                self._doom,
-                client.refuse_another_cluster(),
-                self._keep_topics_fresh(),
-                self._face_ends(),
-                self._open_again(),
-                self.commits.run(),
-                self._positions.run(),
-                self._opener.offsets_log_ends.watch(
-                    self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait
-                ),
-                self._indexer.run(),
-                *watch(client),
-            ]
-            try:
-                self.is_ready = True
-                await unless_stopped(stop, _all(loops))
-            finally:
-                self.is_ready = False
-                await self._leave()
+    async def _prepare(self, stop: asyncio.Event, stack: AsyncExitStack) -> None:
+        self._positions = keeper_of(self._backup, self.client, self._openers, self._cluster_id)
+        self._known |= await unless_stopped(stop, self._persist("archive", self._known_topics))
+        self._pump = await stack.enter_async_context(
+            pump_of(self._backup, self.client, self._pool, on_durable=self._note_durable)
+        )
+        self.feeds = self._pump.feeds
+        self._doom = self._loop.create_future()
 
-    async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
-        return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(self._request.kafka)))
-
-    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        return await persist(what, work, self._sink.ledger, self._wait)
+    def _loops(self) -> Sequence[Awaitable[None]]:
+        ends = self._opener.offsets_log_ends
+        return [
+            self._doom,
+            self._face_ends(),
+            self._open_again(),
+            self.commits.run(),
+            self._positions.run(),
+            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait),
+            self._indexer.run(),
+        ]
 
     async def _leave(self) -> None:
-        """Flush the records that are held, commit positions, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
+        """Put held records, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
+        self.problems = self._lasting_problems()
         self.held.clear()
         self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
         reach("stop.flushed")
-        hints = self.commits.all_hints()
-        leaver = Workers(1, "leave")
-        leaving = leaver.call(self.membership.close, hints, _LEAVE_S)
-        has_left, _ = await asyncio.gather(leaving, self._indexer.finish())
-        if not has_left:
-            log.info("the group was not left in time; it will miss this instance after the session timeout")
+        await asyncio.gather(self._leave_group(self.commits.all_hints()), self._indexer.finish())
         for task in list(self._tasks):
             task.cancel()
 
+    def _lasting_problems(self) -> Sequence[ArchiverError]:
+        """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
+        failed = [assigned.lasting_error for assigned in self.held.values()]
+        found = [*self._opener.findings.values(), *failed, self.membership.error]
+        return list({str(error): error for error in found if error is not None and not error.retriable}.values())
+
     # --- topics
 
+    @property
+    def topic_names(self) -> Collection[str]:
+        return self.topics
+
+    @property
+    def why_no_topics(self) -> str:
+        refused = [str(one.error) for one in self.refused.topics.values()]
+        return "; ".join(refused) or "no topic of the cluster matches topics.include"
+
     async def _refresh_topics(self) -> None:
-        """List the topics of the cluster, and note which of them are to be archived."""
-        topics = self._request.topics
+        topics = self._backup.topics
         seen = await find_cluster_topics(self.client, topics, topics.select(self._known))
         seen = await self._openers.call(refuse_without_ids, self._sink.archive, seen)
         found, refused = seen.found, seen.refused
@@ -186,27 +151,15 @@ class Service:
 
     def _warn_of_unmatched(self, seen: ClusterTopics) -> None:
         """Warn of each entry of topics.include that matches nothing: once, as long as that lasts."""
-        before, self._unmatched = self._unmatched, seen.unmatched(self._request.topics)
+        before, self._unmatched = self._unmatched, seen.unmatched(self._backup.topics)
         news = [number for number in self._unmatched if number not in before]
-        for line in explain_unmatched(self._request.topics, news, self._request.place_of_include):
+        for line in explain_unmatched(self._backup.topics, news, self._backup.place_of_include):
             log.warning("%s", line)
 
-    async def _keep_topics_fresh(self) -> None:
-        while True:
-            await self._wait(self._group.refresh_ms / 1000)
-            try:
-                await self._refresh_topics()
-                self.membership.subscribe(sorted(self.topics))
-                await self._record_changes()
-                await self._replace_recreated()
-                await self._follow_role_logs()
-                self.troubles.note_works(_TOPICS)
-            except StrangerError:
-                raise
-            except (ArchiverError, TimeoutError) as error:
-                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS, stops_puts=False)
-                self._sink.ledger.retried("topics", type(error).__name__)
+    async def _follow_topics(self) -> None:
+        await self._record_changes()
+        await self._replace_recreated()
+        await self._follow_role_logs()
 
     async def _record_changes(self) -> None:
         held = {topic for topic, _ in self.held}
@@ -241,7 +194,7 @@ class Service:
         for topic, number in self.held:
             held.setdefault(topic, []).append(number)
         copied = await roles.list_topics()
-        left = {topic for (topic, _), hold in self.held.items() if hold.is_left}
+        left = {topic for (topic, _), assigned in self.held.items() if assigned.is_left}
         looked_at = held.keys() & self.topics.keys() & (held.keys() if copied is None else copied | left)
         dividing = [self._divide(self.topics[name], held[name]) for name in sorted(looked_at)]
         outcomes = await asyncio.gather(*dividing, return_exceptions=True)
@@ -254,8 +207,8 @@ class Service:
         left = await self._opener.roles.find_left(fact, topic.topic_id, numbers) if fact is not None else frozenset()
         closing = [feed for number in left if (feed := self.feeds.get((topic.name, number))) is not None]
         await self._close(closing)
-        for hold in [self.held[feed.key] for feed in closing if feed.key in self.held]:
-            hold.leave()
+        for assigned in [self.held[feed.key] for feed in closing if feed.key in self.held]:
+            assigned.leave()
         back = [(topic.name, number) for number in numbers if number not in left]
         back = [key for key in back if key in self.held and self.held[key].is_left]
         for key in back:
@@ -269,7 +222,7 @@ class Service:
         now_s = self._sink.clock()
         for key in partitions:
             unsaved_since_s, lost_s = self._lost.pop(key, (None, now_s))
-            self.held[key] = Hold(
+            self.held[key] = Assignment(
                 since_s=now_s, unsaved_since_s=unsaved_since_s if now_s - lost_s < _FORGET_LOST_S else None
             )
         self._begin(partitions, with_hints=True)
@@ -277,12 +230,7 @@ class Service:
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
         self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _open(self, wanted: Mapping[TopicPartition, Hold], with_hints: bool) -> None:
+    async def _open(self, wanted: Mapping[TopicPartition, Assignment], with_hints: bool) -> None:
         """Open partitions; those that cannot be opened are tried again."""
 
         def take(feed: Feed) -> None:
@@ -306,11 +254,11 @@ class Service:
         except Exception as error:  # noqa: BLE001 - it is tried again, whatever it was
             self._fail(wanted, as_ours(error, "partitions could not be opened"))
 
-    def _add(self, feed: Feed, hold: Hold) -> None:
-        if self.held.get(feed.key) is hold and feed.key not in self.feeds:
-            hold.is_gone = hold.is_left = False
-            feed.inherit_pending(hold.unknown_since_s)
-            hold.unsaved_since_s = None
+    def _add(self, feed: Feed, assigned: Assignment) -> None:
+        if self.held.get(feed.key) is assigned and feed.key not in self.feeds:
+            assigned.is_gone = assigned.is_left = False
+            feed.inherit_pending(assigned.unknown_since_s)
+            assigned.unsaved_since_s = None
             self._pump.add(feed)
 
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
@@ -337,7 +285,6 @@ class Service:
     # --- partitions go
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
-        """Flush held records of revoked partitions, and return the durable ends."""
         for key in partitions:
             self.held.pop(key, None)
             self.troubles.forget(key)
@@ -350,17 +297,16 @@ class Service:
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        """Drop partitions that another instance has already."""
         now_s = self._sink.clock()
         for key in partitions:
-            hold = self.held.pop(key, None)
+            assigned = self.held.pop(key, None)
             feed = self._pump.feeds.get(key)
             self.troubles.forget(key)
             if feed is not None:
                 self._lost[key] = feed.unsaved_since_s(now_s), now_s
-                self._pump.let_go(feed)
-            elif hold is not None:
-                self._lost[key] = hold.unknown_since_s, now_s
+                self._pump.drop(feed)
+            elif assigned is not None:
+                self._lost[key] = assigned.unknown_since_s, now_s
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
@@ -373,38 +319,38 @@ class Service:
     # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
-        hold = self.held.get(feed.key)
-        if hold is not None:
-            hold.note_durable()
+        assigned = self.held.get(feed.key)
+        if assigned is not None:
+            assigned.note_durable()
         self.commits.note(feed)
         self._yield_to_another(feed)
 
     async def _face_ends(self) -> None:
         while True:
             feed = await self._pump.next_ended()
-            hold = self.held.get(feed.key)
-            if hold is None:
+            assigned = self.held.get(feed.key)
+            if assigned is None:
                 continue
-            hold.archived_to, hold.since_s = feed.writer.durable_position, self._sink.clock()
-            hold.unsaved_since_s = feed.unsaved_since_s(hold.since_s)
+            assigned.archived_to, assigned.since_s = feed.writer.durable_position, self._sink.clock()
+            assigned.unsaved_since_s = feed.unsaved_since_s(assigned.since_s)
             if isinstance(feed.error, CutBackError):
-                self._spawn(self._branch_off(feed, hold))
+                self._spawn(self._branch_off(feed, assigned))
             elif feed.error is not None:
-                self._fail({feed.key: hold}, feed.error, hold.unsaved_since_s)
+                self._fail({feed.key: assigned}, feed.error, assigned.unsaved_since_s)
 
-    async def _branch_off(self, feed: Feed, hold: Hold) -> None:
+    async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
-        await self._wait(hold.pause_s(self._sink.clock()))
+        await self._wait(assigned.pause_s(self._sink.clock()))
         try:
-            self._add(await self._opener.branch_off(feed), hold)
+            self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail({feed.key: hold}, as_ours(error, feed.source), feed.pending_since_s)
+            self._fail({feed.key: assigned}, as_ours(error, feed.source), feed.pending_since_s)
 
     def _fail(
-        self, failed: Mapping[TopicPartition, Hold], error: ArchiverError, pending_since_s: float | None = None
+        self, failed: Mapping[TopicPartition, Assignment], error: ArchiverError, pending_since_s: float | None = None
     ) -> None:
         """Log why partitions are not archived, and open them again after a pause. Only their removal is final."""
-        still_ours = [key for key, hold in failed.items() if self.held.get(key) is hold]
+        still_ours = [key for key, assigned in failed.items() if self.held.get(key) is assigned]
         now_s = self._sink.clock()
         pauses_s = [failed[key].fail(error, now_s, pending_since_s) for key in still_ours]
         self._failed |= {key: failed[key] for key in still_ours}
@@ -425,10 +371,10 @@ class Service:
             for feed in self.feeds.values():
                 if feed.is_caught_up and feed.key in self.held:
                     self.held[feed.key].failing_since_s = None
-            due = {key: hold for key, hold in self._failed.items() if hold.open_again_at_s <= now_s}
+            due = {key: assigned for key, assigned in self._failed.items() if assigned.open_again_at_s <= now_s}
             for key in due:
                 del self._failed[key]
-            still_ours = [key for key, hold in due.items() if self.held.get(key) is hold]
+            still_ours = [key for key, assigned in due.items() if self.held.get(key) is assigned]
             if still_ours:
                 self._begin(still_ours)
 
@@ -443,7 +389,3 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
     topic, number = min(partitions)
     others = f" and {spell_count(len(partitions) - 1, 'more partition')} are" if len(partitions) > 1 else " is"
     return f"{topic}-{number}{others}"
-
-
-async def _all(loops: Sequence[Awaitable[None]]) -> None:
-    await asyncio.gather(*loops)

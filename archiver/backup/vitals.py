@@ -3,34 +3,93 @@
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Generic, TypeVar
 
 from archiver.archive.store_clock import machine_now_ms
 from archiver.backup.backlog import Backlog, find_backlogs
 from archiver.backup.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.heartbeat import Heartbeat
+from archiver.backup.group_worker import GroupWorker
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
 from archiver.backup.service import Service
-from archiver.backup.troubles import Troubles
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.configs import topic_configs_each
-from archiver.kafka.membership import Membership
 
 log = logging.getLogger(__name__)
+
+Worker = TypeVar("Worker", bound=GroupWorker)
 
 _RETENTION_EVERY_S: Final = 300.0
 _UNTIL_TOPICS_S: Final = 2.0
 _BACKLOGS_EVERY_S: Final = 5.0
+_BEAT_EVERY_S: Final = 1.0
+_STUCK_S: Final = 60.0
 
 
-class Vitals:
-    """Reads the state of a service, or of a run that ends (`--until-end`), as soon as either has begun; may be asked from any thread."""
+class Heartbeat:
+    """Whether the event loop runs: `beat` runs on the loop; `why_not_healthy` may be asked from any thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._beat_at_s = clock()
+
+    async def beat(self) -> None:
+        while True:
+            self._beat_at_s = self._clock()
+            await asyncio.sleep(_BEAT_EVERY_S)
+
+    def why_not_healthy(self) -> str | None:
+        silent_s = self._clock() - self._beat_at_s
+        return f"the event loop has not run for {silent_s:.0f} s" if silent_s > _STUCK_S else None
+
+
+class WorkerVitals(ABC, Generic[Worker]):
+    """Reads the state of a group worker, as soon as that has begun; may be asked from any thread."""
+
+    def __init__(self, clock: Callable[[], float], clock_ms: Callable[[], int] = machine_now_ms) -> None:
+        self.clock_ms = clock_ms
+        self._clock = clock
+        self._service: Worker | None = None
+        self.heart = Heartbeat(time.monotonic)
+
+    def attend(self, service: Worker) -> None:
+        self._service = service
+
+    @abstractmethod
+    def states(self) -> Iterator[PartitionState]:
+        """Yield the progress of each partition."""
+
+    @abstractmethod
+    def watch(self, client: KafkaClient) -> Sequence[Coroutine[None, None, None]]:
+        """Return what must run on the worker's loop."""
+
+    def gone_topics(self) -> Collection[str]:
+        return () if self._service is None else self._service.gone.names
+
+    def rebalances(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.rebalances
+
+    def commit_failures(self) -> int:
+        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
+
+    def why_not_ready(self) -> str | None:
+        service = self._service
+        if service is None or not service.is_ready:
+            return "not connected yet, or stopping"
+        why = why_cut_off(service, self.clock_ms())
+        if why is not None or service.membership.is_member:
+            return why
+        return "not in the group yet" if service.topic_names else service.why_no_topics
+
+
+class Vitals(WorkerVitals[Service]):
+    """Reads the state of a service, or of a run that ends (`--until-end`)."""
 
     def __init__(
         self,
@@ -38,16 +97,10 @@ class Vitals:
         clock: Callable[[], float] = time.monotonic,
         clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
-        self.clock_ms = clock_ms
-        self._clock = clock
-        self._service: Service | None = None
+        super().__init__(clock, clock_ms)
         self._run: Mapping[TopicPartition, Feed] | None = None
         self._retention_ms: dict[str, int] = {}
         self._backlogs: Mapping[TopicPartition, Backlog] = {}
-        self.heart = Heartbeat(clock)
-
-    def attend(self, service: Service) -> None:
-        self._service = service
 
     def attend_run(
         self, client: KafkaClient, feeds: Mapping[TopicPartition, Feed]
@@ -110,27 +163,8 @@ class Vitals:
             is_failing=True,
         )
 
-    def gone_topics(self) -> Collection[str]:
-        return () if self._service is None else self._service.gone.names
-
-    def rebalances(self) -> int:
-        return 0 if self._service is None else self._service.membership.counters.rebalances
-
-    def commit_failures(self) -> int:
-        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
-
     def why_not_ready(self) -> str | None:
-        if self._run is not None:
-            return None
-        if self._service is None or not self._service.is_ready:
-            return "not connected yet, or stopping"
-        why = why_cut_off(self._service, self.clock_ms())
-        if why is not None or self._service.membership.is_member:
-            return why
-        if self._service.topics:
-            return "not in the group yet"
-        refused = [str(one.error) for one in self._service.refused.topics.values()]
-        return "; ".join(refused) or "no topic of the cluster matches topics.include"
+        return None if self._run is not None else super().why_not_ready()
 
     # --- on the loop
 
@@ -200,18 +234,7 @@ def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> Partiti
     )
 
 
-class Connected(Protocol):
-    """A process that needs Kafka, its group, and the store."""
-
-    client: KafkaClient
-    membership: Membership
-
-    @property
-    def troubles(self) -> Troubles:
-        """Return what fails."""
-
-
-def why_cut_off(service: Connected, now_ms: int) -> str | None:
+def why_cut_off(service: GroupWorker, now_ms: int) -> str | None:
     """Say what keeps a process from its work: Kafka, its group, or the store; None: nothing does, or it was never in the group."""
     client, membership = service.client, service.membership
     silent_s = client.silent_s

@@ -18,7 +18,7 @@ from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.backup.feed import Feed, PartitionReport
-    from archiver.backup.run import ServiceResult
+    from archiver.backup.run_service import ServiceResult
     from archiver.backup.until_end import BackupReport
 
     Reports = Sequence[PartitionReport]
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_stopped(options: argparse.Namespace) -> int:
-    from archiver.backup.run import run_service
+    from archiver.backup.run_service import run_service
     from archiver.config.load import load_config
     from archiver.process.progress import Progress
 
@@ -65,9 +65,9 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
         print_json(service_row(result))
     else:
         print_lines(service_lines(result))
-    for error in result.dropped:
+    for error in result.problems:
         complain(error)
-    return max((error.exit_code for error in result.dropped), default=0)
+    return max((error.exit_code for error in result.problems), default=0)
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
@@ -102,7 +102,7 @@ def service_row(result: "ServiceResult") -> dict[str, Any]:
     return {
         "records": result.records,
         "dropped_records": sum(error.records for error in result.dropped),
-        "problems": [str(error) for error in result.dropped],
+        "problems": [str(error) for error in result.problems],
     }
 
 

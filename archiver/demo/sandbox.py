@@ -1,17 +1,14 @@
-"""Real servers without containers, for the demo and the tests: a Kafka broker as a process, and S3 within this process."""
+"""Real servers without containers, for the demo: a Kafka broker as a process, and S3 within this process."""
 
-import atexit
 import http.client
 import random
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -21,7 +18,6 @@ from archiver.errors import ArchiverError
 from archiver.process.children import start_child
 from archiver.process.jars import JarFolder, Module, fetch_jars
 from archiver.process.java import check_java, last_lines, run_to_end
-from archiver.process.jvm_classes import options_to_read, options_to_write
 
 KAFKA_HASHES: Final = Path(__file__).with_name("kafka_jars.sha256")
 
@@ -75,82 +71,32 @@ def kafka_of(version: str) -> JarFolder:
     return JarFolder(name=f"kafka-{version}", modules=(broker, Module("org.slf4j", "slf4j-simple", "1.7.36")))
 
 
-def keep_classes(jars: Path) -> None:
-    """Start and stop a broker once, which takes five seconds: from then on brokers with these jars start with half the CPU."""
-    classes = _classes_of(jars)
-    classes.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="kafka-") as folder, options_to_write(classes) as options:
-        broker = KafkaBroker(jars, Path(folder), java_options=(*JAVA_OPTIONS, *options))
-        broker.start()
-        broker.stop()
-
-
-def _classes_of(jars: Path) -> Path:
-    return jars.parent / f"{jars.name}.jsa"
-
-
 def free_ports(count: int) -> list[int]:
-    """Return free ports of 127.0.0.1, which no other process is given for a while."""
+    """Return free ports of 127.0.0.1. No outgoing connection takes one; another server may."""
     found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with suppress(OSError):
-            _hold(port)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
             found.append(port)
         if len(found) == count:
             return found
     raise ArchiverError(f"no {count} free ports in {PORTS.start}-{PORTS.stop}")
 
 
-def _hold(port: int) -> None:
-    """Reserve a port, by a socket that is bound to it, while a broker starts, which takes seconds.
-
-    A server, which binds with SO_REUSEADDR, may listen there nevertheless.
-    """
-    with ExitStack() as failed:
-        holder = failed.enter_context(socket.socket())
-        holder.bind(("127.0.0.1", port))
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        failed.pop_all()
-    _HELD.append(holder)
-    if len(_HELD) > _MOST_HELD:
-        _HELD.popleft().close()
-
-
-@atexit.register
-def _let_go() -> None:
-    while _HELD:
-        _HELD.pop().close()
-
-
-_MOST_HELD: Final = 64
-_HELD: Final[deque[socket.socket]] = deque()
-
-
 class KafkaBroker:
     """One KRaft node as a process on 127.0.0.1. Its data stays in `data_dir` over restarts.
 
-    Broker and controller of a cluster of its own; with `joins`, one more broker of that one's cluster, which needs the
-    property `node.id`. The broker dies with this process, also when this process is killed. Use it as a context manager, or
-    call `start` and `stop`. Not safe for use from two threads at once.
+    Broker and controller of a cluster of its own. It dies with this process, also when this process is killed. Use it as a
+    context manager, or call `start` and `stop`. Not safe for use from two threads at once.
     """
 
-    def __init__(
-        self,
-        jars: Path,
-        data_dir: Path,
-        *,
-        joins: Self | None = None,
-        properties: Mapping[str, str] | None = None,
-        java_options: tuple[str, ...] = JAVA_OPTIONS,
-    ) -> None:
+    def __init__(self, jars: Path, data_dir: Path, *, java_options: tuple[str, ...] = JAVA_OPTIONS) -> None:
         self.jars = jars
         self.data_dir = data_dir
         self.log_path = data_dir / "broker.log"
-        self.port, controller_port = free_ports(2)
-        self.controller: str = f"127.0.0.1:{controller_port}" if joins is None else joins.controller
-        self.cluster_id: str = _random_id() if joins is None else joins.cluster_id
-        self._is_controller = joins is None
-        self._properties = dict(properties or {})
+        self.port, controller_port = self._free_ports(2)
+        self.controller: str = f"127.0.0.1:{controller_port}"
+        self.cluster_id: str = random_id()
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -158,13 +104,6 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         """The broker's address, for bootstrap.servers."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running broker's JVM."""
-        if self._process is None:
-            raise ArchiverError("the broker is not running")
-        return self._process.pid
 
     @property
     def running(self) -> bool:
@@ -197,11 +136,6 @@ class KafkaBroker:
         """End the broker by SIGKILL: as a crash of the machine, but that the page cache is not lost."""
         self._end(signal.SIGKILL, 15.0)
 
-    def restart(self, timeout: float = 60.0) -> None:
-        """Stop the broker, and start it on the same port with the same data."""
-        self.stop()
-        self.start(timeout)
-
     def last_log_lines(self, count: int = 20) -> str:
         """For error messages."""
         if not self.log_path.exists():
@@ -217,39 +151,29 @@ class KafkaBroker:
     ) -> None:
         self.stop()
 
-    def _java(self, java: str) -> list[str]:
-        options = [*options_to_read(_classes_of(self.jars)), *self._java_options]
-        return [java, *options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
+    def _free_ports(self, count: int) -> list[int]:
+        return free_ports(count)
 
-    def _write_properties(self) -> Path:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
-        properties = {
+    def _java(self, java: str) -> list[str]:
+        return [java, *self._java_options, *LOGGING_OPTIONS, "-cp", f"{self.jars}/*"]
+
+    def _properties_of_node(self) -> dict[str, str]:
+        return {
             **BROKER_PROPERTIES,
-            "process.roles": "broker,controller" if self._is_controller else "broker",
-            "listeners": f"{listeners},CONTROLLER://{self.controller}" if self._is_controller else listeners,
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://{self.controller}",
             "controller.quorum.voters": f"1@{self.controller}",
             "log.dirs": str(self.data_dir / "log"),
-            **self._properties,
         }
+
+    def _write_properties(self) -> Path:
         path = self.data_dir / "server.properties"
-        path.write_text("".join(f"{name}={text}\n" for name, text in properties.items()), encoding="utf-8")
+        lines = [f"{name}={text}\n" for name, text in self._properties_of_node().items()]
+        path.write_text("".join(lines), encoding="utf-8")
         return path
 
     def _format(self, java: str, settings: Path) -> None:
-        """Format the first broker with Kafka's own tool; copy its files for the others, to save their JVMs."""
-        folder = self.data_dir / "log"
-        features = _FORMATTED.get(self.jars)
-        if features is None:
-            self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
-            written = folder.rglob("*.checkpoint")  # the version may want one such file
-            _FORMATTED[self.jars] = {path.relative_to(folder): path.read_bytes() for path in written}
-            return
-        for path, content in features.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content)
-        node_id = {**BROKER_PROPERTIES, **self._properties}["node.id"]
-        names = {"version": "1", "cluster.id": self.cluster_id, "node.id": node_id, "directory.id": _random_id()}
-        (folder / "meta.properties").write_text("".join(f"{name}={text}\n" for name, text in names.items()))
+        self._run_to_end(java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings))
 
     def _run_to_end(self, java: str, *arguments: str) -> None:
         done = run_to_end([*self._java(java), *arguments])
@@ -280,11 +204,7 @@ class KafkaBroker:
             process.wait()
 
 
-# The features of a version, by the folder of its jars: the same for each new cluster of that version.
-_FORMATTED: Final[dict[Path, dict[Path, bytes]]] = {}
-
-
-def _random_id() -> str:
+def random_id() -> str:
     """Return 16 random bytes as Kafka writes them, in 22 characters; never with a leading dash, which its tool reads as an option."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     source = random.SystemRandom()

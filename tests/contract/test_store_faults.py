@@ -8,7 +8,6 @@ import pytest
 
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.config.model import Sse, StorageConfig
-from archiver.demo.sandbox import free_ports
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.process.silence import steady_s
 from archiver.store.patient import PatientStore
@@ -17,6 +16,7 @@ from archiver.store.s3 import S3Store
 from tests.contract.conftest import ATTEMPTS, FaultyStore, open_bucket
 from tests.support.brokers import Bucket
 from tests.support.faulty_s3 import KEY_OF_KMS, Fault
+from tests.support.kafka_broker import free_ports
 
 pytestmark = pytest.mark.s3
 

@@ -29,7 +29,6 @@ import archiver.restore.sending
 import archiver.restore.target_configs
 import archiver.restore.target_creation
 import archiver.restore.targets
-from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
@@ -40,6 +39,7 @@ from tests.support.executors import Executor, executors_in, python_that_stops_on
 from tests.support.faulty_s3 import FaultyS3, Weather
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.produce_doubles import Killed
 from tests.support.raw_produce import produce_records

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,8 +14,6 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment_facts import facts_from_metadata
 from archiver.backup.run import run_backup
 from archiver.backup.until_end import BackupReport
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -30,7 +27,7 @@ from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, producer_of
 from tests.support.rights_stage import FINISHED_RESTORE, acting
 from tests.support.round_trip import ArchiveSite
-from tests.support.segments import facts_of
+from tests.support.segments import put_stray
 from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
@@ -150,21 +147,6 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         assert may_delete(own, f"{PREFIX}/compacted/x")
         assert streams_of(own, archive) == streams_by("compacted")
         assert not may_delete(own, segments()[0])
-
-
-def put_stray(archive: Archive, topic: str, base: int, end: int) -> str:
-    """Put an object of the topic's first partition that no backup has put; all else is as the newest one there says."""
-    listed = [item.key for item in archive.store.list(archive.layout.partition_prefix(topic, 0, 0))]
-    info = archive.store.head(listed[-1])
-    assert info is not None
-    facts = facts_from_metadata(info.metadata, listed[-1])
-    assert facts is not None
-    stray = replace(
-        facts_of(base, end), topic_id=facts.topic_id, cluster_id=facts.cluster_id, leader_epoch=facts.leader_epoch
-    )
-    key = archive.layout.segment_key(SegmentKey(topic=topic, partition=0, base=base))
-    assert archive.store.put_if_absent(key, b"", stray.to_metadata(), kind=ObjectKind.SEGMENT)
-    return key
 
 
 def test_no_stray_object_has_records_skipped_that_kafka_has(

@@ -30,7 +30,7 @@ from archiver.archive.topics import read_topic
 from archiver.backup.run import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.demo.sandbox import fetch_kafka, free_ports
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -47,6 +47,7 @@ from archiver.spark.verify import run_verify
 from archiver.upkeep.object_check import Level
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
+from tests.support.kafka_broker import free_ports
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.leaks import Watch, session_of
 from tests.support.relay import delayed_address

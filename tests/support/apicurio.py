@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from archiver.demo.sandbox import JAVA_OPTIONS, free_ports
+from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import ArchiverError
 from tests.support.brokers import REPOSITORY, Broker
+from tests.support.kafka_broker import free_ports
 from tests.support.parts import APICURIO, fetch_part
 from tests.support.schema_registry import TOPIC, Reference, Registry, Told
 from tests.support.servers import serving

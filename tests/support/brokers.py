@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from archiver.demo.sandbox import KafkaBroker
+from tests.support.kafka_broker import KafkaBroker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"  # git-ignored; `make setup` warms it

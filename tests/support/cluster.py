@@ -12,9 +12,10 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import JAVA_OPTIONS, fetch_kafka
 from archiver.errors import KafkaError
 from tests.support.brokers import CACHE, KAFKA_41
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import with_client
 from tests.support.round_trip import KEEP_ALL
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka, free_ports
+from archiver.demo.sandbox import fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import BrokerCluster
+from tests.support.kafka_broker import KafkaBroker, free_ports
 from tests.support.secure_broker import PASSWORD, USER, Certificates
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -15,8 +15,8 @@ from typing import Self
 
 import pytest
 
-from archiver.demo.sandbox import free_ports
 from archiver.process.children import start_child
+from tests.support.kafka_broker import free_ports
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0

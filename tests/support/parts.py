@@ -9,11 +9,12 @@ from typing import Final
 
 import pyspark
 
-from archiver.demo.sandbox import fetch_kafka, keep_classes
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TemporaryError
 from archiver.process.jars import JarFolder, Module, fetch_jars
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
+from tests.support.kafka_broker import keep_classes
 from tests.support.zookeeper import KAFKA_28
 from tests.support.zookeeper import keep_classes as keep_zookeeper_classes
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin._scram import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from archiver.demo.sandbox import KafkaBroker, free_ports
+from tests.support.kafka_broker import KafkaBroker, free_ports
 
 USER = "alice"
 PASSWORD = "wonder land; =,"  # what a JAAS line, a URL and a YAML file each would like to be written otherwise

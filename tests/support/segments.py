@@ -1,16 +1,20 @@
 """Segments in a temporary spool, and back."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from archiver.archive.handle import Archive
+from archiver.archive.layout import SegmentKey
 from archiver.archive.segment import SegmentBody
 from archiver.archive.segment import open_segment as open_body
-from archiver.archive.segment_facts import SegmentFacts
+from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
 from archiver.archive.segments import Segment
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
 from archiver.codec.frame import Frame
+from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec
 
@@ -47,6 +51,21 @@ def facts_of(base: int, next_offset: int) -> SegmentFacts:
         sha256="0" * 64,
         digest=0,
     )
+
+
+def put_stray(archive: Archive, topic: str, base: int, end: int) -> str:
+    """Put an object of the topic's first partition that no backup has put; all else is as the newest one there says."""
+    listed = [item.key for item in archive.store.list(archive.layout.partition_prefix(topic, 0, 0))]
+    info = archive.store.head(listed[-1])
+    assert info is not None
+    facts = facts_from_metadata(info.metadata, listed[-1])
+    assert facts is not None
+    stray = replace(
+        facts_of(base, end), topic_id=facts.topic_id, cluster_id=facts.cluster_id, leader_epoch=facts.leader_epoch
+    )
+    key = archive.layout.segment_key(SegmentKey(topic=topic, partition=0, base=base))
+    assert archive.store.put_if_absent(key, b"", stray.to_metadata(), kind=ObjectKind.SEGMENT)
+    return key
 
 
 def open_segment(spool: Path, base: int = 0, limits: SegmentLimits = NO_LIMIT) -> OpenSegment:

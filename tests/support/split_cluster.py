@@ -5,9 +5,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka, free_ports
+from archiver.demo.sandbox import JAVA_OPTIONS, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, BrokerCluster
+from tests.support.kafka_broker import KafkaBroker, free_ports
 from tests.support.relay import delayed_address
 
 LEADER, FOLLOWER = 1, 2

@@ -25,12 +25,13 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 import archiver.restore.partition_restore
 import archiver.restore.sending
 from archiver.cli.main import main
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.restore.notes import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, recreate_topic
 from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_records

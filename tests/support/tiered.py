@@ -8,10 +8,10 @@ create_topic(broker.bootstrap, topic, configs=TIERED)
 
 from pathlib import Path
 
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import CACHE
 from tests.support.cluster import log_folder
 from tests.support.compiled import compile_java
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.service import eventually
 
 # Of a topic: everything but its newest segment moves to the remote tier within seconds. No smaller segments for Kafka 4.

@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from archiver.demo.sandbox import BROKER_PROPERTIES, JAVA_OPTIONS, KafkaBroker, _classes_of, free_ports
+from archiver.demo.sandbox import BROKER_PROPERTIES, JAVA_OPTIONS
 from archiver.errors import ArchiverError
 from archiver.process.children import start_child
 from archiver.process.java import check_java
 from archiver.process.jvm_classes import options_to_write
+from tests.support.kafka_broker import KafkaBroker, classes_of, free_ports
 
 KAFKA_28 = "2.8.2"
 # A broker that was upgraded, and whose protocol was left as it was: it gives topics no ids.
@@ -130,8 +131,8 @@ class StartZooKeeperBroker(Protocol):
 
 
 def keep_classes(jars: Path) -> None:
-    """As archiver.demo.sandbox.keep_classes. ZooKeeper is killed, and writes no file; it maps the broker's, too."""
-    classes = _classes_of(jars)
+    """As tests.support.kafka_broker.keep_classes. ZooKeeper is killed, and writes no file; it maps the broker's, too."""
+    classes = classes_of(jars)
     classes.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder, options_to_write(classes) as options:
         broker = ZooKeeperBroker(jars, Path(folder), java_options=(*JAVA_OPTIONS, *options))

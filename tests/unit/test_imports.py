@@ -7,6 +7,7 @@ EXTRAS = ("pandas", "pyarrow", "pyspark", "py4j", "moto")
 MODULES = (
     "archiver.cli.main",
     "archiver.backup.run",
+    "archiver.backup.run_service",
     "archiver.spark.preview",
     "archiver.spark.query",
     "archiver.spark.restore",

@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-from archiver.demo.sandbox import JAVA_OPTIONS, KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import JAVA_OPTIONS, fetch_kafka
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LOG_REQUESTS, broker_cluster
 from tests.support.compiled import jars_with
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.demo.sandbox import JAVA_OPTIONS, free_ports
+from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.process.java import check_java
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
+from tests.support.kafka_broker import free_ports
 from tests.support.minio import minio_or_skip
 from tests.support.parts import S3MOCK, S3PROXY, fetch_part
 from tests.support.servers import serving

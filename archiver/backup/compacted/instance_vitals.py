@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.roles import RolePlace
-from archiver.archive.store_clock import machine_now_ms, since_boot_s
+from archiver.archive.store_clock import since_boot_s
 from archiver.backup.compacted.alarms import AlarmKind, alarms_in
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, CopyCounts, FillState, TurnState
 from archiver.backup.compacted.partition_turn import PartitionTurn
@@ -19,10 +18,9 @@ from archiver.backup.compacted.service import InstanceService
 from archiver.backup.compacted.status import CompactedStatus, StatusReader
 from archiver.backup.compacted.turn import Role
 from archiver.backup.feed import LASTING_FAILURE_S
-from archiver.backup.heartbeat import Heartbeat
 from archiver.backup.metrics import PartitionState
 from archiver.backup.open_transactions import watch_transactions
-from archiver.backup.vitals import state_of_feed, state_of_left, why_cut_off
+from archiver.backup.vitals import WorkerVitals, state_of_feed, state_of_left
 from archiver.config.model import ArchiverConfig
 from archiver.kafka.client import KafkaClient
 from archiver.process.defects import as_ours
@@ -32,19 +30,12 @@ from archiver.process.workers import Workers
 _INTERVALS: Final = 5  # of compacted.interval: it lists all copies, and reads each newest entry
 
 
-class InstanceVitals:
-    """Reads the state of a service as soon as it has begun; may be asked from any thread."""
+class InstanceVitals(WorkerVitals[InstanceService]):
+    """Reads the state of an instance's process."""
 
     def __init__(self, config: ArchiverConfig) -> None:
-        self.heart = Heartbeat(time.monotonic)
-        self._clock = since_boot_s  # of the service's feeds
+        super().__init__(since_boot_s)  # the clock of the service's feeds
         self._watch = StandingWatch(config)
-        self._service: InstanceService | None = None
-
-    def attend(self, service: InstanceService) -> None:
-        self._service = service
-
-    clock_ms = staticmethod(machine_now_ms)
 
     # --- asked from the endpoint's threads
 
@@ -101,25 +92,6 @@ class InstanceVitals:
         roles = Counter(turn.role for turn in self.turns())
         told = ", ".join(f"{role.value} for {roles[role]}" for role in reversed(Role) if roles[role])
         return f"{spell_count(roles.total(), 'partition')}: {told}" if told else spell_count(0, "partition")
-
-    def gone_topics(self) -> Collection[str]:
-        return () if self._service is None or not self._service.is_ready else self._service.topics.gone.names
-
-    def rebalances(self) -> int:
-        return 0 if self._service is None else self._service.membership.counters.rebalances
-
-    def commit_failures(self) -> int:
-        return 0 if self._service is None else self._service.membership.counters.commit_failures.total()
-
-    def why_not_ready(self) -> str | None:
-        if self._service is None or not self._service.is_ready:
-            return "not connected yet, or stopping"
-        why = why_cut_off(self._service, self.clock_ms())
-        if why is not None or self._service.membership.is_member:
-            return why
-        if self._service.topics.described:
-            return "not in the group yet"
-        return "no compacted topic of the cluster matches topics.include"
 
     # --- on the loop
 

@@ -430,7 +430,7 @@ class PartitionTurn:
     def let_go(self) -> None:
         """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
-            pump_of(self._parts, reading.feed).let_go(reading.feed)
+            pump_of(self._parts, reading.feed).drop(reading.feed)
             self._leave(reading)
         self.holder_watch.forget()
 

@@ -1,24 +1,20 @@
-"""Runs a process of an instance, from a configuration to its end: opens the parts, and closes what it opened."""
+"""Runs a process of an instance, from a configuration to its end."""
 
-import asyncio
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from archiver.archive.store_clock import since_boot_s
-from archiver.backup.arrival import Arrival
 from archiver.backup.compacted.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.instance_vitals import InstanceVitals
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.metrics import Metrics
-from archiver.backup.metrics_server import MetricsServer
-from archiver.backup.retry import persist
-from archiver.backup.run import decoders, group_settings, request_of, spool_of
+from archiver.backup.request import BackupRequest
+from archiver.backup.run_service import group_settings, metrics_of, report_state, run_worker
 from archiver.config.model import ArchiverConfig
-from archiver.errors import StoppedError, UsageError
+from archiver.errors import UsageError
+from archiver.kafka.client import KafkaClient
 from archiver.process.defects import sweep_defects
-from archiver.process.signals import stop_on_signals, unless_stopped
 from archiver.process.text import spell_count
+from archiver.process.workers import Workers
 from archiver.store.address import group_of
 
 
@@ -36,67 +32,46 @@ def run_instance(
     """
     refuse_stranger_instance(config, name)
     sweep_defects()
-
     vitals = InstanceVitals(config)
-    ledger = Metrics(
-        vitals.states,
-        vitals.clock_ms,
-        rebalances=vitals.rebalances,
-        commit_failures=vitals.commit_failures,
-        gone=vitals.gone_topics,
-    )
-    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, ledger.registry)
+    metrics = metrics_of(vitals)
+    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, metrics.registry)
+    group = f"{group_of(config)}-{name}"
+    roles_at_end = ""
 
-    async def run() -> None:
-        stop, listen = stop_on_signals(), config.metrics.listen
-        with ExitStack() as stack:
-            if listen is not None:
-                checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
-                stack.enter_context(MetricsServer(listen, ledger.registry, **checks))
-            pool, spool = stack.enter_context(decoders()), stack.enter_context(spool_of(config))
-            request = await unless_stopped(
-                stop, persist("probe", lambda: request_of(config, spool, ledger, pool), ledger)
-            )
-            group = f"{group_of(config)}-{name}"
-            service = InstanceService(
-                InstanceRequest(
-                    backup=replace(request, sink=replace(request.sink, clock=since_boot_s)),
-                    config=config.compacted,
-                    name=name,
-                    begins_first=begins_first,
-                    pin_ms=config.restores.pin_ms,
-                    counts=counts,
-                ),
-                group_settings(config, group),
-                pool,
-            )
-            vitals.attend(service)
-            arrival = Arrival(config, group, say)
+    def make(request: BackupRequest, pool: Workers) -> InstanceService:
+        asked = InstanceRequest(
+            backup=replace(request, sink=replace(request.sink, clock=since_boot_s)),
+            config=config.compacted,
+            name=name,
+            begins_first=begins_first,
+            pin_ms=config.restores.pin_ms,
+            counts=counts,
+        )
+        return InstanceService(asked, group_settings(config, group), pool)
 
-            def tell(roles: str) -> None:
-                notice(f"{roles}; {spell_count(ledger.records, 'record')} durable")
+    def tell(roles: str) -> None:
+        notice(f"{roles}; {spell_count(metrics.records, 'record')} durable")
 
-            roles_at_end = ""
+    async def report(service: InstanceService) -> None:
+        nonlocal roles_at_end
 
-            async def report() -> None:
-                nonlocal roles_at_end
-                try:
-                    while True:
-                        arrival.note_state(service.held, service.membership, has_topics=bool(service.topics.described))
-                        if service.held:
-                            tell(vitals.spell_roles())
-                        await asyncio.sleep(1.0)
-                finally:
-                    roles_at_end = vitals.spell_roles() if service.held else ""
+        def tell_roles() -> None:
+            if service.held:
+                tell(vitals.spell_roles())
 
-            try:
-                await service.run(stop, lambda client: [report(), *([] if listen is None else vitals.watch(client))])
-            finally:
-                if roles_at_end:  # held records are durable by now
-                    tell(roles_at_end)
+        try:
+            await report_state(service, config, group, say, tell_roles)
+        finally:
+            roles_at_end = vitals.spell_roles() if service.held else ""
 
-    with suppress(StoppedError):
-        asyncio.run(run())
+    def watch(service: InstanceService, client: KafkaClient, _: Workers) -> Sequence[Awaitable[None]]:
+        return [report(service), *([] if config.metrics.listen is None else vitals.watch(client))]
+
+    try:
+        run_worker(config, vitals, metrics, make, watch)
+    finally:
+        if roles_at_end:  # held records are durable by now
+            tell(roles_at_end)
 
 
 def refuse_stranger_instance(config: ArchiverConfig, name: str) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from archiver.archive.handle import Archive
 from archiver.archive.roles import RolePlace
@@ -24,28 +24,22 @@ from archiver.backup.compacted.turn import Role
 from archiver.backup.compacted.turn_inputs import Parts
 from archiver.backup.compacted.turn_schedule import TurnTimes, turn_stagger_ms
 from archiver.backup.feed import Feed
-from archiver.backup.gone_topics import GoneTopics
-from archiver.backup.opener import OPENERS
-from archiver.backup.owner_on_loop import RELEASE_S, OwnerOnLoop
+from archiver.backup.group_worker import RELEASE_S, GroupWorker
 from archiver.backup.pump import Pump
-from archiver.backup.request import STOP_S, BackupRequest, opener_of, pump_of
-from archiver.backup.retry import persist
-from archiver.backup.troubles import Dependency, Troubles
+from archiver.backup.request import STOP_S, BackupRequest, pump_of
+from archiver.backup.troubles import Dependency
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError, StrangerError
-from archiver.kafka.client import KafkaClient
+from archiver.errors import ArchiverError, CutBackError
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.membership import Membership
+from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.process.signals import unless_stopped
 from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-Value = TypeVar("Value")
-
-_LEAVE_S: Final = 3.0
+_NOTE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,33 +54,23 @@ class InstanceRequest:
     counts: InstanceMetrics
 
 
-class InstanceService:
-    """`run` returns when it was stopped; everything held is durable or dropped by then."""
+class InstanceService(GroupWorker):
+    """A process of an instance."""
 
     def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
+        super().__init__(request.backup, group, pool)
+        # The clock of the sink is `since_boot_s`: also of what a machine sleeps through, the store knows.
         self._request = request
         self._config = request.config
-        # Its clock is `since_boot_s`: also of what a machine sleeps through, the store knows.
-        self._sink = request.backup.sink
-        self._group = group
-        self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)
         self._clock = StoreClock()
         self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock, self.troubles)
-        self.membership = Membership(request.backup.kafka, group, OwnerOnLoop(self))
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
         self._committed: dict[TopicPartition, Hint] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._catalog = CopyCatalog(self._sink.archive)
         self.in_question: Collection[RolePlace] = ()  # whose copies are not cleared, for now
-        self.is_ready = False
-
-    @property
-    def troubles(self) -> Troubles:
-        return self._sink.troubles
 
     @property
     def archive(self) -> Archive:
@@ -98,62 +82,48 @@ class InstanceService:
 
     # --- the life of a process
 
-    async def run(
-        self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]] = lambda _: ()
-    ) -> None:
-        """Work until `stop`. `watch` returns what else should run on the loop, as long as the service runs."""
-        async with AsyncExitStack() as stack:
-            clients = [await unless_stopped(stop, self._connect(stack)) for _ in range(2)]
-            self.client = clients[0]
-            cluster_id = await unless_stopped(stop, self._persist("the cluster", self.client.cluster_id))
-            self._cluster_id = cluster_id
-            for client in clients:
-                client.belong_to(cluster_id)
-            self._opener = opener_of(self._request.backup, self.client, self._openers, cluster_id)
-            await unless_stopped(stop, self._persist("archive", self._opener.take_possession))
-            await unless_stopped(stop, self._persist("archive", self._note))
-            others = [name for name in self._config.instances if name != self._request.name]
-            self._coordination = Coordination(self._request.backup.kafka, others=others)
-            stack.push_async_callback(self._coordination.close)
-            await unless_stopped(stop, self._coordination.start())
-            half = replace(
-                self._request.backup,
-                memory_bytes=self._request.backup.memory_bytes // 2,
-                spool_bytes=self._request.backup.spool_bytes // 2,
-            )
-            pumps = [
-                await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
-                for client in clients
-            ]
-            self.pumps = pumps
-            self._parts = self._shared(pumps)
-            self.topics = self._topics_taken()
-            await unless_stopped(stop, self._persist("topics", self.topics.refresh))
-            self.membership.start(sorted(self.topics.described))
-            loops = [
-                *(client.refuse_another_cluster() for client in clients),
-                self._keep_topics_fresh(),
-                self._keep_noting(),
-                self._follow_hints(),
-                self._keep_clearing(),
-                *(self._face_ends(pump) for pump in pumps),
-                *watch(self.client),
-            ]
-            try:
-                self.is_ready = True
-                await unless_stopped(stop, _all(loops))
-            finally:
-                self.is_ready = False
-                await self._leave()
+    def _kafka(self) -> KafkaSettings:
+        # Only a leader knows the end of the log (rule W, and completeness): no follower is asked.
+        return replace(self._backup.kafka, client_rack="")
+
+    async def _prepare(self, stop: asyncio.Event, stack: AsyncExitStack) -> None:
+        second = await self._connect(stop, stack)
+        second.belong_to(self._cluster_id)
+        self._clients = [self.client, second]
+        await unless_stopped(stop, self._persist("archive", self._note))
+        others = [name for name in self._config.instances if name != self._request.name]
+        self._coordination = Coordination(self._backup.kafka, others=others)
+        stack.push_async_callback(self._coordination.close)
+        await unless_stopped(stop, self._coordination.start())
+        half = replace(
+            self._backup,
+            memory_bytes=self._backup.memory_bytes // 2,
+            spool_bytes=self._backup.spool_bytes // 2,
+        )
+        self.pumps = [
+            await stack.enter_async_context(pump_of(half, client, self._pool, on_durable=self._note_durable))
+            for client in self._clients
+        ]
+        self._parts = self._shared(self.pumps)
+        self.topics = self._topics_taken()
+
+    def _loops(self) -> Sequence[Awaitable[None]]:
+        return [
+            self._clients[1].refuse_another_cluster(),
+            self._keep_noting(),
+            self._follow_hints(),
+            self._keep_clearing(),
+            *(self._face_ends(pump) for pump in self.pumps),
+        ]
 
     def _topics_taken(self) -> TakenTopics:
         return TakenTopics(
-            request=self._request.backup,
+            request=self._backup,
             client=self.client,
             recorder=self._opener.topics,
             pool=self._openers,
             margin_ms=self._config.margin_ms,
-            gone=GoneTopics(self.archive, self._openers),
+            gone=self.gone,
         )
 
     def _shared(self, pumps: Sequence[Pump]) -> Parts:
@@ -178,14 +148,6 @@ class InstanceService:
             counts=self._request.counts,
         )
 
-    async def _connect(self, stack: AsyncExitStack) -> KafkaClient:
-        # Only a leader knows the end of the log (rule W, and completeness): no follower is asked.
-        settings = replace(self._request.backup.kafka, client_rack="")
-        return await self._persist("the cluster", lambda: stack.enter_async_context(KafkaClient(settings)))
-
-    async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        return await persist(what, work, self._sink.ledger)
-
     async def _leave(self) -> None:
         """Put held records, note how far they were read, and leave the group."""
         turns, hints = list(self.turns.values()), self._moved_hints(self.turns)
@@ -193,28 +155,25 @@ class InstanceService:
             task.cancel()
         await asyncio.gather(*(turn.close(STOP_S) for turn in turns))
         with suppress(ArchiverError, TimeoutError):
-            await asyncio.wait_for(self._note(), _LEAVE_S)
-        leaver = Workers(1, "leave")
-        if not await leaver.call(self.membership.close, hints, _LEAVE_S):
-            log.info("the group was not left in time; it will miss this process after the session timeout")
+            await asyncio.wait_for(self._note(), _NOTE_S)
+        await self._leave_group(hints)
 
     # --- topics
 
-    async def _keep_topics_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(self._group.refresh_ms / 1000)
-            try:
-                await self.topics.refresh()
-            except StrangerError:
-                raise
-            except (ArchiverError, TimeoutError) as error:
-                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, "topics"), line, "topics", stops_puts=False)
-                continue
-            self.troubles.note_works("topics")
-            self.membership.subscribe(sorted(self.topics.described))
-            for key in list(self.held):
-                self._see_to(key)
+    @property
+    def topic_names(self) -> Collection[str]:
+        return self.topics.described
+
+    @property
+    def why_no_topics(self) -> str:
+        return "no compacted topic of the cluster matches topics.include"
+
+    async def _refresh_topics(self) -> None:
+        await self.topics.refresh()
+
+    async def _follow_topics(self) -> None:
+        for key in list(self.held):
+            self._see_to(key)
 
     # --- partitions come and go
 
@@ -270,7 +229,7 @@ class InstanceService:
             self._notes.remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Put held records of revoked partitions. The commit is for people: role logs and objects have everything."""
+        # The commit is for people: role logs and objects have everything.
         hints = self._moved_hints(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
@@ -309,11 +268,6 @@ class InstanceService:
             log.warning("%s", error)
             return
         self._see_to(key)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _moved_hints(self, partitions: Iterable[TopicPartition]) -> Sequence[Hint]:
         """Return the ends of current copies that moved since they were committed to the group. Nothing is decided by them."""
@@ -388,7 +342,3 @@ class InstanceService:
                 self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
                 self._request.counts.received_hint()
                 turn.wake_by_hint()
-
-
-async def _all(loops: Sequence[Awaitable[None]]) -> None:
-    await asyncio.gather(*loops)

@@ -19,7 +19,6 @@ from archiver.archive.topics import Branch, Stretch
 from archiver.backup.cut_back import find_branch
 from archiver.codec.batch import decode_batches
 from archiver.config.model import ArchiverConfig
-from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import KafkaError
 from archiver.kafka.calls import OffsetForLeaderEpochCall
 from archiver.kafka.client import KafkaClient
@@ -30,6 +29,7 @@ from archiver.store.port import ObjectKind
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import batches_in, create_topic, with_client
 from tests.support.memory_store import CountingStore, StoredObject
 from tests.support.raw_produce import produce_raw

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import BrokerCluster, broker_cluster, corrupt_log
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived

@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.demo.sandbox import KafkaBroker
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
@@ -25,6 +24,7 @@ from tests.support.examples import EAGER_CLEANER
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.instances import Fleet, compacted_config, holder, instance, latest_on, latest_restored, write
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of
 from tests.support.rights_stage import acting
 from tests.support.round_trip import ArchiveSite

@@ -19,7 +19,8 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from archiver.demo.sandbox import KafkaBroker
+from archiver.archive.handle import open_archive
+from archiver.config.model import ArchiverConfig
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.chaos.traffic import Style, Tally, Topic, Voice
@@ -27,10 +28,12 @@ from tests.support.cluster import broker_cluster, corrupt_log
 from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_as_they_came, keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still
 from tests.support.rotated_credentials import Rotated
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.segments import put_stray
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
@@ -690,6 +693,34 @@ def test_what_is_held_at_a_stop_and_not_put_is_told(
     result = json.loads(instance.log[instance.log.index("\n{\n") : instance.log.index("\n}\n") + 2])
     assert (result["records"], result["dropped_records"]) == (0, 50)
     assert [problem.startswith(told) for problem in result["problems"]] == [True]
+
+
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        (5000, "begins at offset 5000, and the objects before it end at 50"),
+        (50, "reaches offset 5001, and the log ends"),
+    ],
+    ids=["behind a gap", "beyond the log"],
+)
+def test_a_stop_tells_what_no_retry_mends(
+    broker_41: Broker, site: ArchiveSite, topic: str, base: int, why: str
+) -> None:
+    """As a run up to the end does: with the exit code of a partition that failed, or of an object that contradicts the log."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker_41.bootstrap, topic, values(50))
+    site.back_up(broker_41.bootstrap, topic)
+    config = config_of(site, broker_41, topic)
+    put_stray(open_archive(ArchiverConfig.model_validate(config).storage), topic, base, 5001)
+    produce_values(broker_41.bootstrap, topic, values(50))
+    with running(site, config, arguments=["--format", "json"]) as instance:
+        eventually(lambda: why in instance.log)
+        assert instance.stop() == 3
+    (line,) = [line for line in instance.log.splitlines() if line.startswith("archiver: ")]
+    assert why in line
+    result = json.loads(instance.log[instance.log.index("\n{\n") : instance.log.index("\n}\n") + 2])
+    assert [why in problem for problem in result["problems"]] == [True]
+    assert result["dropped_records"] == 0
 
 
 @pytest.mark.installed

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.restore.request import RestoreRequest
 from archiver.spark.restore import run_restore_job
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
@@ -20,6 +20,7 @@ from tests.support.chaos.broken import Change, make_overlay
 from tests.support.cluster import BrokerCluster, broker_cluster, cut_log
 from tests.support.foreign_reader import keys_in, read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, recreate_topic
 from tests.support.processes import standing_still
 from tests.support.records import Rec, without_offsets

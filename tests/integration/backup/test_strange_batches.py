@@ -14,12 +14,13 @@ import archiver.backup.fetching
 import archiver.codec.batch
 from archiver.codec.frame import Longs
 from archiver.codec.kernels.batches import LAST_OFFSET, MAX_TIMESTAMP
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.kafka.fetch import Fetched, FetchProblem, fetch
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, log_folder, write_log
 from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
@@ -133,7 +134,7 @@ def test_a_continuous_backup_goes_on_beside_them(
         assert f"{topic}-0: {says}" in instance.log
         eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
         assert [one.offset for one in read_partitions(site.bucket, topic)[0]] == list(range(10))
-        assert instance.stop() == 0
+        assert instance.stop() == 3
 
 
 def spoil(broker: KafkaBroker, topic: str, change: Callable[[bytes], bytes]) -> None:

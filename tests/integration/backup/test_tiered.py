@@ -17,7 +17,7 @@ import archiver.backup.fetching
 import archiver.kafka.log_reader
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
 from archiver.kafka.calls import ListOffsetsCall
 from archiver.restore.request import Existing
@@ -25,6 +25,7 @@ from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker

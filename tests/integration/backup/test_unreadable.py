@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 import archiver.backup.fetching
 from archiver.backup.feed import PartitionReport
 from archiver.backup.unreadable import judge_broken
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.restore.request import Existing
@@ -22,6 +22,7 @@ from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, corrupt_log, log_folder
 from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec

@@ -13,11 +13,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from archiver.demo.sandbox import EmbeddedS3, KafkaBroker, fetch_kafka, free_ports, keep_classes
+from archiver.demo.sandbox import EmbeddedS3, fetch_kafka
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.process.children import start_child
 from archiver.process.jvm_classes import options_to_write
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
+from tests.support.kafka_broker import KafkaBroker, free_ports, keep_classes
 from tests.support.processes import descendants, tree_of
 from tests.support.service import eventually
 
@@ -116,7 +117,8 @@ def sandbox_processes(group: int) -> list[str]:
 PARENT = """
 import sys, time
 from pathlib import Path
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.brokers import CACHE, KAFKA_41, Bucket
 from tests.support.java_oracle import JavaOracle
 from tests.support.minio import minio_or_skip

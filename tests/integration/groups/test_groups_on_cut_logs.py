@@ -20,10 +20,10 @@ from archiver.archive.handle import open_archive
 from archiver.archive.topics import read_topic
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import StartBroker
 from tests.support.cluster import cut_log
 from tests.support.group_histories import Hands, Stored, next_index
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 

@@ -14,7 +14,6 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 import archiver.restore.partition_restore
 import archiver.restore.sending
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.log_dirs import LogSizes, log_sizes
@@ -24,6 +23,7 @@ from archiver.spark.restore import run_restore_job
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.round_trip import ArchiveSite

@@ -13,7 +13,7 @@ import pytest
 import archiver.restore.config_agreement
 import archiver.restore.targets
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.demo.sandbox import KafkaBroker, fetch_kafka
+from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
 from archiver.kafka.configs import topic_configs
 from archiver.restore.preview import RestorePreview
@@ -24,6 +24,7 @@ from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec

@@ -19,7 +19,6 @@ import archiver.restore.targets
 import archiver.spark.restore_job
 from archiver.archive.record_counts import Count
 from archiver.codec.selection import TopicSelection
-from archiver.demo.sandbox import KafkaBroker
 from archiver.errors import TargetError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
@@ -38,6 +37,7 @@ from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
 from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
 from tests.support.records import NOW_MS, Rec

@@ -11,13 +11,13 @@ import pytest
 
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
-from archiver.demo.sandbox import KafkaBroker
 from archiver.spark.verify import VerifyResult
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import KAFKA_41, StartBroker
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import read_segments
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, producer_of
 from tests.support.processes import end_of, state_of
 from tests.support.real_sweeps import (

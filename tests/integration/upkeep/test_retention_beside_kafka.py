@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_41, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, recreate_topic
 from tests.support.real_sweeps import (
     DAY_MS,

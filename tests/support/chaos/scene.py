@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from archiver.demo.sandbox import KafkaBroker
 from tests.support.brokers import KAFKA_41, Bucket, StartBroker
 from tests.support.chaos.archive import WatchedBucket
 from tests.support.chaos.fleet import Fleet
@@ -16,6 +15,7 @@ from tests.support.chaos.traffic import Style, Topic, Traffic
 from tests.support.chaos.verdict import Judgement, consume_all, judge, wait_caught_up
 from tests.support.faulty_s3 import FaultyS3, Weather
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_broker import KafkaBroker
 
 SESSION_TIMEOUT_S = 3
 _GROWTH_S = 60.0

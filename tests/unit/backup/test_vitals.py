@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+from archiver.backup.assignment import Assignment
 from archiver.backup.feed import Feed
-from archiver.backup.hold import Hold
 from archiver.backup.metrics import PartitionState
 from archiver.backup.partition_writer import PartitionWriter
 from archiver.backup.troubles import Troubles
@@ -25,13 +25,14 @@ class World:
             newest_base=None, oldest_held_ms=None, putting_since_s=None,
         )  # fmt: skip
         self.feed = Feed(writer=cast("PartitionWriter", writer))
-        self.hold = Hold(since_s=self.now_s)
+        self.assigned = Assignment(since_s=self.now_s)
         self.membership = SimpleNamespace(shut_out_s=0.0, error=None, is_member=True)
         self.client = SimpleNamespace(silent_s=None)
         self.troubles = Troubles(lambda: self.now_s)
         self.vitals = Vitals(clock=lambda: self.now_s, clock_ms=lambda: 1_700_000_000_000)
         service: Any = SimpleNamespace(
-            feeds={KEY: self.feed}, held={KEY: self.hold}, topics={"t": None}, refused=SimpleNamespace(topics={}), is_ready=True,
+            feeds={KEY: self.feed}, held={KEY: self.assigned}, topics={"t": None}, topic_names=["t"], refused=SimpleNamespace(topics={}),
+            is_ready=True,
             membership=self.membership, client=self.client, troubles=self.troubles,
         )  # fmt: skip
         self.service = service
@@ -49,7 +50,7 @@ def test_the_age_grows_while_the_broker_is_away() -> None:
     world.now_s += 600
     assert world.state().pending_age_s(0) == 600
     world.service.feeds = {}  # it ended with an error, and waits to be opened again
-    world.hold.fail(KafkaTemporaryError("refused"), world.now_s, world.feed.unsaved_since_s(world.now_s))
+    world.assigned.fail(KafkaTemporaryError("refused"), world.now_s, world.feed.unsaved_since_s(world.now_s))
     world.now_s += 60
     assert world.state().pending_age_s(0) == 660
 
@@ -58,7 +59,7 @@ def test_a_partition_that_is_not_open_yet_keeps_its_age() -> None:
     """The group has formed again: nothing falls to 0 until the first answer."""
     world = World()
     world.service.feeds = {}
-    world.service.held = {KEY: Hold(since_s=world.now_s, unsaved_since_s=world.now_s - 40)}
+    world.service.held = {KEY: Assignment(since_s=world.now_s, unsaved_since_s=world.now_s - 40)}
     world.now_s += 2
     state = world.state()
     assert (state.pending_age_s(0), state.is_failing, state.is_opening) == (42, False, True)
@@ -67,9 +68,9 @@ def test_a_partition_that_is_not_open_yet_keeps_its_age() -> None:
 def test_a_partition_fails_from_its_first_failure_until_something_is_durable() -> None:
     world = World()
     world.feed.note_answer(answer(20), world.now_s)
-    world.hold.fail(StoreError("denied"), world.now_s, None)
+    world.assigned.fail(StoreError("denied"), world.now_s, None)
     assert world.state().is_failing  # though it is open again
-    world.hold.note_durable()
+    world.assigned.note_durable()
     assert not world.state().is_failing
 
 

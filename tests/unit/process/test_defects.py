@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import archiver.archive.holdings
-from archiver.backup.run import _sweep_daily
+from archiver.backup.run_service import _sweep_daily
 from archiver.cli.main import main
 from archiver.errors import UsageError
 from archiver.process.defects import LIFETIME_S, as_ours, sweep_defects, write_down
@@ -123,7 +123,7 @@ def test_the_next_defect_deletes_old_ones_and_one_that_was_deleted_is_written_ag
 def test_a_backup_that_runs_for_ever_deletes_old_ones_every_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.backup.run._DAY_S", 0.01)
+    monkeypatch.setattr("archiver.backup.run_service._DAY_S", 0.01)
 
     async def run() -> None:
         with workers(1, "test") as pool:

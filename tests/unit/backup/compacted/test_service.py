@@ -16,6 +16,7 @@ from archiver.backup.compacted.events import CoordinationEvent
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
 from archiver.backup.compacted.turn import ACTIVATE
+from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.troubles import UNREADY_S, Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.errors import StoreError, StoreTemporaryError, StrangerError
@@ -34,7 +35,7 @@ class KeepsAll(MemoryStore):
 
 def service_of(store: MemoryStore, clock: Callable[[], float] = lambda: 0.0) -> InstanceService:
     """No broker is asked before `run`. To be made on a loop."""
-    sink = SimpleNamespace(archive=Archive(store, Layout()), troubles=Troubles(clock))
+    sink = SimpleNamespace(archive=Archive(store, Layout()), troubles=Troubles(clock), ledger=NO_LEDGER)
     return InstanceService(
         InstanceRequest(
             backup=cast(

@@ -1,4 +1,4 @@
-"""Start-up messages of a running backup: what its group waits for, for how long at most, and when that is over."""
+"""Reports what a backup waits for until its group gives it partitions, for how long at most, and when it has them."""
 
 import time
 from collections.abc import Callable, Collection
@@ -13,7 +13,7 @@ from archiver.process.text import spell_count
 _SILENT_S: Final = 5.0  # a healthy group assigns partitions within a few seconds
 
 
-class Arrival:
+class JoinReport:
     """Reports each change once. `note_state` is called every second or so."""
 
     def __init__(

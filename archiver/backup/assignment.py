@@ -11,8 +11,8 @@ _LONGEST_PAUSE_S = 300.0
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
-    """A partition gets a new Hold each time that it is gained: work that was begun for an earlier hold is dropped."""
+class Assignment:
+    """A partition gets a new one each time that it is gained: work that was begun for an earlier one is dropped."""
 
     since_s: float  # since when it has no feed
     archived_to: int = 0  # the known end of its archive while it has no feed; at first, the committed one
@@ -24,6 +24,7 @@ class Hold:
     failing_since_s: float | None = (
         None  # the same, of a partition that failed, until it has nothing left, or something is durable
     )
+    error: ArchiverError | None = None  # of the last failure
     open_again_at_s: float = math.inf
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, _LONGEST_PAUSE_S))
     _failed_at_s: float = -math.inf
@@ -33,6 +34,12 @@ class Hold:
         """Since when Kafka may have unwritten records, while the partition has no feed."""
         known = [since_s for since_s in (self.unsaved_since_s, self.failing_since_s) if since_s is not None]
         return min(known, default=self.since_s)
+
+    @property
+    def lasting_error(self) -> ArchiverError | None:
+        """Why nothing of the partition can be archived until somebody acts; None: nothing, or it may be over soon."""
+        is_lasting = self.failing_since_s is not None and self.error is not None and not self.error.retriable
+        return self.error if is_lasting else None
 
     def pause_s(self, now_s: float) -> float:
         """Return how long to wait after a failure: twice as long each time, unless the last failure is long past."""
@@ -44,7 +51,7 @@ class Hold:
     def fail(self, error: ArchiverError, now_s: float, pending_since_s: float | None) -> float:
         """Note why the partition is not archived. Returns the pause until it is opened again."""
         pause_s = self.pause_s(now_s)
-        self.open_again_at_s = now_s + pause_s
+        self.open_again_at_s, self.error = now_s + pause_s, error
         self.is_gone, self.is_left = isinstance(error, TopicGoneError), False
         self.failing_since_s = None if self.is_gone else pending_since_s or self.failing_since_s or now_s
         return pause_s

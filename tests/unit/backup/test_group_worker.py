@@ -1,0 +1,162 @@
+"""What both services do with partitions that the group takes away: revoked ones are put in time, lost ones are dropped."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import archiver.backup.compacted.service
+import archiver.backup.service
+from archiver.archive.handle import Archive
+from archiver.archive.inventory import position_of
+from archiver.archive.layout import Layout
+from archiver.archive.segment_writer import SegmentLimits
+from archiver.archive.spool import Spool
+from archiver.backup.assignment import Assignment
+from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.service import InstanceRequest, InstanceService
+from archiver.backup.feed import Feed
+from archiver.backup.group_worker import GroupWorker
+from archiver.backup.ledger import NO_LEDGER
+from archiver.backup.partition_writer import PartitionWriter
+from archiver.backup.pump import Pump
+from archiver.backup.request import BackupRequest, pump_of
+from archiver.backup.segment_sink import SegmentSink
+from archiver.backup.service import Service
+from archiver.config.model import CompactedConfig, GroupProtocol, PositionKeeping, TopicsConfig
+from archiver.groups.keeper import PositionPolicy
+from archiver.kafka.group import GroupSettings
+from archiver.kafka.settings import KafkaSettings
+from archiver.process.silence import SilenceCounter
+from archiver.process.workers import Workers, workers
+from archiver.store.port import Body, ObjectKind
+from tests.support.memory_store import MemoryStore
+from tests.support.segments import SOURCE
+from tests.support.standing_copies import StandingCopies
+from tests.unit.backup.compacted.test_partition_turn import turn_of
+from tests.unit.backup.test_partition_writer import fetch_of
+
+KEY = (SOURCE.topic, SOURCE.partition)
+GROUP = GroupSettings(group="g", protocol=GroupProtocol.CLASSIC, session_timeout_ms=6000, refresh_ms=1000)
+
+Make = Callable[[BackupRequest, Workers, Pump, Feed], GroupWorker]
+
+
+class GatedStore(MemoryStore):
+    """A store whose puts wait for the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        self.gate.wait(30)
+        return super().put_if_absent(key, body, metadata, kind=kind)
+
+
+def a_backup(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -> Service:
+    service = Service(request, GROUP, pool)
+    service._pump = pump
+    service.held[feed.key] = Assignment(since_s=0.0)
+    return service
+
+
+def an_instance(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -> InstanceService:
+    service = InstanceService(
+        InstanceRequest(
+            backup=request,
+            config=CompactedConfig(enabled=True, instances=("a", "b")),
+            name="a",
+            begins_first=True,
+            pin_ms=0,
+            counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: 0),
+        ),
+        GROUP,
+        pool,
+    )
+    turn = turn_of(StandingCopies(), "a")
+    turn._parts = replace(turn._parts, pumps=[pump], sink=request.sink)
+    turn.readings[0] = cast("Any", SimpleNamespace(generation=0, feed=feed, wants_end=None, moment=lambda: None))
+    service.turns[feed.key] = turn
+    service.held.add(feed.key)
+    return service
+
+
+async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[GroupWorker], Any]) -> GroupWorker:
+    """Have a worker hold three unwritten records, and let the group take their partition away."""
+    sink = SegmentSink(
+        archive=Archive(store, Layout()),
+        limits=SegmentLimits(uncompressed_bytes=0, records=10),
+        age_s=1e9,
+        spool=Spool(spool),
+        clock=lambda: 0.0,
+        silence_counter=SilenceCounter(10.0),
+        ledger=NO_LEDGER,
+    )
+    request = BackupRequest(
+        kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"),
+        topics=TopicsConfig(),
+        place_of_include=str,
+        sink=sink,
+        positions=PositionPolicy(keep=PositionKeeping.OFF, interval_ms=1),
+        memory_bytes=1 << 20,
+        spool_bytes=1 << 20,
+    )
+    with workers(2, "test") as pool:
+        client: Any = SimpleNamespace()
+        pump = pump_of(request, client, pool)  # not entered: nothing is fetched
+        end = position_of(sink.archive, SOURCE.topic, SOURCE.life, SOURCE.partition)
+        feed = Feed(writer=PartitionWriter(SOURCE, end, sink, silences=0))
+        worker = make(request, pool, pump, feed)
+        pump.add(feed)
+        feed.queue.append(fetch_of(0, 3))
+        pump.advance(feed)
+        async with asyncio.timeout(30):
+            while feed.writer.position < 3:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(how, worker)
+            if store.gate.is_set():
+                await feed.ended.wait()
+        assert not pump.feeds
+        assert not worker.held
+        return worker
+
+
+@pytest.mark.parametrize("make", [a_backup, an_instance])
+def test_revoked_partitions_are_put_before_they_are_given_back(make: Make, tmp_path: Path) -> None:
+    store, put = GatedStore(), list[int]()
+
+    def revoke(worker: GroupWorker) -> None:
+        worker.revoked([KEY])
+        put.append(len(store.objects))
+
+    asyncio.run(take_away(make, store, tmp_path, revoke))
+    assert put == [1]
+
+
+@pytest.mark.parametrize("make", [a_backup, an_instance])
+def test_a_store_that_hangs_does_not_keep_revoked_partitions(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in (archiver.backup.service, archiver.backup.compacted.service):
+        monkeypatch.setattr(service, "RELEASE_S", 0.2)
+    store = GatedStore()
+    store.gate.clear()
+    try:
+        asyncio.run(take_away(make, store, tmp_path, lambda worker: worker.revoked([KEY])))
+        assert not store.objects
+    finally:
+        store.gate.set()
+
+
+@pytest.mark.parametrize("make", [a_backup, an_instance])
+def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -> None:
+    store = GatedStore()
+    asyncio.run(take_away(make, store, tmp_path, lambda worker: worker.lost([KEY])))
+    assert not store.objects
