@@ -96,4 +96,38 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
         ("tests/integration/test_fidelity.py::test_everything_comes_back",),
     ),
+    "a sweep that deletes the claims of a restore with all else": Build(
+        (
+            Change(
+                "upkeep/retention/debris_sweep.py",
+                "if target == APPLICATIONS or is_claim(name):",
+                "if target == APPLICATIONS and is_claim(name):",
+            ),
+        ),
+        ("tests/unit/upkeep/retention/test_debris.py::test_claims_go_first_and_plan_and_finished_last",),
+    ),
+    "a sweep that deletes the lowest number first": Build(
+        (
+            Change(
+                "upkeep/retention/debris_sweep.py",
+                "key=lambda item: item.key, reverse=True)",
+                "key=lambda item: item.key, reverse=False)",
+            ),
+        ),
+        ("tests/unit/upkeep/retention/test_debris.py::test_a_rerun_after_a_kill_ends_in_the_same_state",),
+    ),
+    "a target that has grown without a claim is appended to": Build(
+        (Change("restore/target_shape.py", "and end > planned.get(number, 0):", "and end < 0:"),),
+        ("tests/unit/restore/test_target_shape.py::test_a_partition_that_has_grown_without_a_claim_is_a_problem",),
+    ),
+    "a note that is written without the members of later versions": Build(
+        (
+            Change(
+                "archive/note_stream.py",
+                "for name, one in (before or {}).items() if name not in self.model.names",
+                "for name, one in (before or {}).items() if name in self.model.names",
+            ),
+        ),
+        ("tests/unit/archive/test_note_stream.py::test_update_keeps_members_that_the_model_does_not_know",),
+    ),
 }
