@@ -141,6 +141,13 @@ def _add_target_topics(group: "argparse._ArgumentGroup") -> None:
         help="retention that restored topics keep (default unlimited, because brokers soon delete records that are older than"
         " a limit; largest: the largest limit that the cluster takes, where it refuses unlimited)",
     )
+    group.add_argument(
+        "--target-config",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a config of the finished topic in place of the archived one; NAME= leaves the archived one out",
+    )
 
 
 def _add_groups(group: "argparse._ArgumentGroup") -> None:
@@ -304,7 +311,14 @@ def _predicate(text: str) -> str:
 def restore_request(options: argparse.Namespace) -> "RestoreRequest":
     from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
     from archiver.config.quantities import parse_moment_ms
-    from archiver.restore.request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
+    from archiver.restore.request import (
+        Existing,
+        RestoreRequest,
+        Retention,
+        parse_patterns,
+        parse_renames,
+        parse_target_configs,
+    )
 
     def parsed(option: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
         try:
@@ -335,6 +349,7 @@ def restore_request(options: argparse.Namespace) -> "RestoreRequest":
         existing=Existing(options.existing),
         retention=Retention(options.retention),
         replication_factor=options.replication_factor,
+        target_configs=parse_target_configs(options.target_config),
         repartition=options.repartition,
         skips_damage=options.skip_damaged,
         first=options.first,

@@ -146,7 +146,7 @@ def _retention_lines(topic: "TopicReport") -> Iterator[str]:
             f" so there is no command to set it; see who wrote control/topics/{topic.source}/, and bring its older version back"
         )
     if topic.expiring is not None:
-        holds = "holds: it had none of its own" if topic.inherits_retention else "is set, as was archived"
+        holds = "holds: it had none of its own" if topic.inherits_retention else "is set"
         older = f"the brokers delete {topic.expiring} of the restored records, which are older"
         yield f"{topic.target}: {topic.retention} {holds}; {older if topic.expiring else 'no restored record is older'}"
     if topic.oversized:

@@ -26,7 +26,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.configs import topic_configs
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.shell import spell_command
-from archiver.restore.plan import RETENTION_KEYS
+from archiver.restore.request import RETENTION_KEYS
 
 TOPIC: Final = "orders"
 ORDERS_PARTITIONS: Final = 4

@@ -1,6 +1,7 @@
-"""What one run knows of the configs of its targets, by `broker_terms`, `fill_terms` and `final_terms`, and what these would do to the records."""
+"""What one run knows of the configs of its targets, while they are filled and in the end, and what these would do to the records."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin, ToCreate
 from archiver.kafka.client import KafkaClient
@@ -9,15 +10,13 @@ from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.text import spell_count
-from archiver.restore.accepted_configs import Configs
 from archiver.restore.broker_terms import BrokerTerms, broker_terms
 from archiver.restore.estimate import BatchLimits
-from archiver.restore.fill_terms import FillTerms, FillTermsOf, lacking
-from archiver.restore.final_terms import FinalTerms
+from archiver.restore.fill_terms import Configs, FillTerms, FillTermsOf, is_of_configs, lacking, lasting, said_of
 from archiver.restore.in_sync_replicas import TargetReplicas, unmet_in_the_end
-from archiver.restore.plan import RETENTION_KEYS, UNLIMITED, TopicPlan
-from archiver.restore.request import Existing, RestoreRequest, Retention
-from archiver.restore.target_configs import final_changes, without_unmet
+from archiver.restore.plan import UNLIMITED, TopicPlan
+from archiver.restore.request import RETENTION_KEYS, Existing, RestoreRequest, Retention
+from archiver.restore.target_configs import OTHER_CONFIGS, Changes, final_changes, without_unmet
 from archiver.restore.target_limits import batch_limits, fill_problems, is_small, limit_problems
 from archiver.restore.target_shape import unlike_problem
 
@@ -38,12 +37,12 @@ class Agreement:
         self._clock_ms = clock_ms
         self._terms: dict[str, FillTerms] = {}
         self._brokers: BrokerTerms | None = None  # once they were asked
-        self._final = FinalTerms(KafkaAdmin(kafka))
+        self._admin = KafkaAdmin(kafka)
+        self._request = request
         self._replication_factor = request.replication_factor
         self._replication_factors: dict[str, int] = {}  # of topics that are not created with that, or the cluster's
-        self._retention = request.retention
         self._purges = request.existing is Existing.PURGE
-        self._refused_in_the_end: dict[str, list[str]] = {}
+        self._left_out_in_the_end: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._terms
@@ -74,14 +73,12 @@ class Agreement:
         return tuple(self._terms[name].notes()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
-        """Return the refusals during and after the fill: each sentence once, with its number of targets."""
-        targets: dict[str, list[str]] = {}
-        for name in sorted(names):
-            for told in (*self.left_out(name), *self._refused_in_the_end.get(name, ())):
-                targets.setdefault(told, []).append(name)
-        for told, some in targets.items():
-            more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
-            yield f"{some[0]}{more}: {told}"
+        """Return what targets are not given while they are filled, and in the end: each sentence once, with its number of targets."""
+        yield from _once_each(
+            (name, told)
+            for name in sorted(names)
+            for told in (*self.left_out(name), self._left_out_in_the_end.get(name, ""))
+        )
 
     def limits(self, names: Iterable[str], kept: Mapping[str, Configs]) -> dict[str, BatchLimits]:
         """Return how large batches may be for targets that are limited, also by the configs that they keep."""
@@ -89,19 +86,29 @@ class Agreement:
         limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
         return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
 
-    async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> None:
-        """Ask for the configs that targets are to have in the end. `found` are those that exist; some of these are purged first."""
+    async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> list[str]:
+        """Return why the cluster refuses the configs that targets are to have in the end, in one request for all of them.
+
+        `found` are those that exist; some of these are purged first. Brokers (KRaft) ask their policy for changed configs also
+        about a topic that is created.
+        """
         agreed = {name: self._terms[name] for name in plans if name in self._terms}
-        changes = {name: final_changes(plans[name], one.holding, self._retention) for name, one in agreed.items()}
+        changes = {name: final_changes(plans[name], one.holding, self._request) for name, one in agreed.items()}
         replicas = {name: one.replicas for name, one in agreed.items() if one.replicas} | {
             name: min(found[name].replicas) for name, one in agreed.items() if not one.replicas and name in found
         }
         unmet = await unmet_in_the_end(client, changes, replicas)
         changes |= {name: without_unmet(changes[name]) for name in unmet}
-        absent = agreed.keys() - found.keys()
-        told = await self._final.find_refused(changes, {name: self.to_create(plans[name]) for name in absent})
-        told |= {name: [*told.get(name, ()), one] for name, one in unmet.items()}
-        self._refused_in_the_end |= told
+        self._left_out_in_the_end |= unmet
+        created = {name: self.to_create(plans[name]) for name in changes.keys() - found.keys()}
+        there = {name: some for name, some in changes.items() if name not in created}
+        refused = await self._admin.alter_configs_of_topics(there, validate_only=True)
+        refused |= await self._admin.refused_topics(
+            {name: replace(one, configs=_changed(one.configs, changes[name])) for name, one in created.items()}
+        )
+        told = {name: one for name, one in sorted(lasting(refused).items()) if is_of_configs(one)}
+        said = "the cluster refuses the configs that the topic is to have in the end ({}); {}"
+        return list(_once_each((name, said.format(said_of(one), OTHER_CONFIGS)) for name, one in told.items()))
 
     async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
         """Ask once what brokers allow, whatever the configs of a topic are."""
@@ -186,10 +193,9 @@ class Agreement:
 
     def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
         """Return whether a topic has just the configs of the end: the run that set them may have been killed before it noted that."""
-        changes = final_changes(plan, self._terms[plan.target].holding, self._retention)
-        kept = () if self._retention is Retention.ARCHIVED else RETENTION_KEYS
-        wanted = {name: value for name, value in changes.items() if value is not None} | dict.fromkeys(kept, UNLIMITED)
-        return dict(own) == wanted
+        changes = final_changes(plan, self._terms[plan.target].holding, self._request)
+        kept = () if self._request.retention is Retention.ARCHIVED else RETENTION_KEYS
+        return dict(own) == _changed(dict.fromkeys(kept, UNLIMITED), changes)
 
     def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Return what targets would change or lose, with the configs that were agreed on."""
@@ -203,3 +209,19 @@ class Agreement:
             else:
                 problems = fill_problems(plan, terms.holding, terms.reasons, now_ms, has_largest=self._has_largest)
             yield from ((plan, problem) for problem in problems)
+
+
+def _once_each(told: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Return each sentence about a target once, with the number of other targets that it is true of."""
+    targets: dict[str, list[str]] = {}
+    for name, sentence in told:
+        targets.setdefault(sentence, []).append(name)
+    for sentence, some in targets.items():
+        more = f" and {spell_count(len(some) - 1, 'more target')}" if len(some) > 1 else ""
+        if sentence:
+            yield f"{some[0]}{more}: {sentence}"
+
+
+def _changed(configs: Configs, changes: Changes) -> dict[str, str]:
+    """Return configs as they are after changes."""
+    return {name: value for name, value in {**configs, **changes}.items() if value is not None}

@@ -1,7 +1,7 @@
 """With which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.message_format import has_old_format, without_ignored_format
@@ -14,16 +14,27 @@ from archiver.kafka.codes import DENIED, Code
 from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.creation import if_created, never_created
 from archiver.kafka.settings import KafkaSettings
-from archiver.restore.accepted_configs import Agreed, Configs, ConfigSearch
-from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS
-from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.plan import FILL_CONFIGS
+from archiver.restore.request import RETENTION_KEYS, RestoreRequest, Retention
 
+Configs = Mapping[str, str]
+Ask = Callable[[Mapping[str, Configs]], Awaitable[Mapping[str, Refusal]]]  # by topic: which are refused all of them
+
+_OF_CONFIGS = frozenset({Code.POLICY_VIOLATION, Code.INVALID_CONFIG})
 _LARGEST_NAME = 249
 _SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
 _POLICY = "cleanup.policy"
 _ANY_CHANGE = {_POLICY: "delete"}
 _TAKEN_BACK = (_POLICY, "message.timestamp.type", "segment.bytes", "segment.ms")
 _LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The configs of a filling that the cluster accepts for a topic, and why it refuses the others."""
+
+    configs: Configs
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class FillTerms:
     @property
     def reasons(self) -> dict[str, str]:
         """Why the cluster refuses configs of the filling, by config, in its own words."""
-        return {name: getattr(error, "said", "") or str(error) for name, error in self.refused.items()}
+        return {name: said_of(error) for name, error in self.refused.items()}
 
     def notes(self) -> Iterator[str]:
         """Return a sentence for each config that the topic is filled with otherwise than the restore wants."""
@@ -59,8 +70,7 @@ class FillTermsOf:
         self._admin = KafkaAdmin(kafka)
         self._mark = f"-archiver-{restore_id}"
         # A topic that gets limits of retention in the end can have the largest limits while it is filled.
-        sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
-        self._sought = {"max.message.bytes": int(FILL_CONFIGS["max.message.bytes"]), **dict.fromkeys(sought, LAST_LONG)}
+        self._sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._defaults: Configs = {}  # of a new topic, once they are known
         self._replicas = 0  # by default, as well
 
@@ -75,14 +85,14 @@ class FillTermsOf:
         asked = {asked_as[name]: topic for name, topic in topics.items()}
 
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
-            return _final(
+            return lasting(
                 await self._admin.refused_topics(
                     {name: replace(asked[name], configs=configs) for name, configs in wanted.items()}
                 )
             )
 
         known = await self._known_of_new(client, asked, taken)
-        agreed, refused = await ConfigSearch(ask, known, self._sought, lambda _: self._defaults).find(asked)
+        agreed, refused = await accepted(ask, dict.fromkeys(asked, self._defaults), known, self._sought)
         untold = {
             name: replace(asked[name], configs=one.configs)
             for name, one in agreed.items()
@@ -147,10 +157,10 @@ class FillTermsOf:
         known = _known(described[min(names)].effective) if names else {}
 
         async def ask(wanted: Mapping[str, Configs]) -> dict[str, Refusal]:
-            return _final(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
+            return lasting(await self._admin.alter_configs_of_topics(wanted, validate_only=True))
 
-        search = ConfigSearch(ask, known, self._sought, lambda name: described[name].effective)
-        agreed, refused = await search.find(names)
+        held = {name: one.effective for name, one in described.items()}
+        agreed, refused = await accepted(ask, held, known, self._sought)
         terms = {
             name: _terms(one, await without_ignored_format(client, name, {**described[name].effective, **one.configs}))
             for name, one in agreed.items()
@@ -164,6 +174,57 @@ class FillTermsOf:
             digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
             end = digest[: room or _SHORTEST_MARK]
         return name[: _LARGEST_NAME - len(end)] + end
+
+
+async def accepted(
+    ask: Ask, held: Mapping[str, Configs], wanted: Configs, sought: Collection[str]
+) -> tuple[dict[str, Accepted], dict[str, Refusal]]:
+    """Return which of the wanted configs the cluster accepts for each topic, and which topics it refuses without any.
+
+    One request is enough where the cluster accepts all. Otherwise the refused topics are asked about config by config, and then
+    with all that was accepted. `held`: what each topic has without these configs. `sought`: configs of which the largest accepted
+    value is taken.
+    """
+    refused = dict(await ask(dict.fromkeys(held, wanted)))
+    found = {name: Accepted(wanted) for name in held if name not in refused}
+    taken: dict[str, dict[str, str]] = {name: {} for name, error in refused.items() if is_of_configs(error)}
+    reasons: dict[str, dict[str, Refusal]] = {name: {} for name in taken}
+    for config, value in wanted.items() if taken else ():
+        answers = await ask({name: {config: value} for name in taken})
+        for name, some in taken.items():
+            if name in answers:
+                reasons[name][config] = answers[name]
+            else:
+                some[config] = value
+    for config in sought:
+        limits = {name: int(held[name].get(config, 0)) for name, why in reasons.items() if config in why}
+        for name, value in (await _largest(ask, config, limits)).items():
+            taken[name][config] = value
+    final = {name: error for name, error in refused.items() if name not in taken} | dict(await ask(taken))
+    return found | {name: Accepted(some, reasons[name]) for name, some in taken.items() if name not in final}, final
+
+
+async def _largest(ask: Ask, config: str, limits: Mapping[str, int]) -> dict[str, str]:
+    """Find the largest accepted value of a config for several topics at once, above their limits; a negative one is none."""
+    bounds = {name: (limit, LAST_LONG) for name, limit in limits.items() if limit >= 0}
+    found: dict[str, str] = {}
+    while tried := {name: (low + high) // 2 for name, (low, high) in bounds.items() if high - low > 1}:
+        answers = await ask({name: {config: str(value)} for name, value in tried.items()})
+        for name, value in tried.items():
+            low, high = bounds[name]
+            bounds[name] = (low, value) if name in answers else (value, high)
+        found |= {name: str(value) for name, value in tried.items() if name not in answers}
+    return found
+
+
+def said_of(error: Refusal) -> str:
+    """Return why a topic was refused, in the cluster's own words."""
+    return getattr(error, "said", "") or str(error)
+
+
+def is_of_configs(error: Refusal) -> bool:
+    """Return whether a topic was refused for its configs."""
+    return isinstance(error, KafkaError) and error.code in _OF_CONFIGS
 
 
 def is_of_filling(own: Configs) -> bool:
@@ -189,7 +250,7 @@ def _known(among: Configs) -> Configs:
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 
-def _terms(agreed: Agreed, holding: Configs, replicas: int = 0) -> FillTerms:
+def _terms(agreed: Accepted, holding: Configs, replicas: int = 0) -> FillTerms:
     refused = {name: why for name, why in agreed.refused.items() if name in holding}
     return FillTerms(agreed.configs, holding, replicas, refused)
 
@@ -213,7 +274,8 @@ def _still_unchanged(name: str) -> Refusal:
     )
 
 
-def _final(refused: dict[str, Refusal]) -> dict[str, Refusal]:
+def lasting(refused: dict[str, Refusal]) -> dict[str, Refusal]:
+    """Return the refusals. Raises the first one that is temporary."""
     for error in refused.values():
         if isinstance(error, KafkaTemporaryError):
             raise error

@@ -37,7 +37,7 @@ async def unmet_in_the_end(
     if not unmet or await _wants_no_more_than_there_are(client):
         return {}
     return {
-        name: f"{KEY}={wanted}, as archived, is more than the {spell_count(replicas[name], 'replica')} of a partition: these"
+        name: f"{KEY}={wanted} is more than the {spell_count(replicas[name], 'replica')} of a partition: these"
         " brokers would take no record with acks=all; it is left out in the end"
         for name, wanted in sorted(unmet.items())
     }

@@ -13,7 +13,7 @@ from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import UsageError
 from archiver.process.columns import chunks, total
 from archiver.process.text import spell_count
-from archiver.restore.request import RestoreRequest
+from archiver.restore.request import RETENTION_KEYS, RestoreRequest
 
 _MOST_TOLD = 20
 _MOST_NAMED = 5
@@ -23,7 +23,6 @@ _MOST_PARTITIONS = 200_000  # of a topic without a note: more than a cluster has
 _CHOICES = "partitions, offsets, times, --where, --latest-per-key"
 _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
-RETENTION_KEYS = ("retention.ms", "retention.bytes")
 _LARGEST_MESSAGE = str(2**31 - 1)  # the target accepts what the source accepted; facts do not count headers
 
 # They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
@@ -79,7 +78,7 @@ class TopicPlan:
     life: int
     target: str
     partitions: tuple[PartitionPlan, ...]
-    final_configs: Mapping[str, str]
+    final_configs: Mapping[str, str]  # of the archive, and of the request; retention only if the request gives it
     archived_retention: Mapping[str, str]
     appends: bool = False  # the target existed, with others' records: its records and configs are left alone
     repartition: int | None = None  # into so many partitions, by key; None: each into its own
@@ -87,6 +86,11 @@ class TopicPlan:
     @property
     def target_partitions(self) -> int:
         return self.repartition or len(self.partitions)
+
+    @property
+    def given_retention(self) -> dict[str, str]:
+        """The retention that the request gives the topic in the end, in place of the archive's."""
+        return {name: self.final_configs[name] for name in RETENTION_KEYS if name in self.final_configs}
 
     @property
     def records(self) -> int:
@@ -240,14 +244,16 @@ def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> T
     known = topic.fact.partitions if topic.fact is not None else 0
     within = (number for number in (*topic.partitions, *topic.damaged) if number < _partition_limit(topic))
     count = max(known, *(number + 1 for number in within), 1)
-    configs = dict(topic.fact.configs) if topic.fact is not None else {}
+    asked = request.target_configs
+    configs = {**(topic.fact.configs if topic.fact is not None else {}), **asked}
+    configs = {name: value for name, value in configs.items() if value}  # an empty one is to be left out
     return TopicPlan(
         source=topic.topic,
         life=topic.life,
         target=target,
         partitions=tuple(_plan_partition(topic, number, request) for number in range(count)),
-        final_configs={name: value for name, value in configs.items() if name not in RETENTION_KEYS},
-        archived_retention={name: configs[name] for name in RETENTION_KEYS if name in configs},
+        final_configs={name: value for name, value in configs.items() if name not in RETENTION_KEYS or name in asked},
+        archived_retention={name: configs[name] for name in RETENTION_KEYS if name in configs and name not in asked},
         repartition=request.repartition,
     )
 

@@ -30,7 +30,7 @@ class TopicReport:
     left_out_configs: tuple[str, ...]
     refusal: ArchiverError | None = None  # of configs of the end: of all of them, unless the topic is finished
     appends: bool = False  # behind records that were there; its configs are its own
-    retention: str = ""  # that was set as archived, if that was asked for
+    retention: str = ""  # that holds in the end, if the restore set one
     strange_retention: tuple[str, ...] = ()  # archived values that no topic can have
     expiring: Count | None = None  # records that the brokers delete for it
     inherits_retention: bool = False  # the cluster's own retention holds: none was archived

@@ -18,6 +18,8 @@ _FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are 
 _MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
 _MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and consumers may hold a whole batch
+_CONFIG_NAME: Final = re.compile(r"[a-z][a-z0-9._-]*")
+RETENTION_KEYS: Final = ("retention.ms", "retention.bytes")
 BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
 SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.message.bytes
 
@@ -55,6 +57,9 @@ class RestoreRequest:
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
+    target_configs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of the finished topic; empty: without the archived value
     repartition: int | None = None  # into so many partitions, by key; None: as they were
     skips_damage: bool = False
     # How the restore is done: another value does not make another restore.
@@ -161,15 +166,23 @@ class RestoreRequest:
         """Whether only some of a topic's records are wanted."""
         return self.is_chosen or self.wanted != WHOLE
 
+    @property
+    def sets_retention(self) -> bool:
+        """Whether a topic gets a retention in the end that may let brokers delete restored records."""
+        return self.retention is Retention.ARCHIVED or any(map(self.target_configs.get, RETENTION_KEYS))
+
     def is_first(self, source: str) -> bool:
         """Return whether a topic was asked to go first, before topics that are larger."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
     def notes(self, sources: Iterable[str]) -> list[str]:
         """Return which options have no effect. Options without effect that would change what comes back are refused instead."""
-        if self.first is None or any(map(self.is_first, sources)):
-            return []
-        return [f"--first {self.first}: matches none of the topics that are restored; the largest go first"]
+        found = []
+        if self.first is not None and not any(map(self.is_first, sources)):
+            found.append(f"--first {self.first}: matches none of the topics that are restored; the largest go first")
+        if self.target_configs and self.existing is Existing.APPEND:
+            found.append("--target-config: is not set on topics that records are appended to; they keep their configs")
+        return found
 
     def waves(
         self,
@@ -276,6 +289,19 @@ def parse_patterns(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
             raise UsageError(f"--rename-regex {text}: must be REGEX=NEW, such as '(.*)=copy.\\1'")
         patterns.append((pattern, replacement))
     return tuple(patterns)
+
+
+def parse_target_configs(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` and `NAME=` of --target-config. Raises UsageError."""
+    configs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not _CONFIG_NAME.fullmatch(name) or name in configs:
+            raise UsageError(
+                f"--target-config {text}: must be NAME=VALUE, or NAME= to leave out the archived value; each NAME once"
+            )
+        configs[name] = value
+    return configs
 
 
 def is_wanted(topic: str, topics_regex: str | None) -> bool:

@@ -4,34 +4,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.record_counts import Count
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription
+from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
 from archiver.process.failpoints import reach
-from archiver.restore.fill_terms import is_as_filled
+from archiver.restore.fill_terms import is_as_filled, is_of_configs
 from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
-from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, UNLIMITED, TopicPlan
-from archiver.restore.request import Retention
+from archiver.restore.plan import FILL_CONFIGS, UNLIMITED, TopicPlan
+from archiver.restore.request import RETENTION_KEYS, RestoreRequest, Retention
 from archiver.restore.target_limits import expiring_records, oversized_partitions
 
 Configs = Mapping[str, str]
 Changes = Mapping[str, str | None]  # None: back to the cluster's own
 
+OTHER_CONFIGS = (
+    "give --target-config NAME=VALUE for another value, or --target-config NAME= to leave the archived one out"
+)
 _LAST_CONFIG = "segment.ms"  # its absence does not stop the fill
-_TAKEN_BACK = FILL_CONFIGS.keys() - RETENTION_KEYS  # in the end
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Which configs a topic has been given in the end, which were refused, and which records its retention lets brokers delete."""
+    """The configs that a topic was given in the end, or why it was not, and the records that its retention lets brokers delete."""
 
     changes: Changes = field(default_factory=dict)  # that were made
     is_done: bool = True  # nothing is left to set; False: the configs of the filling still hold
     left_out: tuple[str, ...] = ()  # that the brokers do not have
-    refusal: ArchiverError | None = None  # of some configs, or of all when it is not done
-    retention: str = ""  # the archived retention that holds again, if that was asked for
+    refusal: ArchiverError | None = None  # of all configs when it is not done, else of one that was left out
+    retention: str = ""  # the retention that holds in the end, if the restore set one
     inherits_retention: bool = False  # the cluster's own retention holds: the topic had none
     expiring: Count | None = None  # records that the brokers delete for it
     oversized: int = 0  # partitions of which they may delete the oldest records
@@ -67,20 +69,23 @@ class TargetConfigs:
             await wait_until_changed(client, some, nodes)
 
     async def set_archived(
-        self, client: KafkaClient, topics: Mapping[str, TopicPlan], retention: Retention
+        self, client: KafkaClient, topics: Mapping[str, TopicPlan], request: RestoreRequest
     ) -> dict[str, Finish]:
-        """Set the archived configs, and remove those that only the fill needed."""
+        """Set the archived configs, and remove those that only the fill needed. Each topic gets all of them or, if one is refused, none."""
         known = await _known_configs(client, topics)
-        changes = {name: final_changes(topic, known, retention) for name, topic in topics.items()}
+        changes = {name: final_changes(topic, known, request) for name, topic in topics.items()}
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
         found = await client.describe_topics(wanted) if wanted else {}
         unmet = await unmet_in_the_end(client, changes, {name: min(one.replicas) for name, one in found.items()})
-        refused = await self._set(
-            {name: without_unmet(some) if name in unmet else some for name, some in changes.items()}
-        )
-        for name, told in unmet.items():
-            refused.setdefault(name, {})[KEY] = KafkaError(f"topic {name}: {told}")
-        return {name: _finish(topic, changes[name], refused.get(name, {}), known) for name, topic in topics.items()}
+        changes |= {name: without_unmet(changes[name]) for name in unmet}
+        refused = await self._admin.alter_configs_of_topics(changes)
+        left_out = {name: KafkaError(f"topic {name}: {told}") for name, told in unmet.items()}
+        return {
+            name: Finish(is_done=False, refusal=_with_way_past(refused[name]))
+            if name in refused
+            else Finish(changes[name], left_out=_unknown_of(topic, known), refusal=left_out.get(name))
+            for name, topic in topics.items()
+        }
 
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
@@ -91,7 +96,7 @@ class TargetConfigs:
     async def with_retention(
         self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
     ) -> dict[str, Finish]:
-        """Return which records the archived retention, which holds again, lets the brokers delete."""
+        """Return which records the retention of the end lets the brokers delete."""
         changes = {name: finish.changes for name, (_, finish) in finished.items()}
         holding = await self._configs_that_hold(client, changes)
         now_ms = self._clock_ms()
@@ -99,7 +104,7 @@ class TargetConfigs:
             name: replace(
                 finish,
                 retention=",".join(f"{key}={holding[name][key]}" for key in RETENTION_KEYS if key in holding[name]),
-                inherits_retention=not topic.archived_retention,
+                inherits_retention=not (topic.archived_retention or topic.given_retention),
                 expiring=expiring_records(topic, holding[name], now_ms),
                 oversized=oversized_partitions(topic, holding[name]),
             )
@@ -119,24 +124,6 @@ class TargetConfigs:
             for name, configs in found.items()
         }
 
-    async def _set(self, changes: Mapping[str, Changes]) -> dict[str, dict[str, ArchiverError]]:
-        """Set configs, and return which were refused, topic by topic: all of them, or those whose values this cluster does not take."""
-        refused: dict[str, dict[str, ArchiverError]] = {}
-        one_by_one: dict[str, Changes] = {}
-        for name, error in (await self._admin.alter_configs_of_topics(changes)).items():
-            refused[name] = {} if isinstance(error, KafkaError) else dict.fromkeys(changes[name], error)
-            if isinstance(error, KafkaError):
-                one_by_one[name] = changes[name]
-        for config in sorted({config for wanted in one_by_one.values() for config in wanted}):
-            some = {name: {config: wanted[config]} for name, wanted in one_by_one.items() if config in wanted}
-            for name, error in (await self._admin.alter_configs_of_topics(some)).items():
-                refused[name][config] = error
-        for config in sorted(_TAKEN_BACK):  # no config of the filling may stay
-            left: dict[str, Changes] = {name: {config: None} for name in one_by_one if config in refused[name]}
-            for name, error in (await self._admin.alter_configs_of_topics(left)).items():
-                refused[name][config] = KafkaError(f"{config} is still as it was for the filling: {error}")
-        return refused
-
     @staticmethod
     async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
         if not changes:
@@ -148,24 +135,12 @@ class TargetConfigs:
         return {name: configs.effective for name, configs in found.items()}
 
 
-def _finish(topic: TopicPlan, changes: Changes, refused: Mapping[str, ArchiverError], known: Collection[str]) -> Finish:
-    later = any(isinstance(error, KafkaTemporaryError) for error in refused.values())
-    # A value that was refused for good is refused again: nothing waits for it.
-    is_done = not refused or (len(refused) < len(changes) and not later)
-    return Finish(
-        changes={name: value for name, value in changes.items() if name not in refused},
-        is_done=is_done,
-        left_out=tuple(sorted(topic.final_configs.keys() - known)) if is_done else (),
-        refusal=_one_of(refused),
-    )
+def _with_way_past(error: Refusal) -> Refusal:
+    return KafkaError(f"{error}; {OTHER_CONFIGS}") if is_of_configs(error) else error
 
 
-def _one_of(refused: Mapping[str, ArchiverError]) -> ArchiverError | None:
-    """Join all refusals in one error."""
-    errors = {str(error): error for error in refused.values()}
-    if len(errors) < 2 or any(error.retriable for error in errors.values()):
-        return max(errors.values(), key=lambda error: error.retriable, default=None)
-    return KafkaError("; ".join(errors))
+def _unknown_of(topic: TopicPlan, known: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(topic.final_configs.keys() - known))
 
 
 async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
@@ -186,9 +161,15 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if name in known}
 
 
-def final_changes(topic: TopicPlan, known: Collection[str], retention: Retention) -> Changes:
-    """Return the changes that give a filled topic its archived configs; its retention stays as it was filled, unless that is to be set, too."""
-    kept = () if retention is Retention.ARCHIVED else RETENTION_KEYS
+def final_changes(topic: TopicPlan, known: Collection[str], request: RestoreRequest) -> Changes:
+    """Return the changes that give a filled topic its configs of the end: those of the archive, and those that were asked for.
+
+    Retention stays as it was for the filling, unless the archived one is wanted, or another one was given. A config that was
+    asked for is set also where the cluster does not know it: the cluster refuses that beforehand.
+    """
+    is_archived = request.retention is Retention.ARCHIVED
+    kept = () if is_archived else RETENTION_KEYS
     taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
-    retained = topic.archived_retention if retention is Retention.ARCHIVED else {}
-    return {**taken_back, **_known_of(topic.final_configs, known), **_known_of(retained, known)}
+    retained = topic.archived_retention if is_archived else {}
+    asked = {name: topic.final_configs[name] for name in request.target_configs if name in topic.final_configs}
+    return {**taken_back, **_known_of(topic.final_configs, known), **asked, **_known_of(retained, known)}

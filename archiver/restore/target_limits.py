@@ -13,8 +13,8 @@ from archiver.process.columns import total
 from archiver.process.shell import spell_command, spell_configs
 from archiver.process.text import spell_count
 from archiver.restore.estimate import BatchLimits
-from archiver.restore.plan import FILL_CONFIGS, RETENTION_KEYS, PartitionPlan, TopicPlan
-from archiver.restore.request import SENT_BATCH_BYTES
+from archiver.restore.plan import FILL_CONFIGS, PartitionPlan, TopicPlan
+from archiver.restore.request import RETENTION_KEYS, SENT_BATCH_BYTES
 
 # The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
 # of a batch, without headers. A block that does not compress is sent as it is.
@@ -29,6 +29,7 @@ _REQUEST_OVERHEAD_BYTES = 1024  # a request around a batch: topic name, client n
 NOTHING_HELD = LogSizes({})
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
+_CREATE = "create the topic first, with {}={}, and restore into it"
 _KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack again what we send
 
 
@@ -158,9 +159,10 @@ def fill_problems(
         told = f"{found.name}={found.value} {found.harm}"
         if found.name in refused:
             way = _ALLOW if has_largest or found.name not in RETENTION_KEYS else f"{_LARGEST}, or {_ALLOW}"
+            way = f"{_CREATE.format(found.name, found.harmless)}, or {_ALLOW}" if found.name in _SIZE_LIMITS else way
             told = f"the cluster refuses {found.name}={FILL_CONFIGS[found.name]} ({refused[found.name]}), and {told}; {way}"
         else:
-            told += f"; create the topic first, with {found.name}={found.harmless}, and restore into it"
+            told += f"; {_CREATE.format(found.name, found.harmless)}"
         problems.append(f"{topic.target}: {told}")
     return problems
 
@@ -210,6 +212,18 @@ def _largest_record(topic: TopicPlan) -> int:
     return max((int(some.numbers("largest_record").max()) for some in facts), default=0)
 
 
+def _place_of_largest(topic: TopicPlan) -> str:
+    """Spell the partition and the offsets that the largest record is among."""
+    largest = _largest_record(topic)
+    for one in topic.partitions:
+        sizes = FactsOfParts.of(one.facts).numbers("largest_record")
+        if len(sizes) and int(sizes.max()) == largest:
+            part = one.parts[int(sizes.argmax())]
+            until = "" if part.end_offset is None else f" to {part.end_offset - 1}"
+            return f"{topic.source}-{one.partition}, from offset {part.from_offset}{until}"
+    return topic.source
+
+
 def _around_batch(records_bytes: int) -> int:
     return _BATCH_OVERHEAD_BYTES + _LENGTH_BYTES * (1 + records_bytes // _BLOCK_BYTES)
 
@@ -224,7 +238,10 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
     for name in _SIZE_LIMITS:
         if name in configs and int(configs[name]) < needed:
             wanted = str(needed + needed // 64)  # for its headers, which facts do not count
-            harm = f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
+            harm = (
+                f"is too small for the largest {'of the chosen records' if topic.is_chosen else 'record'}, of {largest:,} bytes"
+                f" ({_place_of_largest(topic)})"
+            )
             yield _Harm(name, configs[name], harm, max(wanted, str(2**20), key=int))
 
 

@@ -21,7 +21,7 @@ from archiver.restore.plan_check import CheckedPlans, PlanCheck, PlanIn
 from archiver.restore.purge import ArchiveReading, Purge, damage_problems, grown_problems
 from archiver.restore.purge_notes import purge_notes
 from archiver.restore.replicas import asked_problems, kept_problems
-from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.request import RestoreRequest
 from archiver.restore.target_configs import Finish, TargetConfigs
 from archiver.restore.target_creation import TargetCreation
 from archiver.restore.target_rights import rights_problems
@@ -123,7 +123,7 @@ class Targets:
         survey = await self._surveyor.survey(client, found, plans)
         await self._agree(client, survey, plans)
         ours = {name: plan for name, plan in plans.items() if name not in survey.plans or survey.fills(name)}
-        await self._agreement.on_end(client, ours, found)
+        survey.problems += await self._agreement.on_end(client, ours, found)
         purging = {} if survey.problems else {name: self._agreement.replicas(name) for name in survey.purged}
         brokers = await self._agreement.on_brokers(client)
         return TargetReview(
@@ -221,18 +221,18 @@ class Targets:
         return self._agreement.left_out(name)
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
-        """Set the archived configs of topics, once: later changes are the user's. Topics that are appended to keep their configs."""
+        """Set the configs of the end of topics, once: later changes are the user's. Topics that are appended to keep their configs."""
         noted = [name for name in self.finished(topic_ids) if not self._topics[name].appends]
         self._unfinished |= await self._configs.as_filled(client, noted)
         finished = self.finished(topic_ids)
         unfinished = {name: topic_id for name, topic_id in topic_ids.items() if name not in finished}
         ours = {name: self._topics[name] for name in unfinished if not self._topics[name].appends}
-        finishes = await self._configs.set_archived(client, ours, self._request.retention)
+        finishes = await self._configs.set_archived(client, ours, self._request)
         reach("finished.configured")
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
         self._unfinished -= unfinished.keys() - left
-        if self._request.retention is Retention.ARCHIVED:
+        if self._request.sets_retention:
             return finishes | await self._configs.with_retention(
                 client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
             )

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.errors import NotWholeError
-from archiver.restore.plan import RETENTION_KEYS, TopicPlan
+from archiver.restore.plan import TopicPlan
 from archiver.restore.report import Nothing, TopicReport
-from archiver.restore.request import RestoreRequest, Retention
+from archiver.restore.request import RETENTION_KEYS, RestoreRequest, Retention
 from archiver.restore.target_configs import Finish
 from archiver.restore.target_limits import alter_command
 from archiver.restore.task import TaskReport
@@ -93,10 +93,14 @@ def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[
     """Return the command that sets the archived retention; empty: nothing is left to set, or no command can."""
     if topic.appends or retention is Retention.ARCHIVED:
         return ""
-    archived = topic.archived_retention
+    archived, given = topic.archived_retention, topic.given_retention
     if strange_retention(topic):
         return ""
-    taken_back = [name for name in RETENTION_KEYS if name not in archived]  # the cluster's own hold again
+    taken_back = [
+        name for name in RETENTION_KEYS if name not in archived and name not in given
+    ]  # the cluster's own hold again
+    if not archived and not taken_back:
+        return ""
     return alter_command(cluster, topic.target, archived, taken_back)
 
 

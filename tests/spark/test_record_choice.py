@@ -263,6 +263,7 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
 
     old = "retention.ms=3600000 would have the brokers delete 1 to 19 of the {} chosen records, which are older"
     large = "max.message.bytes=10000 is too small for the largest of the chosen records, of 20,003 bytes"
+    large += f" ({topic}-0, from offset 20 to 39)"
     much = "retention.bytes=15000 would have the brokers delete the oldest records there"
     found = refused(where="offset < 60")
     assert (found[0], found[1].partition(":")[0], found[2]) == (large, much, old.format(60))

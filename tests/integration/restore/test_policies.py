@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import archiver.restore.config_agreement
 import archiver.restore.request
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
@@ -135,9 +136,8 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     assert report.errors == ()
     assert report.is_finished
-    in_the_end = [told for told in notes if told.endswith("it is left out in the end")]
-    assert bool(in_the_end) == (report.refusal is not None)
-    assert notes[: -len(in_the_end) or None] == [f"{topic}.back: {told}" for told in report.left_out_filling]
+    assert report.refusal is None
+    assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
     return report
 
 
@@ -159,15 +159,17 @@ def own_configs(broker: Broker, topic: str) -> dict[str, str]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
-def test_the_largest_batches_that_a_cluster_takes(
+def test_topic_has_the_clusters_batch_limit_where_the_largest_is_refused(
     broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, way: str
 ) -> None:
-    large = Rec(50, NOW_MS + 50, 0, b"large", random.Random(3).randbytes(3_000_000))
+    """The archived limit is refused in the end, so it is left out."""
+    large = Rec(50, NOW_MS + 50, 0, b"large", random.Random(3).randbytes(900_000))
     ours = archived(broker_41, topic, site, [*records_of(50), large])
     target = large_batches_refused
     standing = {"retention.ms": "-1", "max.message.bytes": str(LARGEST)} if way == "behind" else {}
     stand(target, f"{topic}.back", way, **standing)
-    report = restored(site, target, topic, **WAYS[way])
+    configs = {} if way == "behind" else {"max.message.bytes": ""}
+    report = restored(site, target, topic, target_configs=configs, **WAYS[way])
     assert report.records == 51
     found = java_oracle.consume(target.bootstrap, f"{topic}.back").records
     if way == "dealt":
@@ -183,25 +185,61 @@ def test_the_largest_batches_that_a_cluster_takes(
     assert told.startswith(
         "the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44), max.message.bytes 21"
     )
-    assert told.endswith(f"it is filled with max.message.bytes={LARGEST}")
+    assert told.endswith("it is filled with max.message.bytes=1048588")
     left = own_configs(target, f"{topic}.back")
-    assert (left.pop("max.message.bytes", None), left["retention.ms"]) == (KEEP_ALL["max.message.bytes"], "-1") or (
-        report.refusal is not None
-    )
+    assert (left.get("max.message.bytes"), left["retention.ms"]) == (None, "-1")
 
 
 @pytest.mark.parametrize("way", [pytest.param("new", marks=pytest.mark.long), "purged", "empty"])
-def test_a_record_that_no_batch_can_hold_is_known_before(
+def test_record_larger_than_the_clusters_batch_limit_is_named_before_any_change(
     broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, way: str
 ) -> None:
-    archived(broker_41, topic, site, [*records_of(5), Rec(5, NOW_MS, 0, None, bytes(LARGEST + 1))])
-    stand(large_batches_refused, f"{topic}.back", way)
-    said = refused(site, large_batches_refused, topic, **WAYS[way])
+    """A topic that somebody created with a larger limit is filled."""
+    archived(broker_41, topic, site, [*records_of(5), Rec(5, NOW_MS, 0, None, bytes(3_000_000))])
+    target = large_batches_refused
+    stand(target, f"{topic}.back", way)
+    kept = {"target_configs": {"max.message.bytes": str(LARGEST)}}
+    said = refused(site, target, topic, **kept, **WAYS[way])
     assert said.startswith(f"{topic}.back: the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44)")
-    assert f"max.message.bytes={LARGEST} is too small for the largest record, of {LARGEST + 1:,} bytes" in said
-    assert "have that allowed for as long as the restore takes" in said
+    assert (
+        "max.message.bytes=1048588 is too small for the largest record, of 3,000,000 bytes"
+        f" ({topic}-0, from offset 0 to 5); create the topic first, with max.message.bytes=" in said
+    )
     if way == "purged":
-        assert end_of(large_batches_refused, f"{topic}.back") == 50
+        assert end_of(target, f"{topic}.back") == 50
+    if way == "new":
+        create_topic(target.bootstrap, f"{topic}.back", 1, {"max.message.bytes": str(LARGEST)})
+        assert restored(site, target, topic, **kept).records == 6
+        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == str(LARGEST)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("way", ["new", "purged", "empty"])
+def test_target_configs_change_only_the_finished_topic(
+    broker_41: Broker, large_batches_refused: Broker, topic: str, site: ArchiveSite, way: str
+) -> None:
+    """By the command. A record that is older than the retention of the end is there while the topic is filled."""
+    create_topic(
+        broker_41.bootstrap, topic, 1, KEEP_ALL | {"delete.retention.ms": "12345678", "segment.bytes": "2000000"}
+    )
+    produce_records(broker_41.bootstrap, topic, records_of(20), size=50)
+    site.back_up(broker_41.bootstrap, topic)
+    site.write_config(broker_41.bootstrap, topic)
+    site.write_target(large_batches_refused.bootstrap)
+    stand(large_batches_refused, f"{topic}.back", way)
+    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back", "--format", "json"]
+    command += ["--purge-target"] if way == "purged" else []
+    wanted = {"cleanup.policy": "compact", "retention.ms": str(WEEK_MS), "max.message.bytes": str(LARGEST)}
+    command += [word for name in wanted for word in ("--target-config", f"{name}={wanted[name]}")]
+    done = site.run_within(*command, "--target-config", "segment.bytes=")
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)["topics"]
+    assert (told["records"], told["is_finished"], told["expiring"]) == (20, True, {"at_least": 0, "at_most": 0})
+    assert "retention.bytes" in told["retention_command"]
+    own = own_configs(large_batches_refused, f"{topic}.back")
+    assert own | wanted == own
+    assert own["delete.retention.ms"] == "12345678"
+    assert "segment.bytes" not in own
 
 
 @pytest.mark.sampled(3)
@@ -361,10 +399,10 @@ def test_a_format_that_brokers_ignore_stops_nothing(
 @pytest.mark.parametrize(
     "way", [pytest.param("new", marks=pytest.mark.long), "purged", pytest.param("empty", marks=pytest.mark.long)]
 )
-def test_archived_configs_that_are_refused_in_the_end_are_told_before(
+def test_configs_that_are_refused_in_the_end_refuse_the_restore(
     broker_41: Broker, tmp_path: Path, topic: str, site: ArchiveSite, way: str
 ) -> None:
-    """What a policy forbids of them, and nothing else, is left out, as the plan has said."""
+    """In the cluster's words, and with the option that sets another value or leaves it out."""
     now_ms, month_ms = time.time_ns() // 1_000_000, 30 * 24 * HOUR_MS
     own = {"min.insync.replicas": "1", "retention.ms": str(month_ms), "segment.bytes": "2000000"}
     create_topic(broker_41.bootstrap, topic, 1, own)
@@ -373,14 +411,43 @@ def test_archived_configs_that_are_refused_in_the_end_are_told_before(
     limits = {"limits.alter.most.retention.ms": str(WEEK_MS), "limits.alter.never": "min.insync.replicas"}
     with limited(tmp_path, **limits) as target:
         stand(target, f"{topic}.back", way)
-        notes = preview(site, target, topic, retention=Retention.ARCHIVED, **WAYS[way]).notes
-        assert [told.replace(f"{topic}.back: the cluster refuses ", "") for told in notes[-2:]] == [
-            f"{config}, as archived (POLICY_VIOLATION (44), {why}); it is left out in the end"
-            for config, why in (
-                ("min.insync.replicas=1", "min.insync.replicas may not be set"),
-                (f"retention.ms={month_ms}", f"retention.ms {month_ms} is not in 0..{WEEK_MS}"),
+        asked: dict[str, Any] = {"retention": Retention.ARCHIVED, "target_configs": {}} | WAYS[way]
+        for config, value, why in (
+            ("min.insync.replicas", "", "min.insync.replicas may not be set"),
+            ("retention.ms", str(WEEK_MS), f"retention.ms {month_ms} is not in 0..{WEEK_MS}"),
+        ):
+            said = refused(site, target, topic, **asked)
+            assert said == (
+                f"{topic}.back: the cluster refuses the configs that the topic is to have in the end (POLICY_VIOLATION (44),"
+                f" {why}); give --target-config NAME=VALUE for another value, or --target-config NAME= to leave the archived"
+                " one out"
             )
-        ]
-        report = restored(site, target, topic, retention=Retention.ARCHIVED, **WAYS[way])
-        assert own_configs(target, f"{topic}.back")["segment.bytes"] == "2000000"
+            asked["target_configs"] |= {config: value}
+        report = restored(site, target, topic, **asked)
+        left = own_configs(target, f"{topic}.back")
+        assert (left["segment.bytes"], left["retention.ms"]) == ("2000000", str(WEEK_MS))
+        assert "min.insync.replicas" not in left
+        assert report.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
+
+
+def test_restore_goes_on_after_configs_were_refused_in_the_end(
+    broker_41: Broker, tmp_path: Path, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records are there with the configs of the filling; the same restore with another value finishes the topic."""
+    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"min.insync.replicas": "1"})
+    produce_records(broker_41.bootstrap, topic, records_of(20), size=50)
+    site.back_up(broker_41.bootstrap, topic)
+    with limited(tmp_path, **{"limits.alter.never": "min.insync.replicas"}) as target:
+        rename = [f"{topic}={topic}.back"]
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                archiver.restore.config_agreement, "is_of_configs", lambda _: False
+            )  # a policy that came later
+            (report,) = site.restore(target.bootstrap, topics=topic, rename=rename).topics
+        assert (report.errors, report.records, report.is_finished) == ((), 20, False)
         assert "min.insync.replicas may not be set" in str(report.refusal)
+        assert "give --target-config" in str(report.refusal)
+        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
+        report = restored(site, target, topic, target_configs={"min.insync.replicas": ""})
+        assert sum(one.already_there for one in report.partitions) == 20
+        assert own_configs(target, f"{topic}.back") == KEEP_ALL | {"retention.bytes": "-1"}

@@ -126,7 +126,7 @@ def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
     target = shared_zookeeper_broker()
     stand(target, f"{topic}.back", way)
     told = (
-        "min.insync.replicas=2, as archived, is more than the 1 replica of a partition: these brokers would take no record"
+        "min.insync.replicas=2 is more than the 1 replica of a partition: these brokers would take no record"
         " with acks=all; it is left out in the end"
     )
     assert preview(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"

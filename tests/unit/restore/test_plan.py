@@ -12,9 +12,9 @@ from archiver.restore.request import RestoreRequest
 FAR = 999_999
 
 
-def topic(*partitions: int, noted: int | None) -> ArchivedTopic:
+def topic(*partitions: int, noted: int | None, **configs: str) -> ArchivedTopic:
     life = Life(life=0, topic_id="id")
-    fact = noted and TopicFact(topic="t", cluster_id="c", partitions=noted, configs={}, lives=(life,))
+    fact = noted and TopicFact(topic="t", cluster_id="c", partitions=noted, configs=configs, lives=(life,))
     found = dict.fromkeys(partitions, EMPTY_PARTITION)
     return ArchivedTopic(topic="t", life=0, fact=fact or None, partitions=found, damaged={}, other_lives=())
 
@@ -34,3 +34,23 @@ def test_partitions_that_a_note_does_not_have_yet_are_planned() -> None:
     plan = plan_restore(archive, {"t": "t"})
     assert len(plan.topics[0].partitions) == 9_001
     assert not list(told_beside(archive, plan, RestoreRequest()))
+
+
+ARCHIVED = {"retention.ms": "7", "retention.bytes": "8", "segment.ms": "9"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "final", "retention"),
+    [
+        ({}, {"segment.ms": "9"}, {"retention.ms": "7", "retention.bytes": "8"}),
+        ({"segment.ms": "1", "x": "2"}, {"segment.ms": "1", "x": "2"}, {"retention.ms": "7", "retention.bytes": "8"}),
+        ({"segment.ms": "", "y": ""}, {}, {"retention.ms": "7", "retention.bytes": "8"}),
+        ({"retention.ms": "1"}, {"segment.ms": "9", "retention.ms": "1"}, {"retention.bytes": "8"}),
+        ({"retention.ms": ""}, {"segment.ms": "9"}, {"retention.bytes": "8"}),
+    ],
+)
+def test_target_configs_stand_in_place_of_the_archived_ones(
+    asked: dict[str, str], final: dict[str, str], retention: dict[str, str]
+) -> None:
+    (plan,) = plan_restore([topic(0, noted=1, **ARCHIVED)], {"t": "t"}, RestoreRequest(target_configs=asked)).topics
+    assert (plan.final_configs, plan.archived_retention) == (final, retention)

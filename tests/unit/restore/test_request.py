@@ -7,7 +7,14 @@ import pytest
 
 from archiver.codec.selection import TopicSelection
 from archiver.errors import UsageError
-from archiver.restore.request import Existing, RestoreRequest, Retention, parse_patterns, parse_renames
+from archiver.restore.request import (
+    Existing,
+    RestoreRequest,
+    Retention,
+    parse_patterns,
+    parse_renames,
+    parse_target_configs,
+)
 
 NAMES = ["payments", "orders", "orders.dead", "__consumer_offsets"]
 
@@ -89,6 +96,7 @@ def test_an_order_that_no_topic_follows_is_noted() -> None:
 def test_how_it_is_done_makes_no_other_restore() -> None:
     plain = RestoreRequest().default_id("s3://archive", "cluster")
     assert RestoreRequest(first="a", rate_bytes=5, batch_bytes=9).default_id("s3://archive", "cluster") == plain
+    assert RestoreRequest(target_configs={"a": "b"}).default_id("s3://archive", "cluster") == plain
     wanted = TopicSelection(partitions=frozenset({1, 2}), offsets={1: (5, 9)}, from_ms=7)
     others: list[dict[str, Any]] = [
         {"wanted": wanted},
@@ -105,6 +113,27 @@ def test_how_it_is_done_makes_no_other_restore() -> None:
     ]
     ids = {RestoreRequest(**other).default_id("s3://archive", "cluster") for other in others}
     assert len(ids | {plain}) == len(others) + 1
+
+
+def test_target_configs_are_parsed() -> None:
+    given = ["retention.ms=5", "min.insync.replicas=", "follower.replication.throttled.replicas=0:1=2"]
+    assert parse_target_configs(given) == {
+        "retention.ms": "5",
+        "min.insync.replicas": "",
+        "follower.replication.throttled.replicas": "0:1=2",
+    }
+
+
+@pytest.mark.parametrize("wrong", [["retention.ms"], ["=5"], ["a b=5"], ["a=1", "a=2"]])
+def test_target_configs_that_are_not_pairs_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"^--target-config .*: must be NAME=VALUE, or NAME="):
+        parse_target_configs(wrong)
+
+
+def test_target_configs_have_no_effect_on_topics_that_are_appended_to() -> None:
+    assert RestoreRequest(target_configs={"a": "b"}).notes(["orders"]) == []
+    (note,) = RestoreRequest(target_configs={"a": "b"}, existing=Existing.APPEND).notes(["orders"])
+    assert note.startswith("--target-config: ")
 
 
 def never_asked() -> dict[str, int]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from archiver.archive.parts import ObjectPart
 from archiver.archive.record_counts import Count
 from archiver.archive.segment_facts import PartFacts
 from archiver.codec.batch_encoder import BatchEncoder
@@ -53,7 +54,7 @@ def facts_of(records: int, first_ms: int, last_ms: int, *, largest: int = 100, i
 def plan_of(*facts: PartFacts, selection: Selection = ALL_RECORDS) -> TopicPlan:
     partition = PartitionPlan(
         partition=0,
-        parts=(),
+        parts=[ObjectPart(object_key=f"{number}", from_offset=10 * number) for number in range(len(facts))],
         stored_bytes=0,
         records=sum(one.records for one in facts),
         selection=selection,
@@ -64,7 +65,7 @@ def plan_of(*facts: PartFacts, selection: Selection = ALL_RECORDS) -> TopicPlan:
         source="orders",
         life=0,
         target="copy",
-        partitions=(partition, replace(partition, partition=1, records=0, facts=())),
+        partitions=(partition, replace(partition, partition=1, records=0, facts=(), parts=())),
         final_configs={},
         archived_retention={},
     )
@@ -107,7 +108,11 @@ def test_nothing_is_wrong_with_a_lenient_topic() -> None:
         ("cleanup.policy", "compact", "would drop those of the 30 records that have a later one"),
         ("retention.ms", "60000", "delete 11 to 19 of the 30 records, which are older"),
         ("retention.bytes", "1499", "1 of 2 partitions gets more, partition 0 up to 1,500 bytes"),
-        ("max.message.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
+        (
+            "max.message.bytes",
+            "90000",
+            "is too small for the largest record, of 90,000 bytes (orders-0, from offset 10)",
+        ),
         ("segment.bytes", "90000", "is too small for the largest record, of 90,000 bytes"),
         ("message.timestamp.type", "LogAppendTime", "would replace the timestamps of all 30 records"),
         ("message.timestamp.before.max.ms", "60000", "refuse 11 to 19 of the 30 records, which are older"),
@@ -117,7 +122,7 @@ def test_nothing_is_wrong_with_a_lenient_topic() -> None:
 )
 def test_each_config_that_does_harm_is_named(name: str, value: str, said: str) -> None:
     old, both = facts_of(10, 5, NOW_MS - 100_000, largest=90_000), facts_of(10, NOW_MS - 90_000, NOW_MS)
-    plan = plan_of(old, both, facts_of(9, NOW_MS, NOW_MS), facts_of(1, NOW_MS + 90_000, NOW_MS + 90_000))
+    plan = plan_of(both, old, facts_of(9, NOW_MS, NOW_MS), facts_of(1, NOW_MS + 90_000, NOW_MS + 90_000))
     found = limit_problems(plan, LENIENT | {name: value}, NOW_MS, CLUSTER)
     if "difference" in name:
         assert "further in the future" in found.pop()
