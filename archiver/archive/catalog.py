@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
@@ -30,32 +30,12 @@ from archiver.errors import NotWholeError, UsageError
 ReportProblem = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTopics:
-    """Control facts of topics, read before the work begins: a damaged fact is met then, and not in the midst of it."""
-
-    newest: Mapping[str, TopicFact | None]
-    histories: Mapping[str, Sequence[TopicFact]]  # of topics with more than one life
-
-
-def read_known_topics(archive: Archive, wanted: Callable[[str], bool] | None = None) -> KnownTopics:
-    """Read the control facts of the wanted topics (default: all). Raises NotWholeError for one that cannot be read."""
-    newest: dict[str, TopicFact | None] = {}
-    for name, fact in read_newest_topic_facts(archive, wanted).items():
-        if isinstance(fact, NotWholeError):
-            raise fact
-        newest[name] = fact
-    several = [name for name, fact in newest.items() if fact is not None and len(fact.lives) > 1]
-    return KnownTopics(newest, {name: read_topic_history(archive, name) for name in several})
-
-
 def read_archive(
     archive: Archive,
     life: int | None = None,
     *,
     wanted: Callable[[str], bool] | None = None,
     choice: CopyChoice = BY_ROLES,
-    known: KnownTopics | None = None,
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -64,12 +44,12 @@ def read_archive(
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     That is the given life, or the one that is to be read (docs/format.md §7 and §11). Nothing is read of other topics. `choice`:
-    whose records of a compacted topic. `known`: control facts that were read before. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    whose records of a compacted topic. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
-        reading = background.submit(read_newest_topic_facts, archive, wanted) if known is None else None
+        reading = background.submit(read_newest_topic_facts, archive, wanted)
         inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
-        newest = _among(known, wanted) if reading is None else reading.result()
+        newest = reading.result()
     lives = inventory.lives()
     logs = _role_logs(archive, choice, wanted)
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
@@ -79,8 +59,7 @@ def read_archive(
         if isinstance(fact, NotWholeError):
             raise fact
         if name in logs or choice.instance is not None:
-            history = known.histories.get(name) if known is not None else None
-            history = history or read_topic_history(archive, name)
+            history = read_topic_history(archive, name)
             copied = CopiedTopic(logs.get(name) or RoleLogs(archive, name, {}), inventory, history, instances)
             ignored = copied.ignored
             if copied.has_copies or choice.instance is not None:
@@ -89,8 +68,7 @@ def read_archive(
         with_records = lives.get(name, set())
         topic = _archived(inventory, name, [] if fact is None else [fact], life, with_records)
         if fact is not None and (topic.fact is None or topic.ignored):  # the topic has begun another life since
-            history = known.histories.get(name) if known is not None else None
-            topic = _archived(inventory, name, history or read_topic_history(archive, name), life, with_records)
+            topic = _archived(inventory, name, read_topic_history(archive, name), life, with_records)
         topic = replace(topic, ignored=tuple(dict.fromkeys((*ignored, *topic.ignored))))
         found.append(_with_doubts(archive, topic) if name in copied_once else topic)
     return found
@@ -101,13 +79,6 @@ def _with_doubts(archive: Archive, topic: ArchivedTopic) -> ArchivedTopic:
     history = read_topic_history(archive, topic.topic)
     doubts = history_doubts(topic.topic, topic.life, topic.partitions, archive.layout, history)
     return replace(topic, notes=(*topic.notes, *doubts.values()))
-
-
-def _among(
-    known: KnownTopics | None, wanted: Callable[[str], bool] | None
-) -> dict[str, TopicFact | NotWholeError | None]:
-    newest = {} if known is None else known.newest
-    return {name: fact for name, fact in newest.items() if wanted is None or wanted(name)}
 
 
 def _role_logs(

@@ -1,7 +1,6 @@
 """The index of segment facts as a reader has it in memory: saves asking each segment for its facts. It is a cache, never believed over the listing (docs/format.md §9)."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import ListedPartition, Partition
 from archiver.archive.segment_facts import SegmentFacts
 from archiver.errors import NotWholeError
-from archiver.process.columns import Numbers, Places, as_slice, total
+from archiver.process.columns import Numbers, Places, as_slice
 
 log = logging.getLogger(__name__)
 
@@ -169,15 +168,6 @@ class Index:
                 if end > there(place):
                     found[place] = end
         return found
-
-    def sizes(self) -> dict[str, int]:
-        """Return the total object size of each topic."""
-        sizes: Counter[str] = Counter()
-        for directory in self.directories:
-            known = self.of(directory)
-            size = known.entries.numbers("size")
-            sizes[directory[0]] += sum(total(size[known.latest(partition)]) for partition in known.partitions)
-        return sizes
 
     def not_whole(self, directory: Directory, ends: Mapping[int, int]) -> list[int]:
         """Return the partitions whose entries leave a gap below their end. Before the first entry there may be none: old objects may be swept."""

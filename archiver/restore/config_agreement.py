@@ -128,14 +128,6 @@ class Agreement:
                 found[name] = TargetReplicas(terms.holding, Replicas(terms.replicas, terms.replicas, 0), is_new=True)
         return found
 
-    async def on_names(self, client: KafkaClient, counts: Mapping[str, int]) -> tuple[bool, list[str]]:
-        """Return whether topics of these names would be filled as is wanted, and why some cannot be created."""
-        factor = self._replication_factor or BROKER_DEFAULT
-        wanted = {name: ToCreate(count, factor) for name, count in counts.items()}
-        terms, refused = await self._asked.of_new(client, wanted)
-        is_as_wanted = not is_small((await self.on_brokers(client)).request_bytes)
-        return is_as_wanted and not any(one.is_doubtful for one in terms.values()), self._refusals(refused, ())
-
     async def on_new(
         self, client: KafkaClient, plans: Plans, purged: Collection[str], replicas: Mapping[str, int]
     ) -> list[str]:

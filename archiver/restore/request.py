@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
@@ -14,7 +14,6 @@ from archiver.archive.layout import is_restore_id, is_topic_name
 from archiver.codec.selection import LAST_LONG, WHOLE, TopicSelection
 from archiver.errors import UsageError
 
-_FIRST_TOPICS: Final = 16  # enough to keep the cores busy while the others are planned
 _MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
 _MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and consumers may hold a whole batch
@@ -183,34 +182,6 @@ class RestoreRequest:
         if self.target_configs and self.existing is Existing.APPEND:
             found.append("--target-config: is not set on topics that records are appended to; they keep their configs")
         return found
-
-    def waves(
-        self,
-        targets: Mapping[str, str],
-        existing: Container[str],
-        sizes: Callable[[], Mapping[str, int]],
-        copied: Container[str] = (),
-    ) -> list[dict[str, str]]:
-        """Share targets out: the first wave is small, and is filled while the others are planned and created.
-
-        What may be refused is in the first one, before anything is changed: targets that exist already, and all of
-        them when a life or partitions were asked for that they may not have, or when any target is purged: a topic must
-        not be gone before all is known that may end the restore. Records are chosen in one go, also those of `copied` topics,
-        of which the wanted time may be refused. Of the others go those of `is_first`, then the largest by `sizes`, which is asked only when there is a choice.
-        """
-        new = [source for source, target in targets.items() if target not in existing]
-        later: Sequence[str] = ()
-        may_be_absent = self.life is not None or self.wanted.names_partitions
-        purges = self.existing is Existing.PURGE and len(new) < len(targets)
-        if len(new) > _FIRST_TOPICS and not may_be_absent and not purges and not self.is_chosen:
-            known = sizes()
-            others = [name for name in new if name not in copied]
-            later = sorted(others, key=lambda name: (self.is_first(name), known.get(name, 0)), reverse=True)[
-                _FIRST_TOPICS:
-            ]
-        first = targets.keys() - later
-        waves = ({name: targets[name] for name in sorted(names)} for names in (first, later))
-        return [wave for wave in waves if wave]
 
     def default_id(self, archive_url: str, target_cluster_id: str) -> str:
         """Return the same id for the same command, so that running it again resumes."""

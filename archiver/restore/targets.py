@@ -1,12 +1,12 @@
 """All targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.store_clock import machine_now_ms
 from archiver.errors import KafkaError, NotWholeError, TopicGoneError
-from archiver.kafka.admin import BROKER_DEFAULT, KafkaAdmin
+from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, TopicDescription
 from archiver.kafka.settings import KafkaSettings
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _ROUNDS = 5
 _PURGED_AT_ONCE = 8
+_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are created
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +97,18 @@ class Targets:
         self.purge = Purge()  # the topics to purge, as of the last check
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
-    async def planned(self, client: KafkaClient, wave: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
+    async def planned(self, client: KafkaClient, asked: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return what earlier runs have noted as planned for those targets that are still the same, and what is to be planned now.
 
         Noted plans are not checked yet (`check_noted`).
         """
-        found = await client.describe_topics(wave.values())
+        found = await client.describe_topics(asked.values())
         plans = self._notes.plans(ids := ids_of(found), self._request.terms)
         self._noted |= {target: ids[target] for target in plans}
-        for source, target in wave.items():
+        for source, target in asked.items():
             if target in plans:
                 self._plan_check.check_command(plans[target], source)
-        unplanned = {source: target for source, target in wave.items() if target not in plans}
+        unplanned = {source: target for source, target in asked.items() if target not in plans}
         return list(plans.values()), unplanned
 
     def check_noted(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
@@ -159,18 +160,22 @@ class Targets:
         survey.problems += grown_problems(self.purge.offsets, survey.purge.offsets)
         survey.refuse()
 
-    def portions(self, topics: Sequence[TopicPlan]) -> Iterator[list[TopicPlan]]:
-        """Cut topics into portions, with few that are purged in each: a restore that stops has deleted no more than those."""
+    def portions(self, topics: Sequence[TopicPlan]) -> list[Sequence[TopicPlan]]:
+        """Cut topics into portions that are created and filled one after the other.
+
+        The first one is small, so that records come early. Few topics are purged in each: a restore that stops has deleted no
+        more than those.
+        """
         purged = self.purged_among(topics)
-        if len(purged) <= _PURGED_AT_ONCE:
-            yield list(topics)
-            return
-        # A user who may not put this note learns that before the first topic is deleted.
-        self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
-        if others := [topic for topic in topics if topic.target not in self.purge.topic_ids]:
-            yield others
-        for begin in range(0, len(purged), _PURGED_AT_ONCE):
-            yield purged[begin : begin + _PURGED_AT_ONCE]
+        others = [topic for topic in topics if topic.target not in self.purge.topic_ids]
+        if len(purged) <= _PURGED_AT_ONCE and len(others) <= _FIRST_TOPICS:
+            return [topics]
+        if len(purged) > _PURGED_AT_ONCE:
+            # A user who may not put this note learns that before the first topic is deleted.
+            self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
+        begins = range(0, len(purged), _PURGED_AT_ONCE)
+        few = [purged[begin : begin + _PURGED_AT_ONCE] for begin in begins]
+        return [some for some in (others[:_FIRST_TOPICS], others[_FIRST_TOPICS:], *few) if some]
 
     def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return the plans whose targets are purged first: before that, all objects of these plans must prove readable."""
@@ -184,18 +189,6 @@ class Targets:
         for one in reading.damage:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
         self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
-
-    async def check_names(self, client: KafkaClient, wave: Mapping[str, str], partitions: Mapping[str, int]) -> bool:
-        """Refuse topics that could not be created, whatever is planned for them, before their wave comes. Raises TargetError.
-
-        `partitions`: of each target, as far as is known. Returns whether all can be filled as is wanted; if not, what a topic
-        would lose is known only when it is planned.
-        """
-        problems = [internal_problem(source, target) for source, target in wave.items() if target in INTERNAL_TOPICS]
-        counts = {name: partitions.get(name, BROKER_DEFAULT) for name in wave.values()}
-        is_as_wanted, refused = await self._agreement.on_names(client, counts)
-        refuse([*problems, *refused, *await rights_problems(client, wave.values(), ())])
-        return is_as_wanted
 
     async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
         """Create or continue some topics, so that they are ready for the fill."""

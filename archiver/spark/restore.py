@@ -1,4 +1,4 @@
-"""`restore`, from a configuration to its end: plans the topics while Spark starts, then fills wave by wave."""
+"""`restore`, from a configuration to its end: plans the topics while Spark starts, then fills them."""
 
 import asyncio
 import logging
@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import read_archive, read_known_topics, topic_names
+from archiver.archive.catalog import read_archive, topic_names
 from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import open_archive
-from archiver.archive.index_generations import read_index
 from archiver.archive.learned_facts import share_learned
-from archiver.archive.role_logs import list_copied_topics
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
@@ -65,7 +63,6 @@ def run_restore_job(
             life=request.life if life is None else life,
             wanted=wave.__contains__,
             choice=request.copy_choice(pinned),
-            known=known,
             use=storage.index,
             reads=request.wanted.of,
             report_progress=make_asking_reporter(notice),
@@ -102,13 +99,7 @@ def run_restore_job(
             existing=existing,
         )
         begin(job.restore_id)
-        copied = list_copied_topics(archive)
-        waves = request.waves(targets, existing, lambda: read_index(archive).sizes(), copied)
-        # One that cannot be read is met before anything is created, whatever wave it is for.
-        known = read_known_topics(archive, targets.__contains__) if len(waves) > 1 else None
-        facts = {} if known is None else known.newest
-        partitions = {targets[name]: request.repartition or fact.partitions for name, fact in facts.items() if fact}
-        outcome = run_restore(job, waves, partitions, plan, start_spark, notice)
+        outcome = run_restore(job, targets, plan, start_spark, notice)
         restored_groups, failure = None, outcome.failure
         if group_job is not None:
             restored_groups, failure = group_job.run_after(outcome, job.restore_id, notice)

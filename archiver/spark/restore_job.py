@@ -8,7 +8,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TypeVar
 
 from pyspark import SparkContext
@@ -46,13 +45,12 @@ from archiver.spark.tasks import run_on_spark
 from archiver.store.patient import PatientStore
 
 Value = TypeVar("Value")
-Wave = Mapping[str, str]  # source -> target
-# Of a wave, in a life (None: that which was asked for), and whose objects are read, where that was planned before.
-Plan = Callable[[Wave, int | None, Pins], RestorePlan]
+# Of targets by source, in a life (None: that which was asked for), and whose objects are read, where that was planned before.
+Plan = Callable[[Mapping[str, str], int | None, Pins], RestorePlan]
 
 log = logging.getLogger(__name__)
 
-_WAVES_AT_ONCE = 2
+_PORTIONS_AT_ONCE = 2
 _TOLD_EVERY_S = 2.0
 
 
@@ -70,31 +68,22 @@ class RestoreJob:
 
 def run_restore(
     job: RestoreJob,
-    waves: Sequence[Wave],
-    partitions: Mapping[str, int],
+    targets: Mapping[str, str],
     plan: Plan,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
 ) -> RestoreOutcome:
-    """Restore topics, wave by wave; run again with the same id, it goes on where the target ends.
+    """Restore topics into targets, given by source; run again with the same id, it goes on where the target ends.
 
-    Each wave is planned while the wave before it is being filled. What ends the restore before anything was filled is raised;
-    later it stands in the outcome, and what was filled is finished all the same. `partitions`: of each target, as far as known.
+    An error is raised if nothing was filled before it. Otherwise it is in the outcome, and the filled topics are finished.
     """
-    return _Restore(job, plan, notice, has_one_wave=len(waves) == 1).run(waves, partitions, start_spark)
+    return _Restore(job, plan, notice).run(targets, start_spark)
 
 
 class _Restore:
-    def __init__(
-        self,
-        job: RestoreJob,
-        plan: Plan,
-        notice: Callable[[str], None],
-        *,
-        has_one_wave: bool,
-    ) -> None:
+    def __init__(self, job: RestoreJob, plan: Plan, notice: Callable[[str], None]) -> None:
         self._job = job
-        self._has_one_wave = has_one_wave
+        self._has_one_portion = True
         self._plan = plan
         self._notice = notice
         self._archive = open_archive(job.storage)
@@ -103,34 +92,24 @@ class _Restore:
         notes = RestoreNotes(patient, job.restore_id, job.cluster_id)
         archived = ArchivedLogs(patient, job.cluster_id)
         self._targets = Targets(job.kafka, notes, job.request, archived, existing=job.existing)
-        self._filling: list[Target] = []  # the largest of each wave first
+        self._filling: list[Target] = []  # the largest of each portion first
         self._read_back: list[TaskReport] = []  # of target partitions, where those are not the archive's
         self._eta = Eta("records")
         self._has_tried = False
         self._failure: ArchiverError | None = None
 
-    def run(
-        self, waves_asked: Sequence[Wave], partitions: Mapping[str, int], start_spark: Callable[[], SparkContext]
-    ) -> RestoreOutcome:
-        # 1. refuse what cannot go well, before anything is changed
-        check = partial(self._targets.check_names, partitions=partitions)
-        later = [self._ask(partial(check, wave=wave)) for wave in waves_asked[1:]]
-        if not all(later):  # what their topics would lose is known when they are planned
-            waves_asked = [dict(chain.from_iterable(wave.items() for wave in waves_asked))]
-            self._has_one_wave = True
-        waves = filter(None, (self._planned(wave, start_spark) for wave in waves_asked))
-        first = next(waves, None)
-        if first is None:
+    def run(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> RestoreOutcome:
+        planned = self._planned(targets, start_spark)  # 1. refuse what cannot go well, before anything is changed
+        if not planned:
             raise UsageError(
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
             )
         spark = start_spark()
-        self._try_executors(spark, first)
+        self._try_executors(spark, planned)
         started_s = time.monotonic()
-        portions = list(self._targets.portions(first))
-        self._has_one_wave = self._has_one_wave and len(portions) == 1
-        later_portions = chain.from_iterable(map(self._targets.portions, waves))
-        reports = self._fill(spark, chain(portions, later_portions))  # 2. create the topics, fill and verify them
+        portions = self._targets.portions(planned)
+        self._has_one_portion = len(portions) == 1
+        reports = self._fill(spark, portions)  # 2. create the topics, fill and verify them
         filling_s = time.monotonic() - started_s
         self._notice("finishing the target")
         topics = self._finish(reports)  # 3. only then the archived configs
@@ -143,7 +122,7 @@ class _Restore:
             topics=topics,
             filling_s=filling_s,
             failure=self._failure,
-            not_begun=[name for wave in waves_asked for name in wave.values() if name not in begun],
+            not_begun=[name for name in targets.values() if name not in begun],
         )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
@@ -168,9 +147,9 @@ class _Restore:
 
         return asyncio.run(run())
 
-    def _planned(self, wave: Wave, start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
+    def _planned(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
-        noted, unplanned = self._ask(lambda client: self._targets.planned(client, wave))
+        noted, unplanned = self._ask(lambda client: self._targets.planned(client, targets))
         begun = self._targets.check_noted(noted, self._plan)
         for told in begun.notes:
             log.warning("%s", told)
@@ -193,10 +172,10 @@ class _Restore:
         self._ask(lambda client: self._targets.check_again(client, topics))
 
     def _new_plans(
-        self, wave: Wave, fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
+        self, targets: Mapping[str, str], fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
     ) -> Sequence[TopicPlan]:
         """Plan topics, and choose among their records, and those of `fresh`."""
-        job, topics = self._job, [*(self._plan(wave, None, {}).topics if wave else ()), *fresh]
+        job, topics = self._job, [*(self._plan(targets, None, {}).topics if targets else ()), *fresh]
         if not any(job.request.chooses(is_copied=topic.is_copied) for topic in topics):
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
@@ -225,16 +204,16 @@ class _Restore:
             restore_id=self._job.restore_id,
         )
 
-    def _fill(self, spark: SparkContext, waves: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
-        """Fill some topics while the next ones are planned and created: of a thousand topics that takes long.
+    def _fill(self, spark: SparkContext, portions: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
+        """Fill some topics while the next ones are created: of a thousand topics that takes long.
 
         Few of the purged topics are deleted, or not full again, at any time; none is deleted after another could not be filled.
         """
         running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
-        with workers(_WAVES_AT_ONCE, "fill") as pool:
+        with workers(_PORTIONS_AT_ONCE, "fill") as pool:
             try:
-                for topics in waves:
-                    self._wait_for(running, _WAVES_AT_ONCE - 1)
+                for topics in portions:
+                    self._wait_for(running, _PORTIONS_AT_ONCE - 1)
                     if self._targets.purged_among(topics):
                         self._stop_after_failure(running)
                     self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
@@ -250,11 +229,11 @@ class _Restore:
             failures = [error for error in (one.exception() for one in running) if error is not None]
             if len(failures) == len(running) or not all(isinstance(error, Exception) for error in failures):
                 raise failures[0]
-            reports = chain(*(self._reports_of(one, tasks) for one, tasks in running.items()))
+            reports = [report for one, tasks in running.items() for report in self._reports_of(one, tasks)]
             return sorted(reports, key=lambda one: (one.target_topic, one.partition))
 
     def _wait_for(self, running: Iterable[Future[list[TaskReport]]], most: int) -> None:
-        """Wait until at most so many waves are still being filled."""
+        """Wait until at most so many portions are still being filled."""
         left = {one for one in running if not one.done()}
         while len(left) > most:
             left = wait(left, _TOLD_EVERY_S, FIRST_COMPLETED).not_done
@@ -271,7 +250,7 @@ class _Restore:
             )
 
     def _reports_of(self, filling: Future[list[TaskReport]], tasks: Sequence[RestoreTask]) -> list[TaskReport]:
-        """Return the result of a wave. If its Spark job failed, the state of its partitions is unknown."""
+        """Return the result of a portion. If its Spark job failed, the state of its partitions is unknown."""
         error = filling.exception()
         if error is None:
             return filling.result()
@@ -283,16 +262,16 @@ class _Restore:
         ]
 
     def _senders(self, spark: SparkContext) -> tuple[int | None, int]:
-        """Return how many tasks of a wave may run at once (None: any number), and how many in all share the rate.
+        """Return how many tasks of a portion may run at once (None: any number), and how many in all share the rate.
 
-        On this machine both are its cores. A cluster may get more cores at any time, and runs two waves at once.
+        On this machine both are its cores. A cluster may get more cores at any time, and fills two portions at once.
         """
         cores = spark.defaultParallelism
         if not self._job.request.rate_bytes or is_local(spark.master):
             return None, cores
-        waves = 1 if self._has_one_wave else _WAVES_AT_ONCE
-        at_once = max(1, cores // waves)
-        return at_once, at_once * waves
+        portions = 1 if self._has_one_portion else _PORTIONS_AT_ONCE
+        at_once = max(1, cores // portions)
+        return at_once, at_once * portions
 
     def _run(self, spark: SparkContext, tasks: Sequence[RestoreTask], at_once: int | None) -> list[TaskReport]:
         request = self._job.request
@@ -319,7 +298,7 @@ class _Restore:
     async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
         targets = await self._targets.prepare(client, [topic.target for topic in topics])
         self._filling += targets
-        if self._has_one_wave:  # then fewer share the rate, where there are fewer
+        if self._has_one_portion:  # then fewer share the rate, where there are fewer
             filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
             senders = max(1, min(senders, filled))
         return [task for target in targets for task in self._tasks(target, senders)]

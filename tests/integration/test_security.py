@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.restore.request
+import archiver.restore.targets
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.topics import read_topic
 from archiver.backup.run import run_backup
@@ -479,10 +479,10 @@ def test_a_restore_names_the_right_that_it_lacks(
 
 
 @pytest.mark.s3
-def test_a_right_on_a_topic_of_a_later_wave_is_known_before_the_first_is_filled(
+def test_a_right_on_a_topic_of_a_later_portion_is_known_before_the_first_is_filled(
     filled: str, secure: SecureBroker, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
     small = f"{filled}.small"
     create_topic(secure.bootstrap, small)
     produce_values(secure.bootstrap, small, [b"one"])

@@ -172,7 +172,6 @@ def _look_into(store: WatchedStore, _: Inventory) -> str:
     stored = store.objects[_FILE]
     problem = control_problem(LAYOUT, _FILE, stored.body, stored.metadata)
     index = read_index(Archive(store, LAYOUT))
-    index.sizes()
     index.reach_beyond(lambda _: 5)
     for partition in (0, 1):
         index.not_whole(("t", 0), {partition: 30})

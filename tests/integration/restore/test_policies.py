@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import archiver.restore.config_agreement
-import archiver.restore.request
+import archiver.restore.targets
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import KafkaBroker, fetch_kafka
 from archiver.errors import TargetError
@@ -313,14 +313,14 @@ def test_what_nothing_needs_is_left_out_and_told(
     assert notes[0].endswith(f"it is filled with retention.ms={HOUR_MS}")
 
 
-def test_topics_of_a_later_wave_are_planned_before_the_first_is_filled(
+def test_topics_of_a_later_portion_are_checked_before_the_first_is_filled(
     broker_41: Broker,
     long_retention_refused: Broker,
     topic: str,
     site: ArchiveSite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
     now_ms = time.time_ns() // 1_000_000
     archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
     archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old

@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer
 
 import archiver.restore.notes
-import archiver.restore.request
 import archiver.restore.target_creation
 import archiver.restore.targets
 import archiver.spark.restore_job
@@ -138,7 +137,7 @@ def test_when_one_cannot_be_filled_no_more_are_purged(
     def fail(*_: object) -> None:
         raise TemporaryError("the brokers take nothing")
 
-    monkeypatch.setattr(archiver.spark.restore_job, "_WAVES_AT_ONCE", 1)  # nothing is purged beside what is filled
+    monkeypatch.setattr(archiver.spark.restore_job, "_PORTIONS_AT_ONCE", 1)  # nothing is purged beside what is filled
     monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fail)
     code, _, said = restore(site, broker_41, topic, capsys)
     assert code == 4
@@ -183,7 +182,7 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 @pytest.fixture
 def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of two archived topics, one that others stand for; the larger one would be filled first."""
-    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
     archived(broker_41, f"{topic}.large", site, records_of(90))
     archived(broker_41, f"{topic}.live", site, records_of(10))
     return f"{topic}.live"
@@ -207,7 +206,7 @@ def test_a_topic_of_too_many_partitions(
     with limited(tmp_path, **{"limits.partitions": "3"}) as target:
         assert_refused_before(site, target, topic, capsys, f"topic {topic}.wide could not be created")
         assert live in topics_on(target)
-        # Also where nothing is purged, and it is not in the first wave.
+        # Also where nothing is purged, and it is not in the first portion.
         delete_topic(target.bootstrap, live)
         assert restore(site, target, topic, capsys)[0] == 2
         assert {name for name in topics_on(target) if name.startswith(topic)} == set()
@@ -225,7 +224,7 @@ def test_a_record_that_no_request_can_hold(
 def test_a_topic_that_came_later_is_not_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, live: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    """It is of the second wave, and was not there when the restore began."""
+    """It is in the second portion, and was not there when the restore began."""
     for name in (f"{topic}.large", live):
         delete_topic(broker_41.bootstrap, name)
     prepare = archiver.spark.restore_job._Restore._prepare

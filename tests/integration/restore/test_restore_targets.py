@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import archiver.restore.partition_restore
-import archiver.restore.request
 import archiver.restore.sending
 import archiver.restore.target_creation
 import archiver.restore.targets
@@ -522,11 +521,11 @@ def test_two_runs_at_once_purge_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
 
 
-@pytest.mark.parametrize("first_topics", [16, 1], ids=["one wave", "later wave"])
+@pytest.mark.parametrize("first_topics", [16, 1], ids=["one portion", "later portion"])
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
 ) -> None:
-    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", first_topics)
+    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))

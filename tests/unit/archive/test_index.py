@@ -465,7 +465,6 @@ def test_no_content_of_the_index_stops_a_command(seed: int) -> None:
         assert summarize(Archive(store, LAYOUT), None).holdings
         assert check_listing(Archive(store, LAYOUT)).segments
         index = read_index(Archive(store, LAYOUT))
-        assert index.sizes().keys() <= {"t", "x"}
         index.remembered(written[0].key)
         merge_index(Archive(store, LAYOUT))
         store.delete([key for key in store.objects if "/index/" in key])
@@ -484,20 +483,6 @@ def test_numbers_of_facts_that_cannot_be_are_no_index(name: str, numbers: object
     assert (
         split_file(write_file({"format": 1, "directories": []}), "k").seen_control == SeenControl()
     )  # of earlier programs
-
-
-def test_the_index_tells_how_large_topics_are() -> None:
-    store = MemoryStore()
-    entries = [*fill(store, "small", 3), *fill(store, "large", 7)]
-    other_life = key_of(0, "small", life=1)
-    entries.append(IndexEntry(other_life, 1000, "etag", plain_facts(0, 1)))
-    append_to_index(Archive(store, LAYOUT), entries[:4])
-    append_to_index(Archive(store, LAYOUT), [*entries[2:]])
-    small = sum(entry.size for entry in entries[:3]) + 1000
-    assert read_index(Archive(store, LAYOUT)).sizes() == {
-        "small": small,
-        "large": sum(entry.size for entry in entries[3:10]),
-    }
 
 
 def test_a_topic_alone_needs_nothing_of_the_others() -> None:

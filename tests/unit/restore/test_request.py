@@ -71,17 +71,6 @@ def test_a_pattern_that_makes_no_name_is_refused(pattern: str, message: str) -> 
     assert message in str(caught.value)
 
 
-def test_what_shall_be_first_is_in_the_first_wave() -> None:
-    targets = {f"t{number:03}": f"t{number:03}" for number in range(100)}
-    request = RestoreRequest(first="t09.")
-    sizes = {"t098": 9, "t097": 8, "t050": 7, "t051": 6}
-    first, _ = request.waves(targets, (), lambda: sizes)
-    largest = {"t050", "t051", *(f"t00{number}" for number in range(4))}
-    assert first.keys() == {*(f"t09{number}" for number in range(10)), *largest}
-    assert request.is_first("t091")
-    assert not request.is_first("t001")
-
-
 def test_an_order_that_no_topic_follows_is_noted() -> None:
     """It changes nothing of what comes back, so it is not refused; but whoever typed it wants some topics soon."""
     targets = RestoreRequest(topics="orders.*").targets(NAMES)
@@ -136,28 +125,6 @@ def test_target_configs_have_no_effect_on_topics_that_are_appended_to() -> None:
     assert note.startswith("--target-config: ")
 
 
-def never_asked() -> dict[str, int]:
-    raise AssertionError("sizes are read from the archive: not for nothing")
-
-
-def test_the_first_wave_is_small_and_has_what_exists_already() -> None:
-    targets = {f"t{number:03}": f"t{number:03}.back" for number in range(100)}
-    waves = RestoreRequest().waves(targets, {"t090.back", "t091", "another"}, lambda: {"t060": 1, "t061": 2})
-    assert list(waves[0]) == [*(f"t{number:03}" for number in range(14)), "t060", "t061", "t090"]
-    assert len(waves) == 2
-    assert waves[0] | waves[1] == targets
-    assert not waves[0].keys() & waves[1].keys()
-
-
-def test_topics_with_copies_are_in_the_first_wave() -> None:
-    """Their records are chosen in one go, and a time before their copies is refused before anything is changed."""
-    targets = {f"t{number:03}": f"t{number:03}.back" for number in range(100)}
-    copied = {f"t{number:03}" for number in range(50, 90)}
-    first, second = RestoreRequest().waves(targets, (), dict, copied)
-    assert (first.keys() & copied, len(first)) == (copied, 40 + 16)
-    assert first | second == targets
-
-
 def test_the_last_of_each_key_is_the_default_of_a_copy_alone() -> None:
     wishes = (None, True, False)
     assert [RestoreRequest(is_latest_per_key=one).takes_latest(is_copied=True) for one in wishes] == [True, True, False]
@@ -176,25 +143,6 @@ def test_terms_of_earlier_versions_are_those_of_the_same_command_now() -> None:
     wishes: list[dict[str, Any]] = [{}, {"is_latest_per_key": False}, {"instance": "a"}, {"is_history": True}]
     terms = [RestoreRequest(**one).terms for one in wishes]
     assert all(one != other for at, one in enumerate(terms) for other in terms[:at])
-
-
-@pytest.mark.parametrize(
-    ("count", "asked"),
-    [
-        (16, {}),
-        (100, {"life": 1}),
-        (100, {"wanted": TopicSelection(partitions=frozenset({7}))}),
-        (100, {"wanted": TopicSelection(offsets={7: (0, 9)})}),
-    ],
-)
-def test_few_topics_and_those_that_may_lack_what_was_asked_for_are_one_wave(count: int, asked: dict[str, Any]) -> None:
-    targets = {str(number): str(number) for number in range(count)}
-    assert RestoreRequest(**asked).waves(targets, (), never_asked) == [targets]
-
-
-def test_all_topics_may_exist_already() -> None:
-    targets = {str(number): str(number) for number in range(100)}
-    assert RestoreRequest().waves(targets, targets, never_asked) == [targets]
 
 
 def test_the_same_command_has_the_same_id_and_another_one_another() -> None:

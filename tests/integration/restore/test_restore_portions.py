@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.request
+import archiver.restore.targets
 import archiver.spark.restore_job
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError, TemporaryError
@@ -28,8 +28,8 @@ Done = tuple[int, Any, list[str]]  # exit code, JSON, what it complains of
 
 @pytest.fixture
 def names(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> dict[str, Partitions]:
-    """Three archived topics, the largest first: it is a wave of its own."""
-    monkeypatch.setattr(archiver.restore.request, "_FIRST_TOPICS", 1)
+    """Three archived topics, the largest first: it is a portion of its own."""
+    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
     wanted = {f"{topic}.{name}": records_of(count) for name, count in (("a", 90), ("b", 20), ("c", 10))}
     return {name: archived(broker_41, name, site, records, compression_type="lz4") for name, records in wanted.items()}
 
@@ -50,15 +50,15 @@ def assert_way_on(line: str, restore_id: str) -> None:
     assert line.endswith(f" --id {restore_id}")
 
 
-def after_the_first_wave(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+def after_the_first_portion(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
     prepare: Callable[..., Awaitable[list[RestoreTask]]] = archiver.spark.restore_job._Restore._prepare
-    waves = 0
+    portions = 0
 
     async def prepare_and_then(*arguments: Any, **named: Any) -> list[RestoreTask]:  # noqa: ANN401
-        nonlocal waves
+        nonlocal portions
         found = await prepare(*arguments, **named)
-        waves += 1
-        if waves == 1:
+        portions += 1
+        if portions == 1:
             await asyncio.to_thread(then)
         return found
 
@@ -74,9 +74,9 @@ def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Somebody fills a target of the second wave while the first one is being filled."""
+    """Somebody fills a target of the second portion while the first one is being filled."""
     first, *others = names
-    after_the_first_wave(monkeypatch, lambda: foreign_topic(broker_41, f"{others[0]}.back", 3))
+    after_the_first_portion(monkeypatch, lambda: foreign_topic(broker_41, f"{others[0]}.back", 3))
     code, found, lines = restore(site, broker_41, topic, capsys)
     assert code == 2
     assert [(one["source"], one["is_finished"]) for one in found["topics"]] == [(first, True)]
@@ -112,7 +112,7 @@ def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
     assert len(lines) == 2
 
 
-def test_spark_that_dies_with_the_second_wave_hides_nothing(
+def test_spark_that_dies_with_the_second_portion_hides_nothing(
     broker_41: Broker,
     topic: str,
     site: ArchiveSite,
@@ -121,12 +121,12 @@ def test_spark_that_dies_with_the_second_wave_hides_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, *others = names
-    waves = 0
+    portions = 0
 
     def die_later(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        nonlocal waves
-        waves += 1
-        if waves == 2:
+        nonlocal portions
+        portions += 1
+        if portions == 2:
             raise TemporaryError("Spark's JVM died; run the same command again")
         return run_here(spark, tasks, run_task)
 
@@ -164,7 +164,7 @@ def test_what_is_whole_is_told_when_its_configs_cannot_be_set_now(
 
 
 @pytest.mark.parametrize("lives", [1, 2])
-def test_a_control_fact_of_the_second_wave_is_read_before_anything_is_created(
+def test_topic_note_that_cannot_be_read_ends_the_restore_before_any_change(
     broker_41: Broker,
     topic: str,
     site: ArchiveSite,
