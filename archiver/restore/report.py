@@ -1,4 +1,4 @@
-"""What became of a restore, as values: of each topic, and of the whole run."""
+"""The result of a restore: of each topic, and of the whole run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,51 +50,17 @@ class TopicReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreOutcome:
-    """What became of a restore, also when it ended before all topics were done."""
-
-    topics: Sequence[TopicReport]
-    filling_s: float  # creating, filling and reading back
-    failure: ArchiverError | None = None  # what ended it before all topics were begun
-    not_begun: Sequence[str] = ()  # targets that were not begun
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every partition was read back."""
-        return self.failure is None and not self.not_begun and not any(topic.errors for topic in self.topics)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
     """What a restore did."""
 
     restore_id: str  # empty: it ended before it was known
-    seconds: float
-    filling_seconds: float  # without Spark's start
-    topics: "Sequence[TopicReport]"
+    filling_seconds: float  # creating, filling and reading back, without Spark's start
+    topics: Sequence[TopicReport]
+    seconds: float = 0.0  # of the whole run
     failure: ArchiverError | None = None  # what ended it before all was done
     not_begun: Sequence[str] = ()  # targets that were not begun
     groups: GroupRestore | None = None  # None: not asked for, or not begun
     problems: Sequence[str] = ()  # of the archive, which kept nothing from being restored
-
-    @classmethod
-    def of_outcome(
-        cls,
-        restore_id: str,
-        seconds: float,
-        outcome: RestoreOutcome,
-        groups: GroupRestore | None,
-        failure: ArchiverError | None,
-    ) -> "RestoreResult":
-        return cls(
-            restore_id=restore_id,
-            seconds=round(seconds, 3),
-            filling_seconds=round(outcome.filling_s, 3),
-            topics=outcome.topics,
-            failure=failure,
-            not_begun=outcome.not_begun,
-            groups=groups,
-        )
 
     @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
@@ -105,6 +71,11 @@ class RestoreResult:
     def is_filled(self) -> bool:
         """Whether every partition of every topic was read back."""
         return bool(self.topics) and not self.not_begun and not any(topic.errors for topic in self.topics)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition of every topic was read back, and nothing else has failed."""
+        return self.is_filled and self.failure is None
 
     @property
     def records(self) -> int:

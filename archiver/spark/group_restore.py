@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archiver.archive.handle import Archive
-from archiver.errors import ArchiverError
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
@@ -18,7 +17,7 @@ from archiver.restore.group_restore import (
     read_group_plan,
     read_positions,
 )
-from archiver.restore.report import RestoreOutcome
+from archiver.restore.report import RestoreResult
 from archiver.restore.unmatched_groups import unmatched_problem
 
 log = logging.getLogger(__name__)
@@ -43,19 +42,14 @@ class GroupJob:
                 "no group that --groups matches has an archived position: none is set when the topics are whole"
             )
 
-    def run_after(
-        self,
-        outcome: RestoreOutcome,
-        restore_id: str,
-        notice: Callable[[str], None],
-    ) -> tuple[GroupRestore | None, ArchiverError | None]:
-        """Set the groups if all topics are whole. Returns what became of them, and what failed, in the topics before or here."""
-        if not outcome.is_whole:
-            return None, outcome.failure
+    def run_after(self, result: RestoreResult, notice: Callable[[str], None]) -> RestoreResult:
+        """Set the groups if all topics are whole. Returns the result of the topics with that of the groups, or with their failure."""
+        if not result.is_whole:
+            return result
         try:
-            return self._run(restore_id, notice), None
+            return replace(result, groups=self._run(result.restore_id, notice))
         except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
-            return None, as_ours(error)
+            return replace(result, failure=as_ours(error))
 
     def _run(self, restore_id: str, notice: Callable[[str], None]) -> GroupRestore:
         notice("finding where groups are to stand")

@@ -3,28 +3,18 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.copied_topic import Pins
+from archiver.archive.catalog import topic_names
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.learned_facts import share_learned
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import make_asking_reporter, make_reporter
+from archiver.process.progress import make_reporter
 from archiver.restore.estimate import effort_of
-from archiver.restore.plan import (
-    RestorePlan,
-    check_partitions,
-    plan_restore,
-    told_beside,
-    told_of_no_record,
-    unreadable_notes,
-    with_mended,
-    with_objects,
-)
+from archiver.restore.plan import check_partitions, with_mended
+from archiver.restore.planner import Planner
 from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.request import RestoreRequest, check_restore_id
 from archiver.spark.background_start import spark_in_background
@@ -83,9 +73,6 @@ class _DryRun:
     wave: Mapping[str, str]  # all targets, by source
     select_topics: Callable[[Iterable[str]], Sequence[str]]
     notice: Callable[[str], None]
-    unreadable: list[str] = field(default_factory=list)  # notes of copies, and of what no backup could read
-    told: list[str] = field(default_factory=list)
-    archived: set[str] = field(default_factory=set)  # topics that have objects
 
     async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
         from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
@@ -99,8 +86,9 @@ class _DryRun:
             notes = RestoreNotes(self.archive, name, cluster_id)
             targets = Targets(kafka, notes, request, ArchivedLogs(self.archive, cluster_id))
             noted, unplanned = await targets.planned(client, self.wave)
-            begun = targets.check_noted(noted, self._plan)
-            topics = with_mended(begun.plans, [*self._plan(unplanned, request.life, {}).topics, *begun.fresh])
+            planner = Planner(self.archive, request, self.storage.index, self.notice)
+            begun = targets.check_noted(noted, planner.plan)
+            topics = with_mended(begun.plans, [*planner.plan(unplanned).topics, *begun.fresh])
             check_partitions(topics, request)
             review = await targets.review(client, topics)
             records = {one.source: one.records for one in topics}
@@ -113,37 +101,18 @@ class _DryRun:
                 is_partial=request.is_partial,
                 refused=review.problems,
                 damage=(),
-                notes=[*self._notes(), *begun.notes, *review.losses, *review.notes],
+                notes=[*self._notes(), *planner.notes, *begun.notes, *review.losses, *review.notes],
                 doubts=review.doubts,
                 effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
-                told=tuple(dict.fromkeys([*self.told, *told_of_no_record(records, self.archived, request)])),
+                told=planner.problems(records),
             )
             return preview, review.purge
-
-    def _plan(self, some: Mapping[str, str], life: int | None, pinned: Pins) -> RestorePlan:
-        archived = read_archive(
-            self.archive,
-            life=life,
-            wanted=some.__contains__,
-            choice=self.request.copy_choice(pinned),
-            use=self.storage.index,
-            reads=self.request.wanted.of,
-            report_progress=make_asking_reporter(self.notice),
-            share=share_learned,
-        )
-        self.unreadable.extend(note for topic in archived for note in topic.notes)
-        self.unreadable.extend(unreadable_notes(archived, self.request))
-        self.archived.update(with_objects(archived))
-        planned = plan_restore(archived, some, self.request)
-        self.told.extend(told_beside(archived, planned, self.request))
-        return planned
 
     def _notes(self) -> list[str]:
         return [
             *self.request.notes(self.wave),
             *copies_archived_again(self.select_topics, self.wave),
             *([NOT_TRIED] if self.request.where else []),
-            *dict.fromkeys(self.unreadable),
         ]
 
 

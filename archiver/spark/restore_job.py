@@ -14,7 +14,6 @@ from pyspark import SparkContext
 
 from archiver.archive.control import RESTORES
 from archiver.archive.control_census import count_control_objects
-from archiver.archive.copied_topic import Pins
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.index_file import SeenControl
 from archiver.archive.index_generations import share_entries
@@ -29,8 +28,9 @@ from archiver.process.workers import workers
 from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.partition_restore import run_task
-from archiver.restore.plan import RestorePlan, TopicPlan, with_mended
-from archiver.restore.report import RestoreOutcome, TopicReport
+from archiver.restore.plan import TopicPlan, check_partitions, with_mended
+from archiver.restore.planner import Planner
+from archiver.restore.report import RestoreResult, TopicReport
 from archiver.restore.request import RestoreRequest
 from archiver.restore.target_configs import Finish
 from archiver.restore.target_limits import wanted_records
@@ -45,8 +45,6 @@ from archiver.spark.tasks import run_on_spark
 from archiver.store.patient import PatientStore
 
 Value = TypeVar("Value")
-# Of targets by source, in a life (None: that which was asked for), and whose objects are read, where that was planned before.
-Plan = Callable[[Mapping[str, str], int | None, Pins], RestorePlan]
 
 log = logging.getLogger(__name__)
 
@@ -69,22 +67,22 @@ class RestoreJob:
 def run_restore(
     job: RestoreJob,
     targets: Mapping[str, str],
-    plan: Plan,
+    planner: Planner,
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
-) -> RestoreOutcome:
+) -> RestoreResult:
     """Restore topics into targets, given by source; run again with the same id, it goes on where the target ends.
 
-    An error is raised if nothing was filled before it. Otherwise it is in the outcome, and the filled topics are finished.
+    An error is raised if nothing was filled before it. Otherwise it is in the result, and the filled topics are finished.
     """
-    return _Restore(job, plan, notice).run(targets, start_spark)
+    return _Restore(job, planner, notice).run(targets, start_spark)
 
 
 class _Restore:
-    def __init__(self, job: RestoreJob, plan: Plan, notice: Callable[[str], None]) -> None:
+    def __init__(self, job: RestoreJob, planner: Planner, notice: Callable[[str], None]) -> None:
         self._job = job
         self._has_one_portion = True
-        self._plan = plan
+        self._planner = planner
         self._notice = notice
         self._archive = open_archive(job.storage)
         # Notes are put between the deletion of a topic and its creation: a store that fails for a moment must not end a run then.
@@ -98,7 +96,7 @@ class _Restore:
         self._has_tried = False
         self._failure: ArchiverError | None = None
 
-    def run(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> RestoreOutcome:
+    def run(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> RestoreResult:
         planned = self._planned(targets, start_spark)  # 1. refuse what cannot go well, before anything is changed
         if not planned:
             raise UsageError(
@@ -118,9 +116,10 @@ class _Restore:
         whole = sum(not report.error for report in reports)
         self._notice(f"{whole:,} of {spell_count(len(reports), 'partition')} filled and read back")
         begun = {topic.target for topic in topics}
-        return RestoreOutcome(
+        return RestoreResult(
+            restore_id=self._job.restore_id,
+            filling_seconds=round(filling_s, 3),
             topics=topics,
-            filling_s=filling_s,
             failure=self._failure,
             not_begun=[name for name in targets.values() if name not in begun],
         )
@@ -150,10 +149,14 @@ class _Restore:
     def _planned(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
         """Plan what no earlier run has planned, and check all of it."""
         noted, unplanned = self._ask(lambda client: self._targets.planned(client, targets))
-        begun = self._targets.check_noted(noted, self._plan)
-        for told in begun.notes:
+        begun = self._targets.check_noted(noted, self._planner.plan)
+        self._notice(f"reading the archive of {spell_count(len(unplanned), 'topic')}")
+        new = [*self._planner.plan(unplanned).topics, *begun.fresh]
+        check_partitions(with_mended(begun.plans, new), self._job.request)
+        lives = self._planner.lives if self._job.request.life is None else ()
+        for told in (*lives, *self._planner.notes, *begun.notes):
             log.warning("%s", told)
-        topics = with_mended(begun.plans, self._new_plans(unplanned, begun.fresh, start_spark))
+        topics = with_mended(begun.plans, self._with_chosen(new, start_spark))
         self._ask(lambda client: self._targets.check(client, topics))
         self._prove(topics, start_spark)
         first = self._job.request.is_first
@@ -171,11 +174,9 @@ class _Restore:
         self._targets.provide_for(wanted, read_whole(spark, self._job.storage, wanted, self._targets.purge))
         self._ask(lambda client: self._targets.check_again(client, topics))
 
-    def _new_plans(
-        self, targets: Mapping[str, str], fresh: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]
-    ) -> Sequence[TopicPlan]:
-        """Plan topics, and choose among their records, and those of `fresh`."""
-        job, topics = self._job, [*(self._plan(targets, None, {}).topics if targets else ()), *fresh]
+    def _with_chosen(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
+        """Choose among the records of topics, where only some are wanted."""
+        job = self._job
         if not any(job.request.chooses(is_copied=topic.is_copied) for topic in topics):
             return topics
         self._ask(lambda client: self._targets.check(client, topics))  # before all records are read
