@@ -13,8 +13,8 @@ from archiver.process.text import spell_count
 from archiver.restore.broker_terms import BrokerTerms, broker_terms
 from archiver.restore.estimate import BatchLimits
 from archiver.restore.fill_terms import Configs, FillTerms, FillTermsOf, is_of_configs, lacking, lasting, said_of
-from archiver.restore.in_sync_replicas import TargetReplicas, unmet_in_the_end
 from archiver.restore.plan import UNLIMITED, TopicPlan
+from archiver.restore.replicas import TargetReplicas, unmet_in_the_end
 from archiver.restore.request import RETENTION_KEYS, Existing, RestoreRequest, Retention
 from archiver.restore.target_configs import OTHER_CONFIGS, Changes, final_changes, without_unmet
 from archiver.restore.target_limits import batch_limits, fill_problems, is_small, limit_problems

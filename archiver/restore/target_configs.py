@@ -11,8 +11,8 @@ from archiver.kafka.cluster import Refusal, TopicDescription
 from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
 from archiver.process.failpoints import reach
 from archiver.restore.fill_terms import is_as_filled, is_of_configs
-from archiver.restore.in_sync_replicas import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.restore.plan import FILL_CONFIGS, UNLIMITED, TopicPlan
+from archiver.restore.replicas import KEY, unmet_in_the_end, wanted_in_the_end
 from archiver.restore.request import RETENTION_KEYS, RestoreRequest, Retention
 from archiver.restore.target_limits import expiring_records, oversized_partitions
 

@@ -16,6 +16,7 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import PartitionOffsets, TopicDescription
 from archiver.kafka.codes import Code
 from archiver.kafka.configs import topic_configs_each
+from archiver.kafka.log_dirs import LogSizes, log_sizes
 from archiver.restore.archived_logs import ArchivedLog, ArchivedLogs
 from archiver.restore.claims import PartitionClaim, TopicClaim
 from archiver.restore.fill_terms import is_of_filling
@@ -36,11 +37,13 @@ from archiver.restore.purge import (
 from archiver.restore.request import Existing, RestoreRequest
 from archiver.restore.stranger_topics import stranger_problems
 from archiver.restore.target_configs import Configs
-from archiver.restore.target_limits import NOTHING_HELD, limit_problems
+from archiver.restore.target_limits import NOTHING_HELD, is_limited, limit_problems
 from archiver.restore.target_shape import begun_problem, misfits, open_ends, unplanned_problem, unverified_problem
-from archiver.restore.topic_sizes import held_bytes
 
 Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> claim
+
+_TIERS = ("remote.storage.enable", "confluent.tier.enable")
+_IN_PART = "a part of it is in the remote tier, of which the brokers tell nothing"
 
 
 @dataclass(slots=True)
@@ -212,7 +215,7 @@ class Surveyor:
         }
         # A begun topic is partly ours, and was judged before its first record.
         unbegun = {name: effective for name, effective in survey.configs.items() if not survey.is_claimed(name)}
-        held = await held_bytes(client, survey.found, unbegun, survey.offsets)
+        held = await _held_bytes(client, survey.found, unbegun, survey.offsets)
         now_ms = self._clock_ms()
         for name, effective in survey.configs.items():
             plan = survey.plans[name]
@@ -277,3 +280,20 @@ async def offsets_of(
     for (name, number), offsets in sorted(asked.items()):
         by_topic[name][number] = offsets
     return by_topic
+
+
+async def _held_bytes(
+    client: KafkaClient,
+    found: Mapping[str, TopicDescription],
+    configs: Mapping[str, Mapping[str, str]],
+    offsets: Mapping[str, Mapping[int, PartitionOffsets]],
+) -> dict[str, LogSizes]:
+    """Return by topic how many bytes its partitions hold; only topics of `configs` that have records, and a limit of bytes, are asked for."""
+    limited = {
+        name: found[name]
+        for name, effective in configs.items()
+        if is_limited(effective) and any(one.high_watermark > one.log_start for one in offsets[name].values())
+    }
+    tiered = {name for name in limited if any(configs[name].get(switch) == "true" for switch in _TIERS)}
+    sizes = await log_sizes(client, limited)
+    return {name: LogSizes(one.bytes, _IN_PART) if name in tiered else one for name, one in sizes.items()}

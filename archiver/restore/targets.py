@@ -9,28 +9,29 @@ from archiver.errors import KafkaError, NotWholeError, TopicGoneError
 from archiver.kafka.admin import KafkaAdmin
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import INTERNAL_TOPICS, TopicDescription
+from archiver.kafka.rights import Operation, missing_rights
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.failpoints import reach
 from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.config_agreement import Agreement
 from archiver.restore.estimate import BatchLimits
-from archiver.restore.in_sync_replicas import TargetReplicas, in_sync_problems
 from archiver.restore.notes import RestoreNotes
 from archiver.restore.plan import TopicPlan
 from archiver.restore.plan_check import CheckedPlans, PlanCheck, PlanIn
 from archiver.restore.purge import ArchiveReading, Purge, damage_problems, grown_problems
 from archiver.restore.purge_notes import purge_notes
-from archiver.restore.replicas import asked_problems, kept_problems
+from archiver.restore.replicas import TargetReplicas, asked_problems, in_sync_problems, kept_problems
 from archiver.restore.request import RestoreRequest
 from archiver.restore.target_configs import Finish, TargetConfigs
 from archiver.restore.target_creation import TargetCreation
-from archiver.restore.target_rights import rights_problems
 from archiver.restore.target_shape import internal_problem
 from archiver.restore.target_survey import Survey, Surveyor, ids_of, refuse
 
 log = logging.getLogger(__name__)
 
 _ROUNDS = 5
+_TO_FILL = (Operation.READ, Operation.WRITE)
+_TO_PURGE = (*_TO_FILL, Operation.DELETE)
 _PURGED_AT_ONCE = 8
 _FIRST_TOPICS = 16  # enough to keep the cores busy while the others are created
 
@@ -241,7 +242,7 @@ class Targets:
         begun = {name: survey.plans[name] for name in existing if any(survey.ends(name).values())}
         survey.problems += await self._agreement.on_begun(client, begun)
         written = [name for name in plans.keys() - survey.unfit if name in new or not survey.is_verified(name)]
-        survey.problems += await rights_problems(client, written, survey.purged)
+        survey.problems += await _rights_problems(client, written, survey.purged)
         for plan, problem in self._agreement.harms(new | {name: survey.plans[name] for name in existing}, existing):
             survey.note(plan, self._request, [problem])
         kept = {
@@ -328,3 +329,16 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, survey: Survey)
         limits,
         first_offsets={**survey.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
     )
+
+
+async def _rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:
+    """Return which rights are missing on topics that are to be filled, some of them purged before, a line for each topic.
+
+    Create and AlterConfigs are not among these rights: brokers check them when topics are validated (fill_terms).
+    """
+    missing = await missing_rights(client, {name: _TO_PURGE if name in purged else _TO_FILL for name in filled})
+    return [
+        f"target topic {name} {'is not purged' if name in purged else 'cannot be filled'}: grant this user"
+        f" {' and '.join(one.right for one in some)} on topic {name}"
+        for name, some in sorted(missing.items())
+    ]
