@@ -156,7 +156,8 @@ class Surveyor:
         for name in found:
             plan = plans[name]
             if name in noted:
-                plan = self._plan_check.check_plan(noted[name], plan).mended_by(plan)
+                self._plan_check.check_command(noted[name], plan.source)
+                plan = replace(plan, appends=noted[name].appends)
             elif survey.is_claimed(name):
                 survey.problems.append(unplanned_problem(name, self._notes.restore_id))
             self._survey_topic(
