@@ -1,7 +1,7 @@
 """All targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.store_clock import machine_now_ms
@@ -162,21 +162,11 @@ class Targets:
         survey.refuse()
 
     def portions(self, topics: Sequence[TopicPlan]) -> list[Sequence[TopicPlan]]:
-        """Cut topics into portions that are created and filled one after the other.
-
-        The first one is small, so that records come early. Few topics are purged in each: a restore that stops has deleted no
-        more than those.
-        """
-        purged = self.purged_among(topics)
-        others = [topic for topic in topics if topic.target not in self.purge.topic_ids]
-        if len(purged) <= _PURGED_AT_ONCE and len(others) <= _FIRST_TOPICS:
-            return [topics]
-        if len(purged) > _PURGED_AT_ONCE:
+        """Cut topics into portions, and note which topics are purged, if those are several portions."""
+        if len(self.purged_among(topics)) > _PURGED_AT_ONCE:
             # A user who may not put this note learns that before the first topic is deleted.
             self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
-        begins = range(0, len(purged), _PURGED_AT_ONCE)
-        few = [purged[begin : begin + _PURGED_AT_ONCE] for begin in begins]
-        return [some for some in (others[:_FIRST_TOPICS], others[_FIRST_TOPICS:], *few) if some]
+        return cut_into_portions(topics, self.purge.topic_ids)
 
     def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return the plans whose targets are purged first: before that, all objects of these plans must prove readable."""
@@ -316,6 +306,20 @@ class Targets:
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
+
+
+def cut_into_portions(topics: Sequence[TopicPlan], purged: Container[str]) -> list[Sequence[TopicPlan]]:
+    """Cut topics into portions that are created and filled one after the other.
+
+    The first one is small, so that records come early. Few topics are purged in each: a restore that stops has deleted no more
+    than those.
+    """
+    deleted = [topic for topic in topics if topic.target in purged]
+    others = [topic for topic in topics if topic.target not in purged]
+    if len(deleted) <= _PURGED_AT_ONCE and len(others) <= _FIRST_TOPICS:
+        return [topics]
+    few = [deleted[begin : begin + _PURGED_AT_ONCE] for begin in range(0, len(deleted), _PURGED_AT_ONCE)]
+    return [some for some in (others[:_FIRST_TOPICS], others[_FIRST_TOPICS:], *few) if some]
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, survey: Survey) -> Target:

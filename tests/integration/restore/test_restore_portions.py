@@ -95,6 +95,23 @@ def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
         assert on_target(java_oracle, broker_41, f"{name}.back") == written
 
 
+def test_topics_that_are_to_be_first_are_in_the_first_portion(
+    broker_41: Broker,
+    topic: str,
+    site: ArchiveSite,
+    names: dict[str, Partitions],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    targets, there = [f"{name}.back" for name in names], dict[str, object]()
+    after_the_first_portion(
+        monkeypatch, lambda: there.update(with_client(broker_41.bootstrap, lambda it: it.describe_topics(targets)))
+    )
+    code, found, _ = restore(site, broker_41, topic, capsys, "--first", rf"{topic}\.c")
+    assert (code, [*there]) == (0, [f"{topic}.c.back"])
+    assert {one["is_finished"] for one in found["topics"]} == {True}
+
+
 def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
     broker_41: Broker,
     topic: str,
