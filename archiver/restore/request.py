@@ -56,9 +56,8 @@ class RestoreRequest:
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
-    target_configs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of the finished topic; empty: without the archived value
+    # Configs of the finished topic; an empty value leaves the archived one out. Another one does not make another restore.
+    target_configs: Mapping[str, str] = field(default_factory=dict)
     repartition: int | None = None  # into so many partitions, by key; None: as they were
     skips_damage: bool = False
     # How the restore is done: another value does not make another restore.
