@@ -1,7 +1,7 @@
 """Reads the inputs of a clearing: role logs, existing copies, and restores that read them. Deletes nothing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from archiver.archive.handle import Archive
@@ -41,7 +41,7 @@ class Surveyed:
 
 @dataclass(slots=True)
 class ClearingSurvey:
-    """Surveys topics. It remembers what objects and plans say, which never changes."""
+    """Surveys topics. Entries, listings, pins and log ends are read anew each time; the catalog remembers facts of objects."""
 
     archive: Archive
     rules: ClearingRules
@@ -50,7 +50,6 @@ class ClearingSurvey:
     catalog: CopyCatalog
     pins: RestorePins
     asks_all: bool = False  # also where nothing may go yet
-    _entries: dict[tuple[RolePlace, int], RoleEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -84,7 +83,7 @@ class ClearingSurvey:
         self.catalog.forget_others(logs.keys(), copies)
         surveyed = [self._standing(log, copies.get(place, {}), now_ms) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):
-            surveyed = self._ask(surveyed, self.pins.read(now_ms - self.pin_ms))
+            surveyed = self._ask(surveyed, now_ms)
         return surveyed
 
     def _standing(self, log: ListedRoleLog, objects: Objects, now_ms: int) -> Surveyed:
@@ -102,19 +101,16 @@ class ClearingSurvey:
             not early_reasons(situation, self.rules, copy) for copy in situation.standing
         )
 
-    def _ask(self, surveyed: Sequence[Surveyed], pins: PinnedCopies) -> list[Surveyed]:
-        """Ask the objects where something may go, and then the cluster where these logs begin and end."""
-        asked = [self._with_objects(one, pins) if self._may_go(one) else one for one in surveyed]
-        places = [one.place for one in asked if self._may_go(one)]
-        bounds = self.ask_logs(places)
+    def _ask(self, surveyed: Sequence[Surveyed], now_ms: int) -> list[Surveyed]:
+        """Ask the objects where something may go, then which restores read copies, then the cluster where these logs begin and end."""
+        asked = {one.place: self._with_objects(one) for one in surveyed if self._may_go(one)}
+        pins = self.pins.read(now_ms - self.pin_ms)
+        bounds = self.ask_logs(asked.keys())
         return [
-            replace(one, situation=replace(one.situation, log=bounds.get(one.place)))
-            if one.situation is not None and one.place in places
-            else one
-            for one in asked
+            _with_pins(asked[one.place], pins, bounds.get(one.place)) if one.place in asked else one for one in surveyed
         ]
 
-    def _with_objects(self, one: Surveyed, pins: PinnedCopies) -> Surveyed:
+    def _with_objects(self, one: Surveyed) -> Surveyed:
         situation = one.situation
         if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
             return one
@@ -122,17 +118,16 @@ class ClearingSurvey:
         is_listed, copy = holder in one.objects, one.place.copy_key(holder)
         state = self.catalog.wholeness(copy, one.objects[holder]) if is_listed else NOTHING
         held_ms = self._held_since_ms(one.log, holder)
-        standing = tuple(self._with_state(one, situation, copy, pins) for copy in situation.standing)
+        standing = tuple(self._with_state(one, situation, copy) for copy in situation.standing)
         standing = tuple(_proven_since(copy, state, held_ms) for copy in standing)
-        doubts = (*situation.doubts, *(f"which copies a restore reads is not known: {why}" for why in pins.unreadable))
-        return replace(one, situation=replace(situation, standing=standing, holder=state, doubts=doubts))
+        return replace(one, situation=replace(situation, standing=standing, holder=state))
 
     def _held_since_ms(self, log: ListedRoleLog, holder: Generation) -> int:
         """Return when the entry was put that made a copy the holder: the first of the newest ones that all name it."""
         since = log.number
         for number in sorted(log.put_at, reverse=True)[1:_MOST_READ]:
             try:
-                entry = self._entry(log.place, number)
+                entry = read_entry(self.archive, log.place, number)
             except NotWholeError:
                 break
             if not isinstance(entry.holder, CompleteCopy) or entry.holder.generation != holder:
@@ -140,20 +135,12 @@ class ClearingSurvey:
             since = number
         return log.put_ms(since)
 
-    def _entry(self, place: RolePlace, number: int) -> RoleEntry:
-        """Read an entry; entries never change."""
-        if (place, number) not in self._entries:
-            self._entries[place, number] = read_entry(self.archive, place, number)
-        return self._entries[place, number]
-
-    def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy, pins: PinnedCopies) -> StandingCopy:
+    def _with_state(self, one: Surveyed, situation: Situation, copy: StandingCopy) -> StandingCopy:
         if not is_left(situation.entry, copy.generation):
             return copy
-        key = one.place.copy_key(copy.generation)
-        restores = pins.restores.get(key, ())
         was_holder, promised = self._past_of(one, situation, copy.generation)
-        state = self.catalog.wholeness(key, one.objects[copy.generation])
-        return replace(copy, restores=restores, was_holder=was_holder, promised=promised, state=state)
+        state = self.catalog.wholeness(one.place.copy_key(copy.generation), one.objects[copy.generation])
+        return replace(copy, was_holder=was_holder, promised=promised, state=state)
 
     def _past_of(self, one: Surveyed, situation: Situation, generation: Generation) -> tuple[bool | None, int]:
         """Say whether a generation was the holder, and where its objects ended then. None: the entry that replaced it is gone."""
@@ -161,11 +148,24 @@ class ClearingSurvey:
         if since is None or not self.rules.keep_generations:
             return False, 0
         try:
-            replaced = self._entry(one.place, since).replaced
+            replaced = read_entry(self.archive, one.place, since).replaced
         except NotWholeError:
             return None, 0
         was_holder = isinstance(replaced, CompleteCopy) and replaced.generation == generation
         return was_holder, replaced.next if was_holder and isinstance(replaced, CompleteCopy) else 0
+
+
+def _with_pins(one: Surveyed, pins: PinnedCopies, log: LogBounds | None) -> Surveyed:
+    """Add which restores read the copies, and the log. Where a restore cannot be read, nothing may go."""
+    situation = one.situation
+    if situation is None:
+        return one
+    standing = tuple(
+        replace(copy, restores=pins.restores.get(one.place.copy_key(copy.generation), ()))
+        for copy in situation.standing
+    )
+    doubts = (*situation.doubts, *(f"which copies a restore reads is not known: {why}" for why in pins.unreadable))
+    return replace(one, situation=replace(situation, standing=standing, doubts=doubts, log=log))
 
 
 def _standing_copy(log: ListedRoleLog, entry: RoleEntry, generation: Generation) -> StandingCopy:

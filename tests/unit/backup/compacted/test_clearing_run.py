@@ -88,6 +88,54 @@ def test_a_copy_goes_when_its_time_is_over() -> None:
     assert not report.alarms
 
 
+def test_a_copy_whose_successor_is_proved_since_a_short_while_waits_without_an_alarm() -> None:
+    """The log is asked wherever objects are: that something else keeps the copy for now is no reason not to."""
+    bucket = turned()
+    bucket.fill("b2", [(0, 10), (10, 30)], put_ms={10: NOW_MS - HOUR_MS})
+    report = clear(bucket)
+    assert (bucket.standing(), report.alarms) == ({"a0", "b2"}, {})
+    assert "compacted.clear.delay: it is left since 1970-04-10T23:00:00Z" in reasons(report, "a0")
+    assert not clear(bucket, now_ms=NOW_MS + DAY_MS - HOUR_MS - 1).cleared
+    assert clear(bucket, now_ms=NOW_MS + DAY_MS - HOUR_MS).cleared
+
+
+def test_each_decision_reads_in_this_order_and_each_delete_comes_after_a_new_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries first, so that what is listed is as new; pins after facts; the log last, so that no copy was read beyond its end."""
+    bucket, seen = turned(), list[str]()
+    store, catalog = bucket.store, put_here(bucket.archive)
+
+    def note(what: str) -> None:
+        if not seen or seen[-1] != what:
+            seen.append(what)
+
+    def watched(name: str, whats: Mapping[str, str]) -> None:
+        plain = getattr(store, name)
+
+        def call(key: str, *arguments: object) -> object:
+            note(next((what for part, what in whats.items() if part in key), "other"))
+            return plain(key, *arguments)
+
+        monkeypatch.setattr(store, name, call)
+
+    def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
+        note("log")
+        return dict.fromkeys(places, COMPACTED)
+
+    watched("list", {"control/roles/": "entries", "control/restores": "pins", "compacted/": "copies"})
+    watched("head", {"compacted/": "facts"})
+    delete = store.delete
+
+    def delete_and_note(keys: Collection[str]) -> object:
+        note("delete")
+        return delete(keys)
+
+    monkeypatch.setattr(store, "delete", delete_and_note)
+    assert clear_copies(ClearingSurvey.of(bucket.archive, RULES, PIN_MS, ask, catalog=catalog), [PLACE], NOW_MS).cleared
+    assert seen == ["entries", "copies", "facts", "pins", "log", "entries", "pins", "delete"]
+
+
 def test_a_delay_may_be_as_long_as_somebody_likes() -> None:
     bucket = turned()
     report = clear(bucket, ClearingRules(delay_ms=10**20))
