@@ -26,7 +26,8 @@ from archiver.errors import (
     MisplacedBatchError,
     TopicGoneError,
 )
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.broker_requests import Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import AbsentError, TopicPartition
 from archiver.kafka.fetch import Fetched, fetch
 from archiver.process.backoff import Backoff

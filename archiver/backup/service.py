@@ -108,7 +108,8 @@ class Service(GroupWorker):
     def _lasting_problems(self) -> Sequence[ArchiverError]:
         """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
         failed = [assigned.lasting_error for assigned in self.held.values()]
-        found = [*self._opener.findings.values(), *failed, self.membership.error]
+        is_shut_out = self.membership.shut_out_s >= LASTING_FAILURE_S
+        found = [*self._opener.findings.values(), *failed, self.membership.error if is_shut_out else None]
         return list({str(error): error for error in found if error is not None and not error.retriable}.values())
 
     # --- topics

@@ -18,7 +18,8 @@ from archiver.codec.kernels import batches as batch_kernels
 from archiver.config.model import UnreadablePolicy
 from archiver.config.quantities import spell_exact_size
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, LargeBatchError, MisplacedBatchError
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.broker_requests import Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import code_text
 from archiver.kafka.fetch import Fetched, FetchProblem, fetch
 

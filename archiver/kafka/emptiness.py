@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from archiver.kafka.broker_requests import Lane
 from archiver.kafka.calls import (
     EARLIEST_LOCAL_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -10,7 +11,7 @@ from archiver.kafka.calls import (
     ListedOffset,
     ListOffsetsCall,
 )
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import broker_error
 from archiver.kafka.configs import topic_configs_each
 from archiver.kafka.fetch import FetchTarget, fetch

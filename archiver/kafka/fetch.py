@@ -7,8 +7,9 @@ from enum import Enum, auto
 from itertools import groupby
 
 from archiver.errors import KafkaError
+from archiver.kafka.broker_requests import Lane
 from archiver.kafka.calls import READ_COMMITTED, UNKNOWN_EPOCH
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import DENIED, LEADER_MOVED, TEMPORARY, Code, broker_error
 from archiver.kafka.wire import AnswerReader, Call, MalformedAnswerError, RequestWriter, uuid_bytes
 

@@ -22,7 +22,8 @@ from archiver.codec.batch import (
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels import batches as batch_kernels
 from archiver.errors import CorruptBatchError, KafkaError, KafkaTemporaryError, TopicGoneError
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.broker_requests import Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.emptiness import prove_empty
 from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget, fetch
 from archiver.process.backoff import Backoff

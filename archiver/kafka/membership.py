@@ -15,10 +15,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.config import model as config
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
+from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.codes import NOT_LET_IN, Code, client_error
+from archiver.kafka.codes import NOT_LET_IN, client_error
 from archiver.kafka.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
+from archiver.kafka.group_errors import COMMIT_AGAIN, REFUSALS, TOO_LATE, group_error
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.defects import as_ours
 from archiver.process.text import spell_count
@@ -33,34 +34,9 @@ _STEP_S = 0.1  # a queued command waits at most so long
 _ADMIN_TIMEOUT_S = 5.0
 _ANY_OFFSET = 0  # nothing is fetched; with an explicit offset librdkafka does not ask for the committed one
 
-# The group refuses us. Some reasons may change during retries: an ACL, the limit of the group's size.
-_REFUSALS = frozenset({
-    ClientError.GROUP_AUTHORIZATION_FAILED,
-    ClientError.CLUSTER_AUTHORIZATION_FAILED,
-    ClientError.INVALID_GROUP_ID,
-    ClientError.INVALID_SESSION_TIMEOUT,
-    ClientError.INCONSISTENT_GROUP_PROTOCOL,
-    ClientError.GROUP_MAX_SIZE_REACHED,
-    ClientError.UNSUPPORTED_VERSION,
-    ClientError.UNSUPPORTED_ASSIGNOR,
-})  # fmt: skip
-
-# The partition has another owner now, or will have one in a moment, who commits its own hints.
-_TOO_LATE = frozenset({
-    ClientError.ILLEGAL_GENERATION,
-    ClientError.UNKNOWN_MEMBER_ID,
-    ClientError.REBALANCE_IN_PROGRESS,
-    ClientError.STALE_MEMBER_EPOCH,
-    ClientError.FENCED_MEMBER_EPOCH,
-    ClientError.UNKNOWN_TOPIC_OR_PART,
-})  # fmt: skip
-
 _OF_COORDINATOR = "GroupCoordinator: "  # how librdkafka's messages about the connection to the coordinator begin
 _RECENT_S = 60.0  # librdkafka suppresses a message that it repeats within 30 s
 
-_AGAIN = frozenset(
-    {ClientError.REBALANCE_IN_PROGRESS, ClientError.STALE_MEMBER_EPOCH}
-)  # codes with which a commit succeeds a moment later
 _COMMIT_RETRIES = 20
 
 
@@ -132,10 +108,10 @@ class Membership:
         try:
             found = self._reader.committed(wanted, self._settings.request_timeout_ms / 1000)
         except KafkaException as error:
-            raise _error(error.args[0], what) from error
+            raise group_error(error.args[0], what) from error
         for row in found:
             if row.error is not None:
-                raise _error(row.error, f"{what}: {row.topic}-{row.partition}")
+                raise group_error(row.error, f"{what}: {row.topic}-{row.partition}")
         return {(row.topic, row.partition): _hint(row) for row in found if row.offset >= 0}
 
     def close(self, hints: Sequence[Hint], timeout_s: float) -> bool:
@@ -334,7 +310,7 @@ class Membership:
             return
         error = _commit(consumer, positions)
         for _ in range(_COMMIT_RETRIES):
-            if error is None or error.code() not in _AGAIN:
+            if error is None or error.code() not in COMMIT_AGAIN:
                 break
             threading.Event().wait(_STEP_S)  # meanwhile a thread of librdkafka finishes its part of the rebalance
             error = _commit(consumer, positions)
@@ -352,7 +328,7 @@ class Membership:
             self._counters.commits += 1
             return
         self._counters.commit_failures[error.name()] += 1
-        level = logging.DEBUG if error.code() in _TOO_LATE else logging.WARNING
+        level = logging.DEBUG if error.code() in TOO_LATE else logging.WARNING
         what = "group %s: hints of %s were not committed: %s; the archive needs none"
         log.log(level, what, self._group.group, spell_count(len(positions), "partition"), error.str())
 
@@ -364,8 +340,8 @@ class Membership:
         log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
             raise KafkaException(error)
-        if error.code() in _REFUSALS:
-            self._refuse(_error(error, f"group {self._group.group} does not let us in"))
+        if error.code() in REFUSALS:
+            self._refuse(group_error(error, f"group {self._group.group} does not let us in"))
         elif error.str().startswith(_OF_COORDINATOR):
             self._complaint = error, self._clock()
 
@@ -390,7 +366,7 @@ class Membership:
     def _broken(self, error: Exception) -> ArchiverError:
         what = f"group {self._group.group}: its consumer broke"
         if isinstance(error, KafkaException):
-            return _error(error.args[0], what)
+            return group_error(error.args[0], what)
         return as_ours(error, what)
 
     def _refuse(self, error: ArchiverError) -> None:
@@ -455,11 +431,3 @@ def _keys(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
 
 def _hint(row: ClientPartition) -> Hint:
     return hint_of(row.topic, row.partition, row.offset, row.metadata or "")
-
-
-def _error(cause: ClientError, what: str) -> KafkaError | KafkaTemporaryError:
-    """Return the error for a cause. Two causes are final: a consumer that is broken, or has an invalid argument."""
-    if cause.code() in {ClientError._FATAL, ClientError._INVALID_ARG}:  # noqa: SLF001 - public
-        return KafkaError(f"{what}: {cause.str()}")
-    right = "Read on the group" if cause.code() == Code.GROUP_AUTHORIZATION_FAILED else "Describe on the topics"
-    return client_error(cause.code(), what, cause.str(), right=right)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from archiver.kafka.broker_requests import Lane
 from archiver.kafka.calls import InitProducerIdCall
-from archiver.kafka.client import KafkaClient, Lane
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import LEADER_MOVED, TEMPORARY, Code, broker_error
 from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 

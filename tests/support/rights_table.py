@@ -442,7 +442,7 @@ COMMANDS: Final = (
             **ARCHIVING,
             # It goes on, and asks again and again, until it is stopped.
             Right.READ_TOPICS: Loss(HIDDEN.says, 0),
-            Right.READ_GROUP: Loss(r"does not let us in: .*grant this user Read on the group"),
+            Right.READ_GROUP: Loss(r"does not let us in: .*grant this user Read on the group", 0),
         },
     ),
     Command(

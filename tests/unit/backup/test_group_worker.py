@@ -20,7 +20,7 @@ from archiver.archive.spool import Spool
 from archiver.backup.assignment import Assignment
 from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.feed import Feed
+from archiver.backup.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.group_worker import GroupWorker
 from archiver.backup.ledger import NO_LEDGER
 from archiver.backup.partition_writer import PartitionWriter
@@ -29,6 +29,7 @@ from archiver.backup.request import BackupRequest, pump_of
 from archiver.backup.segment_sink import SegmentSink
 from archiver.backup.service import Service
 from archiver.config.model import CompactedConfig, GroupProtocol, PositionKeeping, TopicsConfig
+from archiver.errors import KafkaError, KafkaTemporaryError, StoreError
 from archiver.groups.keeper import PositionPolicy
 from archiver.kafka.group import GroupSettings
 from archiver.kafka.settings import KafkaSettings
@@ -160,3 +161,15 @@ def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -
     store = GatedStore()
     asyncio.run(take_away(make, store, tmp_path, lambda worker: worker.lost([KEY])))
     assert not store.objects
+
+
+@pytest.mark.parametrize(
+    ("shut_out_s", "told"), [(1.0, ["denied"]), (LASTING_FAILURE_S, ["denied", "not in the group"])]
+)
+def test_a_stop_tells_what_fails_for_good_once(shut_out_s: float, told: list[str]) -> None:
+    held = {("t", number): Assignment(since_s=0.0) for number in range(4)}
+    for number, error in enumerate([StoreError("denied"), StoreError("denied"), KafkaTemporaryError("no leader")]):
+        held["t", number].fail(error, 0.0, None)
+    membership = SimpleNamespace(error=KafkaError("not in the group"), shut_out_s=shut_out_s)
+    service: Any = SimpleNamespace(held=held, membership=membership, _opener=SimpleNamespace(findings={}))
+    assert [str(error) for error in Service._lasting_problems(service)] == told
