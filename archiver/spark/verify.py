@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archiver.archive.catalog import read_archive
+from archiver.archive.catalog import is_wanted, read_archive
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
@@ -20,7 +20,6 @@ from archiver.groups.fold_proof import check_folds
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
-from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.control_check import check_control
 from archiver.upkeep.object_check import Level

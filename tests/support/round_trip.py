@@ -16,8 +16,8 @@ import yaml
 import archiver.spark.purge_proof
 import archiver.spark.repartition
 import archiver.spark.restore_job
-import archiver.spark.retention_tasks
 import archiver.spark.session
+import archiver.spark.tasks
 import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
@@ -164,7 +164,7 @@ def without_spark() -> Iterator[pytest.MonkeyPatch]:
         for module in (
             archiver.spark.purge_proof,
             archiver.spark.restore_job,
-            archiver.spark.retention_tasks,
+            archiver.spark.tasks,
             archiver.spark.repartition,
             archiver.spark.verify_tasks,
         ):
