@@ -18,7 +18,6 @@ import archiver.spark.repartition
 import archiver.spark.restore_job
 import archiver.spark.session
 import archiver.spark.tasks
-import archiver.spark.verify_tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
 from archiver.cli.main import main
@@ -166,7 +165,6 @@ def without_spark() -> Iterator[pytest.MonkeyPatch]:
             archiver.spark.restore_job,
             archiver.spark.tasks,
             archiver.spark.repartition,
-            archiver.spark.verify_tasks,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         yield patch

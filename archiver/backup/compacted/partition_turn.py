@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from archiver.archive.inventory import position_of_copy
+from archiver.archive.archived_end import position_of_copy
 from archiver.archive.moments import LeftNote, Moment, MomentNote
 from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
 from archiver.archive.segment_facts import HoleCause

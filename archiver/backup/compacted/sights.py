@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from archiver.archive.archived_end import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.layout import CopyKey, SegmentKey
 from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace, read_newest_entry
 from archiver.backup.compacted.listed_copies import CopyFacts, list_copy

@@ -30,13 +30,13 @@ from archiver.upkeep.retention.debris import DebrisPlan, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, survey_debris
 from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_planned_debris
 from archiver.upkeep.retention.kept_plans import keep_plan, read_plan
-from archiver.upkeep.retention.left_lying import LEFT_ALONE_MS, take_back_all
 from archiver.upkeep.retention.partition_plan import PartitionTerms
 from archiver.upkeep.retention.plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.result import SweepResult, report_of
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.sweep import TopicWork, sweep_topics
 from archiver.upkeep.retention.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
+from archiver.upkeep.retention.swept_corrections import LEFT_ALONE_MS, take_back_all
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
 
 log = logging.getLogger(__name__)

@@ -25,11 +25,11 @@ from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, 
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.covers import still_shadowed
-from archiver.upkeep.retention.left_lying import list_place, take_back_lying, take_back_own
 from archiver.upkeep.retention.partition_plan import Going, GoingItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
 from archiver.upkeep.retention.survey import PartitionSweep, ask_object
+from archiver.upkeep.retention.swept_corrections import list_place, take_back_lying, take_back_own
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.covers import prove_covers
-from archiver.upkeep.retention.left_lying import take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import (
     Answer,
@@ -42,6 +41,7 @@ from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, ask_object, survey
 from archiver.upkeep.retention.sweep import Swept
+from archiver.upkeep.retention.swept_corrections import take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore

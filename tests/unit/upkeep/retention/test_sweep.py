@@ -21,12 +21,12 @@ from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
-from archiver.upkeep.retention.left_lying import LEFT_ALONE_MS, take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
 from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.swept_corrections import LEFT_ALONE_MS, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -382,7 +382,7 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
             raise StoreError("denied")
         return list_items(archive, topic, life, partition)
 
-    monkeypatch.setattr("archiver.upkeep.retention.left_lying.list_items", list_one)
+    monkeypatch.setattr("archiver.upkeep.retention.swept_corrections.list_items", list_one)
     done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
