@@ -25,7 +25,7 @@ from archiver.groups.positions import PositionsAsOf
 from archiver.process import failpoints
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offset_commits import GroupKey, decode_key
-from tests.support.offsets_archive import OffsetsArchive
+from tests.support.offsets_archive import OffsetsArchive, doubts_of
 from tests.support.records import Rec
 from tests.unit.groups.test_episodes import KEYS, VALUES, position_of
 
@@ -231,10 +231,10 @@ def test_what_was_missing_when_a_fold_was_made_stays_in_doubt() -> None:
     before = archive.read(with_folds=False).doubts.doubts
     assert before
     made = archive.fold()
-    assert made.facts.told_doubts() == before
+    assert doubts_of(made.facts) == before
     archive.put([Rec(5, FIRST_MS + 9, 0, position_key("d", "x", 0), commit_value(1))], 6, base=5)
     again = archive.fold()
-    assert again.facts.told_doubts() == before == archive.read().doubts.doubts
+    assert doubts_of(again.facts) == before == archive.read().doubts.doubts
     assert (again.facts.sources.earlier_next, again.facts.sources.objects) == (5, 1)
 
 
@@ -257,7 +257,7 @@ def test_nothing_is_folded_while_a_survivor_of_compaction_may_lie_behind_the_end
     )
     settled = [Doubt(5, 6, needs_later=True)]
     assert archive.read().doubts.doubts == settled
-    assert archive.fold().facts.told_doubts() == settled
+    assert doubts_of(archive.fold().facts) == settled
     assert archive.read().doubts.doubts == settled
     assert told(archive)["a"] == (State.SET, 9, PositionSource.FOLD)
     assert told(archive)["c"] == (State.SET, 4, PositionSource.FOLD)
