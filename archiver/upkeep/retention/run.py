@@ -142,7 +142,7 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
 
 def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
     """Take back what lies there and counts as swept, of all that this run has not looked at. Returns what could not be asked."""
-    looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.surveyed}
+    looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.places}
     noted = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
     return take_back_all(archive, [place for place in noted if place not in looked_at], left_alone_ms)
 

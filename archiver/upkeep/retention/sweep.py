@@ -136,7 +136,7 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
     topic = work.topic
     swept = Swept(topic.name, stopped=work.begin())
     shadowed_in = {one.going.item.life for one in partition.shadowed}
-    for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
+    for life in sorted({*partition.swept_lives, *shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
             break
         place = SweptPlace(topic.topic, life, partition.partition)

@@ -388,11 +388,12 @@ def test_a_plain_object_that_reaches_as_far_as_any_other_stays() -> None:
     assert gone.going.item.key == "02"
 
 
-def test_where_nothing_overlaps_by_name_nobody_is_asked(tmp_path: Path) -> None:
+def test_where_nothing_overlaps_by_name_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     for base in (0, 24, 48):
         put(store, tmp_path, base, 20)
-    assert surveyed(Archive(store, LAYOUT)).asked == 0
+    monkeypatch.setattr(store, "head", pytest.fail)
+    assert not surveyed(Archive(store, LAYOUT)).shadowed
 
 
 def test_what_the_store_denies_stays_and_the_rest_goes_on(merged: tuple[Archive, MortalStore]) -> None:

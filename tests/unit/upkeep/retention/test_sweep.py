@@ -374,7 +374,7 @@ def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
 def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, _ = ten_objects()
     plan = planned(archive)
-    other = replace(plan.partitions[0], partition=1, going=(), lying=(0,))
+    other = replace(plan.partitions[0], partition=1, going=(), lives={0: True})
     add_swept(archive, PLACE._replace(partition=1), OffsetRanges.of([(0, 10)]))
 
     def list_one(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
@@ -388,11 +388,12 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
     assert bases(archive) == [60, 70, 80, 90]
 
 
-def test_nothing_goes_of_a_partition_without_an_object() -> None:
+def test_nothing_goes_of_a_partition_without_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = ten_objects()
     store.delete(map(key_of, range(0, 100, 10)))
+    monkeypatch.setattr(store, "head", pytest.fail)
     (found,) = planned(archive).partitions
-    assert (found.going, found.staying, found.asked, found.error) == ((), {}, 0, "")
+    assert (found.going, found.staying, found.error) == ((), {}, "")
 
 
 class ManyStore(MortalStore):
