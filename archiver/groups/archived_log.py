@@ -1,4 +1,4 @@
-"""What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
+"""Reads one partition of `__consumer_offsets` from the archive: its reduced records, and where records may be missing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The rows of a commit log that are of positions: columns, position by position, each in the order of the log."""
+"""The commits and removals of positions in a commit log, as columns: sorted by position, then by log order."""
 
 import base64
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Snapshots of group positions, as facts (docs/format.md §8): as of a time, the newest that has each group."""
+"""Snapshots of group positions, as notes (docs/format.md §8): for a time, the newest snapshot with each group."""
 
 import json
 import logging

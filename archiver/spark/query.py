@@ -1,4 +1,4 @@
-"""`query`, from a configuration to its rows."""
+"""Runs `query`: from the configuration to the rows of the answer."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Takes one object apart (`inspect`): header, facts, blocks, and whether they agree."""
+"""Inspects one object (`inspect`): its header, facts and blocks, and whether they agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

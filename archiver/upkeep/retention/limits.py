@@ -1,4 +1,4 @@
-"""How long, and how much of a partition, a topic keeps: by its configs, by several, and by what was noted within a time of grace."""
+"""Retention limits of a topic: from its configs, the longest of several, and the longest within the grace time."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
