@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
+from archiver.archive.archived_end import end_at
 from archiver.archive.catalog import read_archive
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.holdings import summarize
-from archiver.archive.inventory import end_at
 from archiver.archive.layout import MOST_OFFSET, Layout
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest

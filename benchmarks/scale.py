@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from archiver.archive.archived_end import end_at, position_of
 from archiver.archive.catalog import read_archive, topic_names
 from archiver.archive.handle import Archive, open_archive
-from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.listing import list_newest

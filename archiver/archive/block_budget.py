@@ -1,4 +1,4 @@
-"""Shared memory budgets: of all open segments, and of all threads that decode fetched data."""
+"""Memory budgets: one for all open segments, one for all threads that decode fetched data."""
 
 import threading
 from collections.abc import Iterator

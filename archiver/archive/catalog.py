@@ -1,5 +1,6 @@
 """Finds topics in the archive, each in one life: all of them, or one by its name."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -96,6 +97,16 @@ def topic_names(archive: Archive) -> set[str]:
     return (
         {found[0] for found in parsed if found is not None} | list_known_topics(archive) | list_copied_topics(archive)
     )
+
+
+def is_wanted(topic: str, topics_regex: str | None) -> bool:
+    """Return whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    if topic.startswith("__"):
+        return topics_regex is not None and topic in topics_regex.split("|")
+    try:
+        return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
+    except re.error as error:
+        raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
 
 
 def find_topic(

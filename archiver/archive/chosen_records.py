@@ -1,4 +1,4 @@
-"""Lists of chosen records: which records of an object a restore takes, where it does not take all, put next to the restore's plan (docs/format.md §8)."""
+"""Lists of the records of an object that a restore takes, if not all. They lie beside its plan (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from archiver.archive.archived_end import position_of_copy
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of_copy
 from archiver.archive.layout import Layout
 from archiver.archive.listing import list_directory
 from archiver.archive.roles import CompleteCopy, Generation, RolePlace, read_newest_entry

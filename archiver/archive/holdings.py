@@ -1,4 +1,4 @@
-"""Totals for `ls`: how many records and bytes the archive holds of each topic and partition, from facts alone, without a body or a kernel."""
+"""Totals for `ls`: records and bytes of each topic and partition, from facts alone. Reads no body, loads no kernel."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy

@@ -24,10 +24,6 @@ _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
 _MOST_KEY = 1024  # bytes of a key in S3
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users choose and keys contain
-_COPIED = re.compile(
-    rf"(?P<instance>{_NAME})/topics/(?P<directory>[^/]+)/partition=(?P<partition>{_NUMBER})/generation=(?P<generation>{_NUMBER})/[^/]+",
-    re.ASCII,
-)
 _TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
 _OFFSET_MAP = re.compile(
     rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
@@ -263,24 +259,9 @@ class Layout:
 
     def split_copied(self, key: str) -> tuple[CopyKey, SegmentKey] | None:
         """Parse a key into its copy and segment key; None for anything else."""
-        match = _COPIED.fullmatch(key, len(self.copies_root)) if key.startswith(self.copies_root) else None
-        topic_life = _parse_topic_directory(match["directory"]) if match else None
-        if (
-            match is None
-            or topic_life is None
-            or max(int(match["partition"]), int(match["generation"])) > MOST_PARTITION
-        ):
-            return None
-        topic, life = topic_life
-        copy = CopyKey(
-            instance=match["instance"],
-            topic=topic,
-            life=life,
-            partition=int(match["partition"]),
-            generation=int(match["generation"]),
-        )
-        found = self.parse_copied_segment(copy, key)
-        return None if found is None else (copy, found)
+        copy = self.parse_copy(key)
+        found = None if copy is None else self.parse_copied_segment(copy, key)
+        return None if copy is None or found is None else (copy, found)
 
     def parse_stored(self, key: str) -> SegmentKey | None:
         """Parse the key of a segment, under `topics/` or of a copy; None for anything else."""
@@ -435,7 +416,9 @@ def _parse_topic_directory(name: str) -> tuple[str, int] | None:
 def _parse_copy_directory(path: str) -> CopyKey | None:
     match = _COPY_DIRECTORY.fullmatch(path)
     topic_life = _parse_topic_directory(match["directory"]) if match else None
-    if match is None or topic_life is None or int(match["partition"]) > MOST_PARTITION:
+    if match is None or topic_life is None:
+        return None
+    if max(int(match["partition"]), int(match["generation"])) > MOST_PARTITION:
         return None
     return CopyKey(
         instance=match["instance"],

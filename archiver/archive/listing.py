@@ -1,4 +1,4 @@
-"""Lists the segments under `topics/` by their keys alone, and the strangers, whose keys are not the archive's. A large archive is listed in several parts side by side."""
+"""Lists the segments under `topics/` by their keys, and foreign objects. Parts of a large archive are listed in parallel."""
 
 import itertools
 import math

@@ -18,7 +18,7 @@ from archiver.errors import NotWholeError
 from archiver.store.port import ObjectStore, ReadBuffer
 
 if TYPE_CHECKING:
-    from archiver.archive.segment import SegmentBody
+    from archiver.archive.segment import LoadedSegment
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
 BufferPair = tuple[ReadBuffer, ReadBuffer]  # for the object that is being worked on, and for the next one
@@ -75,7 +75,7 @@ def read_parts(
             yield from _wanted(store, part, chain([first], frames), selection)
 
 
-def open_part(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> "SegmentBody":
+def open_part(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> "LoadedSegment":
     """Open a fetched object, which must have the facts that it was planned with. Raises NotWholeError and FalseFactsError."""
     from archiver.archive.segment import open_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
 
@@ -85,7 +85,7 @@ def open_part(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -
 
 
 def wanted_frames(
-    store: ObjectStore, part: ObjectPart, body: "SegmentBody", topic: str, partition: int, selection: Selection
+    store: ObjectStore, part: ObjectPart, body: "LoadedSegment", topic: str, partition: int, selection: Selection
 ) -> Iterator[Frame]:
     """Read the wanted records of one object. Damage raises NotWholeError."""
     return _wanted(store, part, body.frames(topic, partition, part.from_offset, part.until_offset), selection)

@@ -1,4 +1,4 @@
-"""How many records of planned objects are wanted, by the facts of the objects: exactly, or between two bounds."""
+"""Counts the wanted records of planned objects by their facts: exactly, or between two bounds."""
 
 from typing import NamedTuple
 

@@ -15,7 +15,7 @@ from archiver.process.text import spell_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentBody:
+class LoadedSegment:
     """A whole object in memory. The facts of its metadata and of its header agree."""
 
     key: str
@@ -81,7 +81,7 @@ class SegmentBody:
         self.check_records(counted, previous)
 
 
-def open_segment(content: bytes | memoryview, metadata: Mapping[str, str], key: str) -> SegmentBody:
+def open_segment(content: bytes | memoryview, metadata: Mapping[str, str], key: str) -> LoadedSegment:
     """Read the Avro header of an object, and compare its facts with those of the object's metadata.
 
     Metadata without facts is that of an object of v1.0, or of a copy that lost them: the header's facts, if any, are used.
@@ -92,7 +92,7 @@ def open_segment(content: bytes | memoryview, metadata: Mapping[str, str], key: 
     header = decode_header(view, key)
     if facts is not None:
         _compare_header(facts, header.metadata, key)
-    return SegmentBody(
+    return LoadedSegment(
         key=key,
         content=view,
         header=header,

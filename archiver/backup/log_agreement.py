@@ -7,7 +7,7 @@ the last batch before it; where nothing is fetched, the leader is asked where th
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from archiver.archive.inventory import ArchivedEnd
+from archiver.archive.archived_end import ArchivedEnd
 from archiver.archive.topics import PartitionSource
 from archiver.backup.feed import Feed
 from archiver.errors import CutBackError, KafkaError, KafkaTemporaryError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from archiver.archive.inventory import ArchivedEnd, Gap, end_at, position_of
+from archiver.archive.archived_end import ArchivedEnd, end_at, position_of
+from archiver.archive.inventory import Gap
 from archiver.archive.layout import SegmentKey
 from archiver.archive.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segment_facts import HoleCause

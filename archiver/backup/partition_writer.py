@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from archiver.archive.archived_end import ArchivedEnd
 from archiver.archive.block_budget import DecodingBudget
-from archiver.archive.inventory import ArchivedEnd
 from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, higher_end
 from archiver.archive.topics import PartitionSource

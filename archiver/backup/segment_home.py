@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from archiver.archive.archived_end import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.fresh_entries import FreshEntries
 from archiver.archive.handle import Archive
 from archiver.archive.index_file import IndexEntry
-from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.layout import CopyKey, SegmentKey
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.archive.topics import PartitionSource

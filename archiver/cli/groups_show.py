@@ -15,7 +15,7 @@ from archiver.process.text import printable, spell_count, spell_name
 if TYPE_CHECKING:
     from archiver.archive.handle import Archive
     from archiver.config.model import ArchiverConfig
-    from archiver.groups.archived_log import ArchivedLog
+    from archiver.groups.archived_log import OffsetsLog
     from archiver.groups.live_logs import LiveLog
     from archiver.groups.shown import ShownGroups, ShownPosition
 
@@ -108,7 +108,7 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
     }
 
 
-def _log_row(log: "ArchivedLog") -> dict[str, Any]:
+def _log_row(log: "OffsetsLog") -> dict[str, Any]:
     return {
         "life": log.life,
         "partition": log.partition,
@@ -163,7 +163,7 @@ def _log_name(life: int, partition: int) -> str:
     return f"__consumer_offsets{f'@{life}' if life else ''}-{partition}"
 
 
-def _archived_text(log: "ArchivedLog | None") -> str:
+def _archived_text(log: "OffsetsLog | None") -> str:
     if log is None:
         return "not archived"
     if log.last_ms is None:

@@ -22,7 +22,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.text import printable_json
 
 if TYPE_CHECKING:
-    from archiver.spark.table.query import Answer
+    from archiver.spark.table.query import QueryAnswer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     return exit_code
 
 
-def query_rows(answer: "Answer") -> Iterator[str]:
+def query_rows(answer: "QueryAnswer") -> Iterator[str]:
     """Each row as a line of JSON."""
     doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
     if doubled:

@@ -14,8 +14,8 @@ from archiver.process.shell import spell_command
 from archiver.process.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.spark.retention import SweepResult
     from archiver.upkeep.retention.plan import TopicSweep
+    from archiver.upkeep.retention.result import SweepResult
 
 _MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
 _ANY_PLAN: Final = True  # no text: an empty digest, as a script may give it, is none
@@ -74,7 +74,9 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.errors import UsageError
     from archiver.process.failpoints import arm
     from archiver.process.progress import Progress
-    from archiver.spark.retention import SweepRequest, report_of, run_retention
+    from archiver.spark.retention import run_retention
+    from archiver.upkeep.retention.result import report_of
+    from archiver.upkeep.retention.run import SweepRequest
     from archiver.upkeep.retention.sweep_metrics import check_metrics_file, write_metrics
 
     agreed, digest = agreement(options.yes)
@@ -112,7 +114,7 @@ def _command(file: Path | None, topics: str | None) -> list[str]:
 
 
 def _problems(result: "SweepResult") -> Iterator[str]:
-    from archiver.spark.retention import failures_of
+    from archiver.upkeep.retention.result import failures_of
 
     yield from dict.fromkeys(one.stop for one in result.plan.kept if one.stop)
     yield from failures_of(result)

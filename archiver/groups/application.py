@@ -22,7 +22,7 @@ from archiver.archive.layout import is_restore_id
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.groups.application_decisions import (
     Decision,
-    Outcome,
+    PositionOutcome,
     TopicIds,
     decide_application,
     decide_rollback,
@@ -222,13 +222,13 @@ def _to_note(
     """Yield the moves to note before setting, also of positions that are as wanted: a rollback must know them."""
     for one in decisions:
         noted = noted_move(note, one)
-        if one.outcome is Outcome.SET:
+        if one.outcome is PositionOutcome.SET:
             yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms)
-        elif one.outcome is Outcome.STOOD_THERE and (noted is None or _was_seen_there(noted, one)):
+        elif one.outcome is PositionOutcome.STOOD_THERE and (noted is None or _was_seen_there(noted, one)):
             yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms, applied=True)
-        elif one.outcome is Outcome.HAS_MEMBERS and noted is None:
+        elif one.outcome is PositionOutcome.HAS_MEMBERS and noted is None:
             yield one.place, NotedMove.of(one.before, None)
-        elif one.outcome is Outcome.SET_EARLIER and noted is not None and not noted.applied:
+        elif one.outcome is PositionOutcome.SET_EARLIER and noted is not None and not noted.applied:
             yield one.place, replace(noted, applied=True)
 
 
@@ -248,7 +248,7 @@ def _with_seen(
 
 async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
     """Note the positions that were read back. A failure is reported, and the same command repeats it: the positions are set."""
-    seen = (one for one in report.positions if one.outcome is Outcome.SET)
+    seen = (one for one in report.positions if one.outcome is PositionOutcome.SET)
     moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
     try:
         await run.note(note, report.group, report.source_group, moves, ids)
@@ -273,7 +273,7 @@ def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Ite
     """Yield the moves that a rollback takes back. A group that then goes on from where it stood before has not run on from `wanted`."""
     for one in decisions:
         noted = noted_move(note, one)
-        is_back = one.outcome in {Outcome.SET, Outcome.STOOD_THERE}
+        is_back = one.outcome in {PositionOutcome.SET, PositionOutcome.STOOD_THERE}
         if is_back and noted is not None and noted.applied and not is_same(noted.stood, noted.goal):
             yield one.place, replace(noted, applied=False)
 
@@ -281,12 +281,12 @@ def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Ite
 async def _move(run: _Run, note: GroupNote, decisions: Sequence[Decision]) -> GroupReport:
     moved = await make_moves(run.client, note, _moves(run, decisions))
     positions = reports_of_moves(decisions, moved)
-    is_reported = isinstance(moved.error, GroupActiveError) or not _is_any(positions, Outcome.NOT_SET)
+    is_reported = isinstance(moved.error, GroupActiveError) or not _is_any(positions, PositionOutcome.NOT_SET)
     error = None if is_reported else moved.error
     return GroupReport(group=note.group, source_group=note.source_group, positions=positions, error=error)
 
 
-def _is_any(positions: Sequence[PositionReport], outcome: Outcome) -> bool:
+def _is_any(positions: Sequence[PositionReport], outcome: PositionOutcome) -> bool:
     return any(one.outcome is outcome for one in positions)
 
 
@@ -295,7 +295,7 @@ def _looked(group: str, source_group: str, decisions: Sequence[Decision], stands
 
 
 def _moves(run: _Run, decisions: Sequence[Decision]) -> Sequence[Decision]:
-    return () if run.is_dry_run else [one for one in decisions if one.outcome is Outcome.SET]
+    return () if run.is_dry_run else [one for one in decisions if one.outcome is PositionOutcome.SET]
 
 
 def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has_moved: bool) -> Sequence[Decision]:
@@ -304,7 +304,10 @@ def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has
         return left_as_a_whole(decisions)
     if not run.has_members(group):
         return decisions
-    return [one._replace(outcome=Outcome.HAS_MEMBERS) if one.outcome is Outcome.SET else one for one in decisions]
+    return [
+        one._replace(outcome=PositionOutcome.HAS_MEMBERS) if one.outcome is PositionOutcome.SET else one
+        for one in decisions
+    ]
 
 
 def _goal(move: Decision) -> GroupPosition:

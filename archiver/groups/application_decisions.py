@@ -16,7 +16,7 @@ from archiver.kafka.group_positions import GroupPosition, Positions
 TopicIds = Mapping[str, str]  # of the topics that are there; empty where brokers have none
 
 
-class Outcome(StrEnum):
+class PositionOutcome(StrEnum):
     """What became of a position."""
 
     SET = "set"
@@ -33,7 +33,12 @@ class Outcome(StrEnum):
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to be done."""
-        return self in {Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE, Outcome.RAN_ON}
+        return self in {
+            PositionOutcome.SET,
+            PositionOutcome.SET_EARLIER,
+            PositionOutcome.STOOD_THERE,
+            PositionOutcome.RAN_ON,
+        }
 
 
 class Decision(NamedTuple):
@@ -44,7 +49,7 @@ class Decision(NamedTuple):
     partition: int
     before: GroupPosition | None
     wanted: GroupPosition | None
-    outcome: Outcome
+    outcome: PositionOutcome
 
     @property
     def place(self) -> TopicPartition:
@@ -83,7 +88,7 @@ def decide_untold(
         if noted is not None and noted.goal is not None and noted.as_of_ms == as_of_ms:
             wanted = WantedPosition(*one, noted.goal.offset, noted.goal.metadata)
             decision = _decide_one(wanted, stands.get(wanted.place), noted, live)
-            if decision.outcome.is_done and decision.outcome is not Outcome.SET:
+            if decision.outcome.is_done and decision.outcome is not PositionOutcome.SET:
                 found.append(decision)
     return found
 
@@ -92,21 +97,21 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
     goal = GroupPosition(offset=wanted.offset, metadata=wanted.metadata)
     before = now if noted is None else noted.stood
 
-    def decided(outcome: Outcome) -> Decision:
+    def decided(outcome: PositionOutcome) -> Decision:
         return Decision(wanted.topic, wanted.topic_id, wanted.partition, before, goal, outcome)
 
     if live.get(wanted.topic) != wanted.topic_id:
-        return decided(Outcome.OTHER_TOPIC)
+        return decided(PositionOutcome.OTHER_TOPIC)
     if is_same(now, goal):
         is_ours = noted is not None and is_same(noted.goal, goal) and not is_same(noted.stood, goal)
-        return decided(Outcome.SET_EARLIER if is_ours else Outcome.STOOD_THERE)
+        return decided(PositionOutcome.SET_EARLIER if is_ours else PositionOutcome.STOOD_THERE)
     has_run_on = noted is not None and _has_run_on(now, noted)
     if is_same(now, before) and not has_run_on:
-        return decided(Outcome.SET)
+        return decided(PositionOutcome.SET)
     if noted is not None and noted.goal is not None and is_same(now, noted.goal):
-        return decided(Outcome.OTHER_WANTED)
+        return decided(PositionOutcome.OTHER_WANTED)
     is_fine = has_run_on and noted is not None and is_same(noted.goal, goal)
-    return decided(Outcome.RAN_ON if is_fine else Outcome.MOVED)
+    return decided(PositionOutcome.RAN_ON if is_fine else PositionOutcome.MOVED)
 
 
 def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
@@ -137,7 +142,10 @@ def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
 
 def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
     """Set nothing of a group that has moved."""
-    return [one._replace(outcome=Outcome.GROUP_MOVED) if one.outcome is Outcome.SET else one for one in decisions]
+    return [
+        one._replace(outcome=PositionOutcome.GROUP_MOVED) if one.outcome is PositionOutcome.SET else one
+        for one in decisions
+    ]
 
 
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:
@@ -159,11 +167,11 @@ def _decide_back(
     place: TopicPartition, topic_id: str, move: NotedMove, now: GroupPosition | None, live: TopicIds
 ) -> Decision:
     topic, partition = place
-    outcome = Outcome.MOVED
+    outcome = PositionOutcome.MOVED
     if live.get(topic) != topic_id:
-        outcome = Outcome.OTHER_TOPIC
+        outcome = PositionOutcome.OTHER_TOPIC
     elif is_same(now, move.stood):
-        outcome = Outcome.STOOD_THERE
+        outcome = PositionOutcome.STOOD_THERE
     elif is_same(now, move.goal):
-        outcome = Outcome.SET
+        outcome = PositionOutcome.SET
     return Decision(topic, topic_id, partition, move.goal, move.stood, outcome)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from archiver.errors import ArchiverError, NotWholeError
-from archiver.groups.application_decisions import Decision, Outcome, is_same
+from archiver.groups.application_decisions import Decision, PositionOutcome, is_same
 from archiver.groups.position_moves import Moved
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_commits import GroupActiveError
@@ -20,7 +20,7 @@ class PositionReport:
     before: GroupPosition | None
     wanted: GroupPosition | None
     after: GroupPosition | None
-    outcome: Outcome
+    outcome: PositionOutcome
 
     @property
     def place(self) -> TopicPartition:
@@ -42,7 +42,7 @@ class GroupReport:
     def exit_code(self) -> int:
         outcomes = {one.outcome for one in self.positions}
         if self.error is not None:
-            outcomes.discard(Outcome.NOT_SET)
+            outcomes.discard(PositionOutcome.NOT_SET)
         is_left = bool(self.refusal) or not all(one.is_done for one in outcomes)
         return max(NotWholeError.exit_code if is_left else 0, 0 if self.error is None else self.error.exit_code)
 
@@ -73,18 +73,18 @@ def reports_of_moves(decisions: Sequence[Decision], moved: Moved) -> list[Positi
     return [_report(one, moved.after.get(one.place), _outcome(one, moved)) for one in decisions]
 
 
-def _outcome(decision: Decision, moved: Moved) -> Outcome:
+def _outcome(decision: Decision, moved: Moved) -> PositionOutcome:
     now = moved.after.get(decision.place)
-    if decision.outcome is not Outcome.SET or is_same(now, decision.wanted):
+    if decision.outcome is not PositionOutcome.SET or is_same(now, decision.wanted):
         return decision.outcome
     if not is_same(now, decision.before):
-        return Outcome.MOVED
+        return PositionOutcome.MOVED
     if moved.is_left:
-        return Outcome.GROUP_MOVED
-    return Outcome.HAS_MEMBERS if isinstance(moved.error, GroupActiveError) else Outcome.NOT_SET
+        return PositionOutcome.GROUP_MOVED
+    return PositionOutcome.HAS_MEMBERS if isinstance(moved.error, GroupActiveError) else PositionOutcome.NOT_SET
 
 
-def _report(decision: Decision, now: GroupPosition | None, outcome: Outcome) -> PositionReport:
+def _report(decision: Decision, now: GroupPosition | None, outcome: PositionOutcome) -> PositionReport:
     return PositionReport(
         topic=decision.topic,
         partition=decision.partition,

@@ -1,4 +1,4 @@
-"""What the archive has of one partition of `__consumer_offsets`: what its records still say, and what may be missing."""
+"""Reads one partition of `__consumer_offsets` from the archive: its reduced records, and where records may be missing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ _DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedLog:
+class OffsetsLog:
     """One partition of the offsets topic, as the archive has it."""
 
     partition: int
@@ -67,7 +67,7 @@ def read_log(
     until_ms: int,
     report_problem: ReportProblem,
     folds: Folds | None = None,
-) -> ArchivedLog:
+) -> OffsetsLog:
     """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
     beginning = begin_log(folds, topic, number, until_ms)
     whole = topic.partitions.get(number, EMPTY_PARTITION)
@@ -89,7 +89,7 @@ def read_log(
             report_problem(f"{topic.topic}-{number}: {error}")
             doubts.append(_unread(part))
     rows = log.finish()
-    return ArchivedLog(
+    return OffsetsLog(
         partition=number,
         life=topic.life,
         rows=replace(rows, others=rows.others + beginning.others),

@@ -30,7 +30,7 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Source(StrEnum):
+class PositionSource(StrEnum):
     """What a position was read from."""
 
     LOG = "log"
@@ -53,7 +53,7 @@ class ArchivedPosition(NamedTuple):
     at_offset: int  # of the record in `__consumer_offsets`
     removed_ms: int  # -1: not removed, or unknown
     at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
-    source: Source = Source.LOG
+    source: PositionSource = PositionSource.LOG
     known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
     removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
     cause: Cause = Cause.NONE

@@ -1,4 +1,4 @@
-"""The consumer groups of backups, and the group without a name: positions that are never set on a target (decision 21)."""
+"""Names the groups that are never set on a target: those of backups, and the group without a name (decision 21)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.groups.commit_log import Flags
-from archiver.groups.position_rows import NO_ROW, PositionRows, Texts, is_utf8
+from archiver.groups.position_rows import NO_ROW, PositionRows, SharedTexts, is_utf8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +25,12 @@ class Episodes:
     first: Longs  # the row of the first commit that the log still has
     removal: Longs  # the row that removed it; NO_ROW: not removed
     key: Longs  # the same number for all episodes of a position
-    group: Texts
-    topic: Texts
+    group: SharedTexts
+    topic: SharedTexts
     partition: Longs
     offset: Longs  # that was committed
     leader_epoch: Longs
-    metadata: Texts
+    metadata: SharedTexts
     commit_ms: Longs
     at_offset: Longs  # of the record that committed it
     at_ms: Longs

@@ -91,9 +91,6 @@ class FoldFacts:
             if not first <= last < self.next:
                 raise ValueError(f"a doubt about offsets {first} to {last}")
 
-    def told_doubts(self) -> list[Doubt]:
-        return [Doubt(*one) for one in self.doubts]
-
     def key(self, sha256: str) -> FoldKey:
         """The key of an object with these facts and this SHA-256: two objects never have one key."""
         return FoldKey(life=self.life, partition=self.partition, next=self.next, digest=sha256[:DIGITS_IN_KEY])

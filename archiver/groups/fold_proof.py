@@ -1,4 +1,4 @@
-"""Whether folds of `__consumer_offsets` hold what the objects below their end hold: sweeps and `verify` compare the two."""
+"""Compares folds of `__consumer_offsets` with the objects below their ends, for sweeps and `verify`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -70,23 +70,10 @@ class MadeFold:
 def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
     """Look at each partition of the offsets topic. Reads nothing but facts."""
     for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)}):
-        reaches = reaches_of(topic, number)
-        earlier = folds.newest(reaches, number)
-        below = None if earlier is None else earlier.below
-        start = 0 if below is None else below.next
-        readings = _above(topic, number, start).readable
-        yield FoldPlan(
-            topic=topic,
-            partition=number,
-            life=reaches[0].life,
-            start=start,
-            next=topic.partitions.get(number, EMPTY_PARTITION).end,
-            objects=len(readings),
-            refusal=_refusal(topic, folds, number, below),
-        )
+        yield plan_fold(topic, folds, number)
 
 
-def plan_fold_until(topic: ArchivedTopic, folds: Folds, number: int, until: int) -> FoldPlan:
+def plan_fold(topic: ArchivedTopic, folds: Folds, number: int, until: int = MOST_OFFSET) -> FoldPlan:
     """Look at a partition up to an offset. A fold is only put behind the newest one, which need not end below that offset."""
     reaches = reaches_of(topic, number)
     earlier = folds.newest(reaches, number)
@@ -97,7 +84,7 @@ def plan_fold_until(topic: ArchivedTopic, folds: Folds, number: int, until: int)
         partition=number,
         life=reaches[0].life,
         start=start,
-        next=until,
+        next=topic.partitions.get(number, EMPTY_PARTITION).end if until == MOST_OFFSET else until,
         objects=len(_above(topic, number, start, until).readable),
         refusal=_refusal(topic, folds, number, below, until),
     )

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, PositionSource, State
+from archiver.groups.archived_until import ArchivedUntil
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots, life_at
-from archiver.groups.offsets_partition import ArchivedEnds
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.snapshots import GroupSnapshot, Snapshots, archived_position
 
@@ -22,7 +22,7 @@ Place = tuple[str, str, int]  # group, topic, partition
 
 
 def join_positions(
-    by_log: Iterable[ArchivedPosition], snapshots: Snapshots | None, ends: ArchivedEnds, roots: Roots
+    by_log: Iterable[ArchivedPosition], snapshots: Snapshots | None, ends: ArchivedUntil, roots: Roots
 ) -> Iterator[ArchivedPosition]:
     """Yield all positions, by group, topic, partition and life."""
     logged: dict[Place, list[ArchivedPosition]] = defaultdict(list)
@@ -44,7 +44,7 @@ class _Joint:
     """Snapshots beside a log."""
 
     snapshots: Snapshots
-    ends: ArchivedEnds
+    ends: ArchivedUntil
     roots: Roots
 
     def places(self) -> set[Place]:
@@ -129,7 +129,7 @@ def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
         return one
     cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
     return one._replace(
-        state=state, at_ms=at_ms, source=Source.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS, is_stale=True
+        state=state, at_ms=at_ms, source=PositionSource.SNAPSHOT, cause=cause, known_from_ms=UNKNOWN_MS, is_stale=True
     )
 
 

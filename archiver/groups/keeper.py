@@ -1,4 +1,4 @@
-"""How the positions of consumer groups are kept: by archiving their own topic, or as facts (docs/format.md §8)."""
+"""Backs up the positions of consumer groups: by archiving `__consumer_offsets`, or as notes (docs/format.md §8)."""
 
 import asyncio
 import logging

@@ -1,4 +1,7 @@
-"""Where the live partitions of `__consumer_offsets` end, and which open transaction holds one back: its commits are not archived before that ends."""
+"""Asks the cluster for the ends of `__consumer_offsets`, and for open transactions that hold them back.
+
+Commits behind an open transaction are not archived before it ends.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class Root(NamedTuple):
 Roots = Mapping[str, Sequence[Root]]  # of each archived topic
 
 
-class Stretch(NamedTuple):
+class PositionSpan(NamedTuple):
     """A time during which positions in a topic stood without interruption. None: its bound is not known."""
 
     from_ms: int | None
@@ -57,12 +57,12 @@ def life_at(roots: Sequence[Root], from_ms: int, until_ms: int) -> int:
     """Return the life of a position that stood at some moment between two times."""
     if len(roots) < 2:
         return roots[0].life if roots else NOT_ARCHIVED
-    return lives_of(roots, [Stretch(from_ms=until_ms, until_ms=from_ms)])[
+    return lives_of(roots, [PositionSpan(from_ms=until_ms, until_ms=from_ms)])[
         0
     ]  # surely before the one, surely after the other
 
 
-def lives_of(roots: Sequence[Root], stretches: Sequence[Stretch]) -> list[int]:
+def lives_of(roots: Sequence[Root], stretches: Sequence[PositionSpan]) -> list[int]:
     """Return the life of each stretch of one partition of the offsets topic, in the order of the log; or AMBIGUOUS."""
     bounds = [_bounds(len(roots), _evidence(roots), stretch) for stretch in stretches]
     lowest, highest = 0, len(roots) - 1
@@ -93,7 +93,7 @@ def _evidence(roots: Sequence[Root]) -> _Evidence:
     return found if is_in_order else []
 
 
-def _bounds(count: int, evidence: _Evidence, stretch: Stretch) -> tuple[int, int]:
+def _bounds(count: int, evidence: _Evidence, stretch: PositionSpan) -> tuple[int, int]:
     """Return the numbers of the first and the last root that a stretch can be of; the first is higher: of none."""
     if stretch.of_root is not None:
         return (stretch.of_root, stretch.of_root) if stretch.of_root != NO_ROOT else (count, NO_ROOT)

@@ -1,6 +1,6 @@
 """Positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken.
 
-Brokers remove all positions in a topic that is deleted. As in the log (archiver.groups.endings), the last ones that anybody had in a
+Brokers remove all positions in a topic that is deleted. As in the log (archiver.groups.removal_causes), the last ones that anybody had in a
 life of a topic are taken for where the groups stood when it ended: those of the last snapshot that has any. Where the topic is known
 to have been there behind the next one, they ended by themselves, and nothing is taken. Groups lose theirs within a minute, one after
 the other: so what only the snapshot before the last has counts as well, if the next one came at once, and nobody committed between.

@@ -14,7 +14,7 @@ from archiver.archive.catalog import find_topic
 from archiver.archive.handle import Archive
 from archiver.archive.topics import TopicFact
 from archiver.config.model import IndexUse
-from archiver.groups.archived_log import ArchivedLog, ReportProblem, first_seen_ms, read_log
+from archiver.groups.archived_log import OffsetsLog, ReportProblem, first_seen_ms, read_log
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.folds import Folds
 from archiver.groups.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Root, Roots
@@ -26,14 +26,14 @@ _READS_AT_ONCE: Final = 2
 _ONE_SURVEY_MS: Final = 3_000  # what a backup saw first no longer apart, it saw in one survey
 
 
-class Survey(NamedTuple):
+class SurveyTimes(NamedTuple):
     """When the survey of a backup began and ended that first saw a life."""
 
     from_ms: int
     until_ms: int
 
     @classmethod
-    def at(cls, seen_ms: int, all_ms: Iterable[int]) -> "Survey":
+    def at(cls, seen_ms: int, all_ms: Iterable[int]) -> "SurveyTimes":
         times = sorted({*all_ms, seen_ms})
         first = last = times.index(seen_ms)
         while first > 0 and times[first] - times[first - 1] <= _ONE_SURVEY_MS:
@@ -48,9 +48,9 @@ class OffsetsLife:
     """One life, read as of a time; the survey that saw it first, if another one was before it, and that of the next one."""
 
     topic: ArchivedTopic
-    logs: Sequence[ArchivedLog]
-    seen: Survey | None = None
-    next_seen: Survey | None = None
+    logs: Sequence[OffsetsLog]
+    seen: SurveyTimes | None = None
+    next_seen: SurveyTimes | None = None
 
     def had_begun(self, at_ms: int) -> bool:
         seen_ms = first_seen_ms(self.topic)
@@ -85,11 +85,11 @@ class OffsetsLife:
         return later is not None and any((one.alive_ms or 0) > later.until_ms + CLOCKS_DIFFER_MS for one in these)
 
 
-def _is_since(root: Root, survey: Survey | None) -> bool:
+def _is_since(root: Root, survey: SurveyTimes | None) -> bool:
     return survey is not None and root.seen_ms is not None and root.seen_ms >= survey.from_ms
 
 
-def _is_until(root: Root, survey: Survey) -> bool:
+def _is_until(root: Root, survey: SurveyTimes) -> bool:
     return root.seen_ms is not None and root.seen_ms <= survey.until_ms
 
 
@@ -129,16 +129,16 @@ def read_offsets_lives(
     return [first, *(one for one in others if one.had_begun(as_of_ms))]
 
 
-def _surveys(facts: Collection[TopicFact]) -> dict[int, Survey | None]:
+def _surveys(facts: Collection[TopicFact]) -> dict[int, SurveyTimes | None]:
     """Return the survey that first saw each life of the offsets topic, by the life; None: that was not noted."""
     all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
     lives = [life for fact in facts if fact.topic == OFFSETS_TOPIC for life in fact.lives if life.parent is None]
-    return {life.life: None if life.seen_ms is None else Survey.at(life.seen_ms, all_ms) for life in lives}
+    return {life.life: None if life.seen_ms is None else SurveyTimes.at(life.seen_ms, all_ms) for life in lives}
 
 
 def _logs(
     archive: Archive, topic: ArchivedTopic, as_of_ms: int, folds: Folds, report_problem: ReportProblem
-) -> list[ArchivedLog]:
+) -> list[OffsetsLog]:
     numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
     read = side_by_side(
         _READS_AT_ONCE,

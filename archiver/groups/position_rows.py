@@ -1,4 +1,4 @@
-"""The rows of a commit log that are of positions: columns, position by position, each in the order of the log."""
+"""The commits and removals of positions in a commit log, as columns: sorted by position, then by log order."""
 
 import base64
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ _TOPIC_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """Texts shared by many rows: each once, and its number for each row."""
+class SharedTexts:
+    """SharedTexts shared by many rows: each once, and its number for each row."""
 
     texts: Sequence[str]
     numbers: Longs
@@ -85,30 +85,30 @@ class PositionRows:
         return found
 
     @cached_property
-    def topic(self) -> Texts:
+    def topic(self) -> SharedTexts:
         return self.texts(np.arange(len(self)), kernels.TOPIC_START, kernels.TOPIC_LENGTH)
 
     @cached_property
-    def topic_id(self) -> Texts:
+    def topic_id(self) -> SharedTexts:
         """Return the topic ids that were committed; empty: unknown."""
         starts = self.told(kernels.TOPIC_ID_START)
         numbers, samples = _distinct(
             self.rows.frame.body, np.maximum(starts, 0), np.where(starts < 0, 0, _TOPIC_ID_BYTES)
         )
-        return Texts(texts=[_spell_topic_id(sample) for sample in samples], numbers=numbers)
+        return SharedTexts(texts=[_spell_topic_id(sample) for sample in samples], numbers=numbers)
 
     def told(self, field: int) -> Longs:
         """Return what keys and values say: a row of archiver.codec.kernels.commits."""
         found: Longs = self.rows.fields[field][self.place]
         return found
 
-    def texts(self, chosen: Longs, start: int, length: int) -> Texts:
+    def texts(self, chosen: Longs, start: int, length: int) -> SharedTexts:
         """Return texts of some rows. Invalid UTF-8, which Kafka does not write, stays distinct from every other text."""
         places = self.place[chosen]
         numbers, samples = _distinct(
             self.rows.frame.body, self.rows.fields[start][places], self.rows.fields[length][places]
         )
-        return Texts(texts=[sample.decode(errors="surrogateescape") for sample in samples], numbers=numbers)
+        return SharedTexts(texts=[sample.decode(errors="surrogateescape") for sample in samples], numbers=numbers)
 
     def _column(self, column: Column) -> Longs:
         found: Longs = self.rows.frame.column(column)[self.place]

@@ -3,9 +3,9 @@
 1. Each partition of `__consumer_offsets` is read, and reduced to rows that still say something (archiver.groups.commit_log).
 2. Each row is given the life of its topic (archiver.groups.row_lives). The rows up to the time make episodes.
 3. Of each position, in each life, the last episode counts. One that was removed may have ended with its topic
-   (archiver.groups.endings); else it is no position any more.
+   (archiver.groups.removal_causes); else it is no position any more.
 4. Where a later commit or removal may be missing, the position is unknown.
-5. Where a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.pending_commits).
+5. Where a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.uncertain_positions).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,27 +16,26 @@ import numpy as np
 
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, Source, State
+from archiver.groups.archived_log import OffsetsLog
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, PositionSource, State
 from archiver.groups.commit_log import Flags
-from archiver.groups.endings import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
 from archiver.groups.episodes import Episodes
 from archiver.groups.lives import AMBIGUOUS, Roots
-from archiver.groups.missed_positions import missed_positions
-from archiver.groups.pending_commits import with_pending
+from archiver.groups.log_as_of import LogAsOf, known_from_ms
 from archiver.groups.position_rows import NO_ROW
-from archiver.groups.told_log import ToldLog, known_from_ms
+from archiver.groups.removal_causes import Signs, TopicLife, cause_of, group_removals, removals_of, signs_of_all
+from archiver.groups.uncertain_positions import missed_positions, with_pending
 
 
 @dataclass(frozen=True, slots=True)
 class PositionsAsOf:
     """All positions of a time. They are made one by one: there may be a million of them."""
 
-    logs: Sequence[ArchivedLog]
+    logs: Sequence[OffsetsLog]
     roots: Roots  # of archived topics
 
     def __iter__(self) -> Iterator[ArchivedPosition]:
-        told = [ToldLog.of(log, self.roots) for log in self.logs]
+        told = [LogAsOf.of(log, self.roots) for log in self.logs]
         signs = signs_of_all((one.signs for one in told), self.roots)
         found = [_Found.of(one, signs) for one in told]
         ended = {which for one in found for which in one.ended_topics()}
@@ -54,7 +53,7 @@ class _Entries:
     is_split: Flags  # began in this life and continued in another one: records between them are missing
 
     @classmethod
-    def of(cls, told: ToldLog) -> "_Entries":
+    def of(cls, told: LogAsOf) -> "_Entries":
         some = told.episodes
         lives = told.life_of(np.where(some.last == NO_ROW, some.removal, some.last))
         split = np.flatnonzero((some.last != NO_ROW) & (told.life_of(some.first) != lives))
@@ -73,7 +72,7 @@ class _Entries:
 class _Found:
     """The state of each entry."""
 
-    told: ToldLog
+    told: LogAsOf
     entries: _Entries
     is_lone: Flags  # a removal without a commit
     is_ended: Flags  # with its topic
@@ -83,7 +82,7 @@ class _Found:
     known_from_ms: Longs
 
     @classmethod
-    def of(cls, told: ToldLog, signs: Mapping[TopicLife, Signs]) -> "_Found":
+    def of(cls, told: LogAsOf, signs: Mapping[TopicLife, Signs]) -> "_Found":
         some, entries = told.episodes, _Entries.of(told)
         last, place = some.last[entries.place], entries.place
         row = np.where(last != NO_ROW, last, some.removal[place])
@@ -154,7 +153,7 @@ def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
     return found
 
 
-def _is_value_lost(told: ToldLog, entries: _Entries, until: Longs) -> Flags:
+def _is_value_lost(told: LogAsOf, entries: _Entries, until: Longs) -> Flags:
     """Return for each removed entry whether another commit may follow the known one, before an offset."""
     some, place = told.episodes, entries.place
     at, is_removed = some.at_offset[place], some.removed_at[place] != NO_ROW
@@ -164,7 +163,7 @@ def _is_value_lost(told: ToldLog, entries: _Entries, until: Longs) -> Flags:
     return found
 
 
-def _unknown(told: ToldLog, entries: _Entries, is_value_lost: Flags) -> tuple[Flags, Longs]:
+def _unknown(told: LogAsOf, entries: _Entries, is_value_lost: Flags) -> tuple[Flags, Longs]:
     """Return unknown entries, and up to which offset. `is_value_lost`: the position before a removal matters, and may be lost."""
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
@@ -182,7 +181,7 @@ def _any_row(some: Episodes) -> Longs:
     return np.where(some.last != NO_ROW, some.last, some.removal)
 
 
-def _ends_of_lives(told: ToldLog) -> Longs:
+def _ends_of_lives(told: LogAsOf) -> Longs:
     """Return of each life of a topic the first offset that is known to be of a later one."""
     signs = told.signs
     found = np.full(len(signs.topic_lives), LAST_LONG)
@@ -195,13 +194,13 @@ def _ends_of_lives(told: ToldLog) -> Longs:
     return found
 
 
-def _last_offset(told: ToldLog, keys: Longs) -> Longs:
+def _last_offset(told: LogAsOf, keys: Longs) -> Longs:
     """Return the offset of the last row of each key, of after the time, too."""
     found: Longs = told.rows.offset[np.searchsorted(told.rows.key, keys, side="right") - 1]
     return found
 
 
-def _is_without_time(told: ToldLog) -> Flags:
+def _is_without_time(told: LogAsOf) -> Flags:
     """Return for each episode whether its last row may be after the time: neither it nor a later one has a time."""
     rows, some = told.rows, told.episodes
     if told.log.rows.until_ms == LAST_LONG:
@@ -213,7 +212,7 @@ def _is_without_time(told: ToldLog) -> Flags:
     return found
 
 
-def _positions(told: ToldLog, entries: _Entries) -> Iterator[ArchivedPosition]:
+def _positions(told: LogAsOf, entries: _Entries) -> Iterator[ArchivedPosition]:
     """Make the positions, as if they stood."""
     some, place, fold_next = told.episodes, entries.place, told.log.fold_next
     groups, topics, metadata = (
@@ -241,5 +240,5 @@ def _positions(told: ToldLog, entries: _Entries) -> Iterator[ArchivedPosition]:
             removed_ms=removed_ms,
             at_ms=at_ms,
             removed_at=removed_at,
-            source=Source.FOLD if NO_ROW < at_offset < fold_next else Source.LOG,
+            source=PositionSource.FOLD if NO_ROW < at_offset < fold_next else PositionSource.LOG,
         )

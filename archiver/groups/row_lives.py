@@ -13,16 +13,16 @@ import numpy as np
 
 from archiver.codec.frame import Longs
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_log import OffsetsLog
 from archiver.groups.commit_log import Flags
-from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, Root, Roots, Stretch, lives_of
+from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, PositionSpan, Root, Roots, lives_of
 from archiver.groups.position_rows import NO_ROW, PositionRows
 
 _BY_TIME: Final = -3  # no topic id decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CommitValidity:
     """How long each commit was certainly valid: until the offset and the time of the next row."""
 
     until_offset: Longs
@@ -31,13 +31,13 @@ class Standing:
     may_be_open: Flags  # or its removal is missing
 
 
-def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
+def standing_of(log: OffsetsLog, rows: PositionRows) -> CommitValidity:
     has_next = rows.following != NO_ROW
     until = np.where(has_next, rows.offset[rows.following], log.next) if len(rows) else np.empty(0, np.int64)
     is_sure = log.missing_from(rows.offset, until, has_next) <= rows.offset
     end_ms = NO_ROW if log.last_ms is None else log.last_ms
     next_ms = np.where(has_next, rows.ms[rows.following], end_ms) if len(rows) else until
-    return Standing(
+    return CommitValidity(
         until_offset=np.where(is_sure, np.where(has_next, until, LAST_LONG), rows.offset),
         until_ms=np.where(is_sure, next_ms, rows.ms),
         is_open=rows.is_commit & ~has_next & is_sure,
@@ -45,7 +45,7 @@ def standing_of(log: ArchivedLog, rows: PositionRows) -> Standing:
     )
 
 
-def lives_of_rows(rows: PositionRows, standing: Standing, roots: Roots, *, is_filled_in: bool = False) -> Longs:
+def lives_of_rows(rows: PositionRows, standing: CommitValidity, roots: Roots, *, is_filled_in: bool = False) -> Longs:
     """Return the life of each row; NOT_ARCHIVED, or AMBIGUOUS. That of a removal is that of the commit which it removed.
 
     Where a fold replaces missing objects, superseded commits are missing: then only topic ids decide.
@@ -86,7 +86,9 @@ def _verdict(roots: Sequence[Root], topic_id: str) -> int:
     return roots[0].life if len(roots) == 1 else _BY_TIME
 
 
-def _by_time(rows: PositionRows, standing: Standing, roots: Sequence[Root], mine: Longs, verdicts: Longs) -> Longs:
+def _by_time(
+    rows: PositionRows, standing: CommitValidity, roots: Sequence[Root], mine: Longs, verdicts: Longs
+) -> Longs:
     """Return the lives of the rows of one topic."""
     commits = mine[rows.is_commit[mine]]
     commits = commits[np.argsort(rows.offset[commits], kind="stable")]
@@ -107,13 +109,13 @@ def _by_time(rows: PositionRows, standing: Standing, roots: Sequence[Root], mine
 
 
 def _stretches(
-    rows: PositionRows, standing: Standing, roots: Sequence[Root], groups: Sequence[Longs], told: dict[int, int]
-) -> Iterator[Stretch]:
+    rows: PositionRows, standing: CommitValidity, roots: Sequence[Root], groups: Sequence[Longs], told: dict[int, int]
+) -> Iterator[PositionSpan]:
     numbers = {root.life: number for number, root in enumerate(roots)}
     for group in groups:
         named = {told[row] for row in group.tolist()} - {_BY_TIME}
         last = group[np.argmax(standing.until_offset[group])]
-        yield Stretch(
+        yield PositionSpan(
             _time(rows.ms[group[0]]),
             _time(standing.until_ms[last]),
             (numbers.get(named.pop(), NO_ROOT) if len(named) == 1 else NO_ROOT) if named else None,

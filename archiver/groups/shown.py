@@ -20,12 +20,12 @@ from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
-from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_log import OffsetsLog
 from archiver.groups.archived_position import ArchivedPosition, State
+from archiver.groups.archived_until import ArchivedUntil, lagging_problem, lags_of
 from archiver.groups.joined_positions import join_positions
 from archiver.groups.lives import Root, Roots, roots_of
 from archiver.groups.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
-from archiver.groups.offsets_partition import ArchivedEnds, lagging_problem, lags_of
 from archiver.groups.snapshots import Snapshots, read_snapshots
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.text import spell_count
@@ -64,7 +64,7 @@ class ShownGroups:
     """All wanted positions, by group, topic and partition; and up to when they are known."""
 
     positions: Sequence[ShownPosition]
-    logs: Sequence[ArchivedLog]
+    logs: Sequence[OffsetsLog]
     snapshot_ms: int | None
     # Groups that the newest snapshot misses: of when the snapshot is that tells of them; None: there is none.
     missing: Mapping[str, int | None] = field(default_factory=dict)
@@ -116,7 +116,7 @@ def read_all_groups(
     return [one.position for one in show_groups(archive, asked, use, lambda _: None).positions]
 
 
-def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
+def _check_is_begun(logs: Iterable[OffsetsLog], as_of_ms: int) -> None:
     """Refuse a time before the oldest record: that nothing is archived of then does not show that no group stood anywhere."""
     oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
     if oldest_ms > as_of_ms:
@@ -126,12 +126,12 @@ def _check_is_begun(logs: Iterable[ArchivedLog], as_of_ms: int) -> None:
         )
 
 
-def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedEnds:
+def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
     """Return up to when the partitions of the life that held are archived, and which of them lag behind a time."""
     facts = [life.topic.fact for life in held if life.topic.fact is not None]
     last_ms = {log.partition: log.last_ms for life in held for log in life.logs}
     lags = [one for life in held for one in lags_of(life.topic.fact, life.topic.life, life.topic.partitions, last_ms)]
-    return ArchivedEnds(
+    return ArchivedUntil(
         partitions=facts[0].partitions if facts else None,
         last_ms={number: -1 if at_ms is None else at_ms for number, at_ms in last_ms.items()},
         lags={one.partition: one for one in lags if as_of_ms > one.until_ms},
@@ -141,7 +141,7 @@ def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedEnds:
 def _positions(
     lives: Sequence[OffsetsLife],
     snapshots: Snapshots | None,
-    ends: ArchivedEnds,
+    ends: ArchivedUntil,
     roots: Roots,
     wanted: PositionFilter,
 ) -> list[ArchivedPosition]:
@@ -163,7 +163,7 @@ def _read_lives(
     return lives
 
 
-def _before_kept(logs: Iterable[ArchivedLog], as_of_ms: int) -> str:
+def _before_kept(logs: Iterable[OffsetsLog], as_of_ms: int) -> str:
     """Report a time before the oldest that sweeps have kept; empty: it is not."""
     lacking = {log.partition: log.kept_from_ms for log in logs if log.kept_from_ms is not None}
     if not lacking:
@@ -192,7 +192,7 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
     return found
 
 
-def _named(logs: Iterable[ArchivedLog], snapshots: Snapshots | None) -> set[str]:
+def _named(logs: Iterable[OffsetsLog], snapshots: Snapshots | None) -> set[str]:
     """Name the topics that groups have, or had, positions in."""
     by_snapshot = {topic for told in (snapshots.groups.values() if snapshots else ()) for topic in told.topics}
     return by_snapshot.union(*(log.topics() for log in logs))

@@ -1,4 +1,4 @@
-"""Snapshots of group positions, as facts (docs/format.md §8): as of a time, the newest that has each group."""
+"""Snapshots of group positions, as notes (docs/format.md §8): for a time, the newest snapshot with each group."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.topics import MOST_PARTITIONS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
 from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.position_rows import NO_ROW
 from archiver.process.json_values import parse_json, spelled_number
@@ -77,7 +77,7 @@ def archived_position(
         at_offset=NO_ROW,
         removed_ms=NO_ROW,
         at_ms=at_ms,
-        source=Source.SNAPSHOT,
+        source=PositionSource.SNAPSHOT,
     )
 
 

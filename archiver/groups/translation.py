@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from archiver.archive.offset_map import OffsetMap
 from archiver.codec.frame import Longs
-from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
+from archiver.kafka.cluster import TopicPartition
 
 UNSET: Final = -1
 _CLOCKS_DIFFER_MS: Final = 10 * 60_000
@@ -184,7 +185,7 @@ class _Commits(NamedTuple):
             np.fromiter((one.leader_epoch for one in positions), np.int64, count),
             # A snapshot has the time it was taken, not the time of the commit.
             np.fromiter(
-                (_UNKNOWN if one.source is Source.SNAPSHOT else one.at_ms for one in positions), np.int64, count
+                (_UNKNOWN if one.source is PositionSource.SNAPSHOT else one.at_ms for one in positions), np.int64, count
             ),
         )
 
@@ -296,3 +297,30 @@ def _in_earlier_epoch(commits: _Commits, fork: Fork) -> Truths:
     most = fork.parent_epoch if fork.epochs_tell else fork.parent_epoch - 1
     found: Truths = (commits.epochs >= 0) & (commits.epochs <= most)
     return found
+
+
+def settle_ambiguous(found: Sequence[tuple[ArchivedPosition, Reason | None]]) -> list[Reason | None]:
+    """Return why each position of one group is not set, in their order; None: it is. What is ambiguous may be of another life then."""
+    known: dict[
+        TopicPartition, int
+    ] = {}  # by partition: the last word of the restored life; of several, of the one that ended first
+    for position, reason in found:
+        if reason is None or reason is Reason.REMOVED:
+            place, row = _partition_of(position), _last_row(position)
+            known[place] = min(row, known.get(place, row))
+    return [Reason.ANOTHER_LIFE if _is_older(position, reason, known) else reason for position, reason in found]
+
+
+def _is_older(position: ArchivedPosition, reason: Reason | None, known: dict[TopicPartition, int]) -> bool:
+    if reason is not Reason.AMBIGUOUS or position.source is PositionSource.SNAPSHOT:
+        return False
+    return _last_row(position) < known.get(_partition_of(position), -1)
+
+
+def _partition_of(position: ArchivedPosition) -> TopicPartition:
+    return position.topic, position.partition
+
+
+def _last_row(position: ArchivedPosition) -> int:
+    """Return where `__consumer_offsets` has the last word of a position; -1 for a snapshot, which has no row there."""
+    return max(position.at_offset, position.removed_at)

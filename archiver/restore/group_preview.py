@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from archiver.archive.handle import Archive
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.backup_groups import groups_left_out
-from archiver.groups.later_words import settle_ambiguous
-from archiver.groups.translation import OPEN_REASONS, Reason, unset_reason
+from archiver.groups.translation import OPEN_REASONS, Reason, settle_ambiguous, unset_reason
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import UNLISTED, ListedGroup, list_groups

@@ -18,7 +18,6 @@ from archiver.groups.application import ReportProgress, apply_positions, report_
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.archived_position import ArchivedPosition
 from archiver.groups.backup_groups import NAMELESS, groups_left_out
-from archiver.groups.later_words import settle_ambiguous
 from archiver.groups.lost_positions import groups_seen
 from archiver.groups.shown import PositionFilter, show_groups
 from archiver.groups.translation import (
@@ -28,6 +27,7 @@ from archiver.groups.translation import (
     Reason,
     TargetPartition,
     TranslatedPosition,
+    settle_ambiguous,
     translate_all,
     unset_reason,
 )

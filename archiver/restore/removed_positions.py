@@ -11,7 +11,7 @@ from typing import Final
 from archiver.archive.handle import Archive
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.endings import TopicLife
+from archiver.groups.removal_causes import TopicLife
 from archiver.kafka.client import KafkaClient
 from archiver.process.text import spell_count, spell_name, spell_some
 

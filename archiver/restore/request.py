@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from archiver.archive.catalog import is_wanted
 from archiver.archive.copied_topic import CopyChoice, Pins
 from archiver.archive.layout import is_restore_id, is_topic_name
 from archiver.codec.selection import LAST_LONG, WHOLE, TopicSelection
@@ -272,16 +273,6 @@ def parse_target_configs(texts: Iterable[str]) -> dict[str, str]:
             )
         configs[name] = value
     return configs
-
-
-def is_wanted(topic: str, topics_regex: str | None) -> bool:
-    """Return whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
-    if topic.startswith("__"):
-        return topics_regex is not None and topic in topics_regex.split("|")
-    try:
-        return topics_regex is None or re.fullmatch(topics_regex, topic) is not None
-    except re.error as error:
-        raise UsageError(f"--topics {topics_regex}: not a regular expression: {error}") from error
 
 
 def check_restore_id(restore_id: str, option: str = "--id") -> str:

@@ -6,7 +6,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
 from archiver.config.model import IndexUse
 from archiver.config.quantities import spell_time
-from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
 from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.lost_positions import find_lost_positions
 from archiver.groups.shown import PositionFilter, read_all_groups, read_roots
@@ -55,7 +55,7 @@ def _without_word(lives: Iterable[tuple[str, int]], positions: Iterable[Archived
 
 def _is_word(one: ArchivedPosition) -> bool:
     """Tell whether a position is more than one of an old log that a snapshot has no more: earlier snapshots may tell of its end."""
-    return not (one.state is State.REMOVED and one.source is Source.SNAPSHOT)
+    return not (one.state is State.REMOVED and one.source is PositionSource.SNAPSHOT)
 
 
 def _facts_of(archive: Archive, topics: Collection[str]) -> dict[str, TopicFact]:

@@ -1,4 +1,4 @@
-"""Spark for commands that do something else first: started in the background meanwhile, if this installation has it."""
+"""Starts Spark in the background, while a command lists and plans."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

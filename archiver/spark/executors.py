@@ -1,4 +1,4 @@
-"""Whether the executors of a cluster reach what their tasks need: asked before anything is changed for tasks that cannot."""
+"""Checks that the executors of a cluster reach the store and the brokers, before anything is changed."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What keeps other users of this machine out of a Spark that runs on it: connections need a secret, and files are ours alone."""
+"""Keeps other users of this machine out of a local Spark: connections need a secret, and files are private."""
 
 import os
 import tempfile

@@ -9,7 +9,7 @@ from archiver.archive.handle import patient_archive_of
 from archiver.archive.layout import Layout
 from archiver.archive.parts import ObjectPart, check_planned, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
-from archiver.archive.segment import SegmentBody, open_segment
+from archiver.archive.segment import LoadedSegment, open_segment
 from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
@@ -136,7 +136,7 @@ def run_proof(task: ProofTask) -> Proof:
     return Proof(target=task.target, damage=damage, is_filled=is_filled)
 
 
-def _check(layout: Layout, body: SegmentBody) -> None:
+def _check(layout: Layout, body: LoadedSegment) -> None:
     key = layout.parse_stored(body.key)
     if key is None:
         raise CorruptSegmentError(f"{body.key}: is not the name of a segment")

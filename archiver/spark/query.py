@@ -1,4 +1,4 @@
-"""`query`, from a configuration to its rows."""
+"""Runs `query`: from the configuration to the rows of the answer."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from archiver.config.model import StorageConfig
 from archiver.spark.background_start import spark_in_background
 
 if TYPE_CHECKING:
-    from archiver.spark.table.query import Answer
+    from archiver.spark.table.query import QueryAnswer
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def run_query(
     notice: Callable[[str], None],
     *,
     skips_damage: bool = False,
-) -> "Iterator[Answer]":
+) -> "Iterator[QueryAnswer]":
     """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
     with spark_in_background("query", notice, with_sql=True) as start_spark:
         from archiver.spark.table.query import ask  # noqa: PLC0415 - an extra that a backup does not need

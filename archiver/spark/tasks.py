@@ -1,4 +1,4 @@
-"""How plain tasks run on Spark: dealt out, the largest first, each giving back a report."""
+"""Runs plain tasks on Spark, the largest first. Each returns a report."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait

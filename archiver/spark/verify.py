@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archiver.archive.catalog import read_archive
+from archiver.archive.catalog import is_wanted, read_archive
 from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.handle import Archive, open_archive
 from archiver.archive.learned_facts import share_learned
@@ -21,15 +21,13 @@ from archiver.groups.fold_proof import check_folds
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.progress import make_reporter
 from archiver.process.text import spell_count
-from archiver.restore.request import is_wanted
 from archiver.spark.background_start import spark_in_background
 from archiver.upkeep.control_check import check_control
-from archiver.upkeep.object_check import Level
+from archiver.upkeep.object_check import Findings, Level, check_tasks, run_check
 from archiver.upkeep.verify import ListingReport, check_listing, put_since
 
 if TYPE_CHECKING:
     from archiver.upkeep.compare import CompareTask
-    from archiver.upkeep.findings import Findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,7 @@ class VerifyResult:
     compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
     problems: Sequence[str]
     notes: Sequence[str]
-    errors: "Sequence[Findings]"
+    errors: Sequence[Findings]
     seconds: float
 
     @property
@@ -107,7 +105,7 @@ def run_verify(
 class _Objects(NamedTuple):
     """The result of reading objects."""
 
-    findings: "Sequence[Findings]" = ()
+    findings: Sequence[Findings] = ()
     notes: Sequence[str] = ()
 
 
@@ -115,7 +113,7 @@ class _Comparison(NamedTuple):
     """The comparison with Kafka, and its result."""
 
     tasks: "Sequence[CompareTask] | None" = None  # None: nothing could be compared
-    findings: "Sequence[Findings]" = ()
+    findings: Sequence[Findings] = ()
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()
 
@@ -145,7 +143,7 @@ def _check_objects(
     since_ms: int | None,
     notice: Callable[[str], None],
 ) -> _Objects:
-    from archiver.spark.verify_tasks import check_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
     segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
     notes = []
@@ -153,7 +151,8 @@ def _check_objects(
         notes = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
     spark = start_spark()
     report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
-    return _Objects(check_on_spark(spark, storage, segments, level, report_progress, listing.covered), notes)
+    tasks = list(check_tasks(storage, segments, level, listing.covered))
+    return _Objects(run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), report_progress), notes)
 
 
 def _plan_comparison(
@@ -182,17 +181,21 @@ def _plan_comparison(
 
 
 def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[str], None]) -> _Comparison:
-    from archiver.spark.verify_tasks import compare_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.upkeep.compare import run_compare  # noqa: PLC0415 - of a comparison alone
 
     if planned.tasks is None:
         return planned
     spark = start_spark()
     report_progress = make_reporter(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
-    compared = compare_on_spark(spark, planned.tasks, report_progress)
+    # The largest are compared first.
+    compared = run_on_spark(
+        spark, planned.tasks, run_compare, lambda task: task.log.end - task.log.start, report_progress
+    )
     return planned._replace(findings=[*planned.findings, *compared])
 
 
-def _make_due(archive: Archive, findings: "Sequence[Findings]") -> Iterator[str]:
+def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
     """Make the next copies due of those that have keys which Kafka no longer has; say of each whether that is so."""
     for copy in (report.outdated for report in findings if report.outdated is not None):
         from archiver.backup.compacted.outdated import make_next_due  # noqa: PLC0415 - where there are instances

@@ -27,8 +27,8 @@ from archiver.process.text import spell_count
 from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import PartitionComparison
-from archiver.upkeep.findings import Findings
 from archiver.upkeep.lost_keys import KeyComparison, LostKeys
+from archiver.upkeep.object_check import Findings
 
 _ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
 

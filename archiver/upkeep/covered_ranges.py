@@ -1,4 +1,4 @@
-"""Compares the records that one object has with the facts of the objects whose offsets it covers: for `verify` and for sweeps."""
+"""Compares the records of an object with the facts of the objects that it covers, for `verify` and sweeps."""
 
 from bisect import bisect_right
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Takes one object apart (`inspect`): header, facts, blocks, and whether they agree."""
+"""Inspects one object (`inspect`): its header, facts and blocks, and whether they agree."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,6 +14,7 @@ from archiver.archive.segment_facts import (
     PREFIX_IN_HEADER,
     PREFIX_IN_METADATA,
     SegmentFacts,
+    check_named,
     facts_from_metadata,
 )
 from archiver.codec.avro import ContainerHeader, decode_header, split_blocks
@@ -148,8 +149,8 @@ def _compare_facts(
     if facts is None:
         raise _NoFactsError(f"{name}: has no facts, neither in its metadata nor in its header")
     body.check_block_counts(found.records)
-    if key is not None and (key.base, key.next or facts.next) != (facts.base, facts.next):
-        raise CorruptSegmentError(f"{name}: its facts cover {facts.base}..{facts.next}, its name says otherwise")
+    if key is not None:
+        check_named(facts, key.base, key.next, name)
     if metadata is not None and not found.metadata:
         raise _NoFactsError(
             f"{name}: has no archiver-* metadata, without which nobody reads it; copy it again, with its metadata (its Avro"

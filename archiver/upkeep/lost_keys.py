@@ -1,4 +1,4 @@
-"""Finds keys that a copy of a compacted topic has, and that Kafka no longer has: deletions that the copy missed. Used by the comparison."""
+"""Finds deletions that a copy of a compacted topic missed: its keys that Kafka no longer has. Used by the comparison."""
 
 from typing import Final, NamedTuple
 

@@ -28,9 +28,9 @@ from archiver.archive.segment_facts import HoleCause, SegmentFacts
 from archiver.archive.segments import Segment, Segments, segment_blocks
 from archiver.archive.topics import TopicFact, read_cluster, topic_stream
 from archiver.errors import NotWholeError
+from archiver.groups.archived_until import lagging_problem, lags_of
 from archiver.groups.folds import Folds, lost_folds
 from archiver.groups.offsets_lives import find_offsets_lives
-from archiver.groups.offsets_partition import lagging_problem, lags_of
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.columns import Chain, total
 from archiver.process.text import spell_count

@@ -18,9 +18,9 @@ import pytest
 import archiver.backup.fetched_batches
 import archiver.backup.partition_writer
 import archiver.codec.batch
+from archiver.archive.archived_end import position_of
 from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import SegmentLimits

@@ -16,6 +16,7 @@ from archiver.groups.folds import Folds, Reach, fold_frames
 from archiver.store.port import ObjectKind
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore
+from tests.support.offsets_archive import doubts_of
 from tests.support.records import NOW_MS, Rec
 
 EXPECTED = Path(__file__).parent / "folds-1"
@@ -68,7 +69,7 @@ def test_both_folds_say_what_was_written(archive: Archive) -> None:
     assert (newest.facts.first_ms, newest.facts.last_ms) == (NOW_MS, NOW_MS + 5)
     sources = newest.facts.sources
     assert (sources.earlier_next, sources.earlier_sha256, sources.objects) == (5, earlier.sha256, 1)
-    assert newest.facts.told_doubts() == [Doubt(0, 11, needs_later=False)]
+    assert doubts_of(newest.facts) == [Doubt(0, 11, needs_later=False)]
 
 
 def test_each_file_is_as_the_format_says(archive: Archive) -> None:

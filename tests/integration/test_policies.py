@@ -20,9 +20,10 @@ from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import NotWholeError, StoreError
 from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
-from archiver.spark.retention import SweepRequest, run_retention
+from archiver.spark.retention import run_retention
 from archiver.store import shared
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, producer_of
 from tests.support.rights_stage import FINISHED_RESTORE, acting

@@ -16,7 +16,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.options import POSITION_COLUMNS
-from archiver.spark.table.query import Answer, ask
+from archiver.spark.table.query import QueryAnswer, ask
 from archiver.spark.table.source import source_for
 from tests.support.brokers import S3, Bucket
 from tests.support.bucket_archive import BucketArchive
@@ -46,7 +46,7 @@ class Site:
         self.archive, self.spark = archive, spark
         self.storage = StorageConfig(url=archive.bucket.url, endpoint=archive.bucket.s3.endpoint)
 
-    def ask(self, sql: str, skips_damage: bool = False, /, **options: str) -> Answer:
+    def ask(self, sql: str, skips_damage: bool = False, /, **options: str) -> QueryAnswer:
         session = self.spark.newSession()
         for name, text in SQL_SETTINGS.items():
             session.conf.set(name, text)

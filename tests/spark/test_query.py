@@ -24,7 +24,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
-from archiver.spark.table.query import Answer, ask
+from archiver.spark.table.query import QueryAnswer, ask
 from archiver.store.port import ObjectKind
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, put_false_entry
@@ -62,7 +62,7 @@ class Site:
 
     def ask(
         self, sql: str, storage: StorageConfig | None = None, skips_damage: bool = False, /, **options: str
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Ask in a session of its own, as a process has it."""
         session = self.spark.newSession()
         for name, text in SQL_SETTINGS.items():
@@ -549,7 +549,7 @@ def run(
     @contextmanager
     def run_query(
         _storage: object, sql: str, options: Mapping[str, str], _notice: object, *, skips_damage: bool
-    ) -> Iterator[Answer]:
+    ) -> Iterator[QueryAnswer]:
         yield shop.ask(sql, None, skips_damage, **options)
 
     def run(*arguments: str) -> tuple[int, str, str]:

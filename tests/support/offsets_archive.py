@@ -14,7 +14,9 @@ from archiver.archive.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.spool import Spool
 from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog, read_log
+from archiver.groups.archived_log import OffsetsLog, read_log
+from archiver.groups.doubts import Doubt
+from archiver.groups.fold_object import FoldFacts
 from archiver.groups.folding import MadeFold, plan_folds, run_fold
 from archiver.groups.folds import Folds
 from archiver.store.port import ObjectKind
@@ -24,6 +26,10 @@ from tests.support.records import Rec
 from tests.support.segments import content_of
 
 TOPIC = "__consumer_offsets"
+
+
+def doubts_of(facts: FoldFacts) -> list[Doubt]:
+    return [Doubt(*one) for one in facts.doubts]
 
 
 def refuse_problem(problem: str) -> None:
@@ -85,6 +91,6 @@ class OffsetsArchive:
         report: Callable[[str], None] = refuse_problem,
         *,
         with_folds: bool = True,
-    ) -> ArchivedLog:
+    ) -> OffsetsLog:
         folds = Folds.of(self.archive, report) if with_folds else None
         return read_log(self.store, self.topic(), partition, until_ms, report, folds)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from archiver.archive.archived_end import position_of
 from archiver.archive.block_budget import DecodingBudget
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.plain_records import frame_to_values, json_pieces
 from archiver.archive.segment import open_segment

@@ -16,7 +16,9 @@ from archiver.archive.handle import Archive, open_archive
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.process.children import start_child
-from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.spark.retention import run_retention
+from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import REPOSITORY, Broker, Bucket
 from tests.support.foreign_reader import read_segments
 from tests.support.java_oracle import JavaOracle

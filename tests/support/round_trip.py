@@ -16,9 +16,8 @@ import yaml
 import archiver.spark.purge_proof
 import archiver.spark.repartition
 import archiver.spark.restore_job
-import archiver.spark.retention_tasks
 import archiver.spark.session
-import archiver.spark.verify_tasks
+import archiver.spark.tasks
 from archiver.backup.feed import PartitionReport
 from archiver.backup.run import run_backup
 from archiver.cli.main import main
@@ -164,9 +163,8 @@ def without_spark() -> Iterator[pytest.MonkeyPatch]:
         for module in (
             archiver.spark.purge_proof,
             archiver.spark.restore_job,
-            archiver.spark.retention_tasks,
+            archiver.spark.tasks,
             archiver.spark.repartition,
-            archiver.spark.verify_tasks,
         ):
             patch.setattr(module, "run_on_spark", run_here)
         yield patch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import SegmentKey
-from archiver.archive.segment import SegmentBody
+from archiver.archive.segment import LoadedSegment
 from archiver.archive.segment import open_segment as open_body
 from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
@@ -97,6 +97,6 @@ def read_frames(
     return opened(content, facts, "key.data").frames("orders", 3, from_offset, until_offset)
 
 
-def opened(content: bytes | memoryview, facts: SegmentFacts | None, key: str) -> SegmentBody:
+def opened(content: bytes | memoryview, facts: SegmentFacts | None, key: str) -> LoadedSegment:
     """Open an object with these facts in its metadata."""
     return open_body(content, {} if facts is None else facts.to_metadata(), key)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from archiver.archive.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import ArchivedLog, LogTimes, counting_ms
+from archiver.groups.archived_log import LogTimes, OffsetsLog, counting_ms
 from archiver.groups.archived_position import State
 from archiver.groups.commit_log import CommitLog
 from archiver.groups.doubts import Doubt, Doubts
@@ -308,7 +308,7 @@ class Archived:
     ends: Sequence[int]
     transactions: NotedTransactions = _EACH_ALONE
 
-    def logs(self, until_ms: int = LAST_LONG) -> list[ArchivedLog]:
+    def logs(self, until_ms: int = LAST_LONG) -> list[OffsetsLog]:
         return [
             archived_log(number, *one, until_ms, self.transactions)
             for number, one in enumerate(zip(self.kept, self.doubts, self.ends, strict=True))
@@ -322,13 +322,13 @@ def archived_log(
     end: int,
     until_ms: int,
     transactions: NotedTransactions = _EACH_ALONE,
-) -> ArchivedLog:
+) -> OffsetsLog:
     log, times = CommitLog(until_ms), LogTimes(until_ms)
     frame = frame_at([(row.offset, row.key, row.value, row.stamp_ms) for row in rows])
     if rows:
         log.add(frame, counting_ms(frame, transactions.ranges(rows)))
         times.add(frame)
-    return ArchivedLog(
+    return OffsetsLog(
         partition=number,
         rows=log.finish(),
         doubts=Doubts(sorted(doubts)),

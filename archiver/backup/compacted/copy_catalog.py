@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from archiver.archive.archived_end import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.copy_listings import CopyInstances, list_copy_objects
 from archiver.archive.copy_proof import settled_ends
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.layout import LAST_FACT_NUMBER, CopyKey, SegmentKey
 from archiver.archive.listing import ListedSegment
 from archiver.archive.lookup import ask_facts

@@ -54,7 +54,7 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """What a statement gives: names of columns, and rows of values that JSON can hold, as they come."""
 
     columns: Sequence[str]
@@ -70,7 +70,7 @@ def ask(
     options: Mapping[str, str],
     *,
     skips_damage: bool = False,
-) -> Answer:
+) -> QueryAnswer:
     """Run one query; `topics` are those that the archive has, `options` of the data source hold for each that is read.
 
     Filters are pushed into topics that the plan reads once. What was planned with the filters of one mention Spark 4.1
@@ -101,7 +101,7 @@ def ask(
         plain = frame.toDF(*map(str, range(len(kinds))))
         plain = plain.select(*(_plain(col(str(number)), kind) for number, kind in enumerate(kinds)))
         few = _most_rows(plain) <= _MOST_AT_ONCE
-    return Answer(columns=frame.columns, rows=_rows(plain, kinds, few), skipped=skipped)
+    return QueryAnswer(columns=frame.columns, rows=_rows(plain, kinds, few), skipped=skipped)
 
 
 def _damage(spark: SparkSession, planned: Collection[object]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from archiver.store.shared import patient_store_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from archiver.archive.segment import SegmentBody
+    from archiver.archive.segment import LoadedSegment
     from archiver.codec.arrow_scan import Scanner
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
 
 
 def _read_part(
-    task: ScanTask, scanner: "Scanner", part: ObjectPart, body: "SegmentBody", *, tries_first: bool = False
+    task: ScanTask, scanner: "Scanner", part: ObjectPart, body: "LoadedSegment", *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
     """Read the wanted records of an object. `tries_first`: a damaged object of v1.0 gives no record, for it is read to its end first."""
     if task.is_hashed:

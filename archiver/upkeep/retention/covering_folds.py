@@ -23,7 +23,7 @@ from archiver.archive.segments import blocks_of
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
 from archiver.groups.fold_proof import prove_fold
-from archiver.groups.folding import plan_fold_until, run_fold
+from archiver.groups.folding import plan_fold, run_fold
 from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
 from archiver.process.text import spell_count
 from archiver.upkeep.retention.partition_plan import GoingItem, Staying
@@ -70,7 +70,7 @@ class CoveringFolds:
         folds = self._folds(number, problems)
         newest = folds.newest(self._reaches(number), number)
         if newest is None or newest.facts.next < sweep.fold_next:
-            run_fold(self.archive, folds, plan_fold_until(self.topic, folds, number, sweep.fold_next))
+            run_fold(self.archive, folds, plan_fold(self.topic, folds, number, sweep.fold_next))
             folds = self._folds(number, problems)
         fold = folds.newest(self._reaches(number), number, until_ms=self.known_ms)
         if fold is None or fold.facts.next < sweep.fold_next:
@@ -111,7 +111,7 @@ class CoveringFolds:
         def refusal(end: int) -> str:
             if end > young_from:
                 return f"offset {young_from} and those behind it have records that are younger than they may be, or of the future"
-            return plan_fold_until(self.topic, folds, number, end).refusal
+            return plan_fold(self.topic, folds, number, end).refusal
 
         # Whatever refuses a fold refuses one that ends further up.
         count = bisect_left(above, True, key=lambda end: bool(refusal(end)))

@@ -1,4 +1,4 @@
-"""Objects that cover others: read whole, and compared with the covered ones before these are deleted (docs/format.md §14)."""
+"""Reads objects that cover others, and compares both before the covered ones are deleted (docs/format.md §14)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Lists what a hold covers, before and after it is put: a sweep under way may delete some of it meanwhile."""
+"""Lists the objects that a hold covers, before and after it is put: a running sweep may delete some meanwhile."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Plans of sweeps that were shown, kept for an hour: so that what is agreed on is what was shown, and nothing else goes."""
+"""Keeps the plans of dry runs for an hour: `--yes DIGEST` deletes only objects of such a plan."""
 
 import hashlib
 import re

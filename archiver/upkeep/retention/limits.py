@@ -1,11 +1,12 @@
-"""How long, and how much of a partition, a topic keeps: its own configs, as they hold; the longer of several; so many times as much."""
+"""Retention limits of a topic: from its configs, the longest of several, and the longest within the grace time."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
+from archiver.archive.policies import NotedPolicy
 from archiver.archive.topics import POLICY
 from archiver.config.quantities import spell_exact_duration, spell_exact_size
 from archiver.process.json_values import spelled_number
@@ -101,3 +102,15 @@ def widened(limits: Limits, factor: float) -> Limits:
 def _widened(value: int | None, factor: float) -> int | None:
     """Multiply exactly: a product of floats may be less than a large number that was to grow."""
     return None if value is None else max(value, math.ceil(value * Fraction(factor)))
+
+
+def policy_in_force(noted: Sequence[NotedPolicy], now_ms: int, grace_ms: int) -> Limits:
+    """Return the longest limits that were in force within the time of grace. `noted`: of one topic id, the oldest first.
+
+    Raises ValueError where the configs of a topic do not tell what it keeps, or nothing was noted.
+    """
+    if not noted:
+        raise ValueError("nothing was noted of it")
+    ends = [one.since_ms for one in noted[1:]]
+    in_force = [noted[-1], *(one for one, end in zip(noted, ends, strict=False) if end > now_ms - grace_ms)]
+    return longest(limits_of(one.effective) for one in in_force)

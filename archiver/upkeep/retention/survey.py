@@ -67,11 +67,9 @@ class PartitionSweep:
     untimed: int = 0
     listed_bytes: int = 0
     unforeseen_bytes: int = 0
-    asked: int = 0  # objects that were asked for their facts
     shadowed: tuple[ShadowedItem, ...] = ()
     problems: tuple[str, ...] = ()
-    surveyed: tuple[SweptPlace, ...] = ()  # in all of its lives
-    lying: tuple[int, ...] = ()  # lives with objects that count as swept
+    lives: Mapping[int, bool] = field(default_factory=dict)  # surveyed lives; True: with objects that count as swept
     error: str = ""  # why nothing is deleted
     stranger: str = ""  # an object with another topic id than its life: nothing of the topic is deleted
     # Of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for.
@@ -81,7 +79,17 @@ class PartitionSweep:
     @property
     def is_work(self) -> bool:
         """Whether something is to be deleted, or to be taken back of what counts as swept."""
-        return bool(self.going or self.shadowed or self.lying)
+        return bool(self.going or self.shadowed or self.swept_lives)
+
+    @property
+    def swept_lives(self) -> list[int]:
+        """Lives with objects that count as swept, and still exist."""
+        return [life for life, lies_swept in self.lives.items() if lies_swept]
+
+    @property
+    def places(self) -> list[SweptPlace]:
+        """The surveyed lives of the partition, as swept ranges name them."""
+        return [SweptPlace(self.topic, life, self.partition) for life in self.lives]
 
     @property
     def objects(self) -> int:
@@ -134,11 +142,9 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             untimed=found.untimed,
             listed_bytes=sum(one.size for life in lives for one in life.items if one.key not in twice),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
-            asked=asking.asked,
             shadowed=tuple(shadowed),
             problems=tuple(problems),
-            surveyed=tuple(SweptPlace(task.topic, life.life, task.partition) for life in lives),
-            lying=tuple(life.life for life in lives if _lies_swept(life, task.swept)),
+            lives={life.life: _lies_swept(life, task.swept) for life in lives},
         )
 
 
@@ -232,7 +238,6 @@ class _Asking:
         self._likely = deque(likely)
         self._ahead: dict[str, Future[Answer]] = {}
         self._many = 0
-        self.asked = 0
 
     def ask(self, item: ListedItem) -> Answer:
         while self._likely and self._likely[0].key == item.key:
@@ -246,7 +251,6 @@ class _Asking:
         return asked.result()
 
     def _submit(self, item: ListedItem) -> Future[Answer]:
-        self.asked += 1
         return self._pool.submit(ask_object, self._store, item)
 
 

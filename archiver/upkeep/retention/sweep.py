@@ -25,11 +25,11 @@ from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, 
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.failpoints import reach
 from archiver.upkeep.retention.covers import still_shadowed
-from archiver.upkeep.retention.left_lying import list_place, take_back_lying, take_back_own
 from archiver.upkeep.retention.partition_plan import Going, GoingItem
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem
 from archiver.upkeep.retention.survey import PartitionSweep, ask_object
+from archiver.upkeep.retention.swept_corrections import list_place, take_back_lying, take_back_own
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
     topic = work.topic
     swept = Swept(topic.name, stopped=work.begin())
     shadowed_in = {one.going.item.life for one in partition.shadowed}
-    for life in sorted({*partition.lying, *shadowed_in, *(one.item.life for one in partition.going)}):
+    for life in sorted({*partition.swept_lives, *shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
             break
         place = SweptPlace(topic.topic, life, partition.partition)

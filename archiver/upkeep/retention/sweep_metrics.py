@@ -1,4 +1,4 @@
-"""The metrics of one sweep, as a file for node_exporter's textfile collector: a sweep is a job that ends, so it cannot be scraped."""
+"""Writes the metrics of one sweep to a file for node_exporter's textfile collector: a sweep ends before it is scraped."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

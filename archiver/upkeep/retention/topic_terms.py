@@ -15,9 +15,8 @@ from archiver.archive.topics import TopicFact, cleanup_policy
 from archiver.config.retention import RetentionConfig
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of, says_delete, widened
+from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of, policy_in_force, says_delete, widened
 from archiver.upkeep.retention.partition_plan import HeldTimes
-from archiver.upkeep.retention.policy import policy_in_force
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.cli.main import main
 from archiver.groups.application import apply_positions, roll_back_positions
-from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_report import ApplicationReport, GroupReport
 from archiver.groups.wanted_positions import WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
@@ -122,7 +122,7 @@ def of(report: ApplicationReport, group: str) -> GroupReport:
     return found
 
 
-def outcomes(report: ApplicationReport, group: str) -> set[Outcome]:
+def outcomes(report: ApplicationReport, group: str) -> set[PositionOutcome]:
     return {one.outcome for one in of(report, group).positions}
 
 
@@ -133,16 +133,16 @@ def test_a_group_is_set_and_set_back(target: Target) -> None:
     commit(target.broker, target.group, before)
     stood = target.positions()
     dry = target.apply(7, 8, 9, is_dry_run=True)
-    assert (outcomes(dry, target.group), target.positions()) == ({Outcome.SET}, stood)
+    assert (outcomes(dry, target.group), target.positions()) == ({PositionOutcome.SET}, stood)
     report = target.apply(7, 8, 9)
-    assert (report.exit_code, outcomes(report, target.group)) == (0, {Outcome.SET})
+    assert (report.exit_code, outcomes(report, target.group)) == (0, {PositionOutcome.SET})
     assert target.offsets() == {0: 7, 1: 8, 2: 9}
     assert report.expiry_ms == 7 * 86_400_000
-    assert outcomes(target.apply(7, 8, 9), target.group) == {Outcome.SET_EARLIER}
+    assert outcomes(target.apply(7, 8, 9), target.group) == {PositionOutcome.SET_EARLIER}
     assert target.roll_back().exit_code == 0
     assert target.positions() == stood
     assert stood[target.topic, 0].leader_epoch == 0
-    assert outcomes(target.roll_back(), target.group) == {Outcome.STOOD_THERE}
+    assert outcomes(target.roll_back(), target.group) == {PositionOutcome.STOOD_THERE}
 
 
 @pytest.mark.sampled(1)
@@ -152,11 +152,11 @@ def test_a_group_may_have_any_name(version: str, new_broker: StartBroker, topic:
     target = Target(new_broker(version), topic)
     names = ["", "a/../@+ \n\0ü", "x" * 20_000]
     for name in names:
-        assert outcomes(target.apply(1, 2, 3, group=name), name) == {Outcome.SET}
+        assert outcomes(target.apply(1, 2, 3, group=name), name) == {PositionOutcome.SET}
         assert target.offsets(name) == {0: 1, 1: 2, 2: 3}
     back = target.roll_back()
     for name in names[1:]:
-        assert outcomes(back, name) == {Outcome.SET}
+        assert outcomes(back, name) == {PositionOutcome.SET}
         assert target.offsets(name) == {}
     # Of the one without a name brokers take a commit, and no deletion.
     assert (of(back, "").positions, back.exit_code) == ((), 0)
@@ -171,12 +171,12 @@ def test_a_group_with_members_is_left_alone(protocol: str, target: Target) -> No
         dry = target.apply(END, END, END, is_dry_run=True)
         report = target.apply(END, END, END, others={other: target.wanted(4, 5, 6)})
         for found in (dry, report):
-            assert (found.exit_code, outcomes(found, target.group)) == (3, {Outcome.HAS_MEMBERS})
+            assert (found.exit_code, outcomes(found, target.group)) == (3, {PositionOutcome.HAS_MEMBERS})
         assert (target.offsets(), target.offsets(other)) == ({0: 1}, {0: 4, 1: 5, 2: 6})
     assert target.apply(END, END, END).exit_code == 0
     with member(target.broker, target.group, target.topic, protocol):
         back = target.roll_back()
-        assert outcomes(back, target.group) == {Outcome.HAS_MEMBERS}
+        assert outcomes(back, target.group) == {PositionOutcome.HAS_MEMBERS}
         assert (target.offsets(), target.offsets(other)) == ({0: END, 1: END, 2: END}, {})
     assert target.roll_back().exit_code == 0
     assert target.offsets() == {0: 1}
@@ -208,9 +208,9 @@ def test_a_group_that_becomes_active_after_the_look_is_left_alone(
 
         with joining_at(monkeypatch, archiver.groups.application, "positions.noted", join):
             report = target.apply(7, 8, 9)
-        assert (report.exit_code, outcomes(report, target.group)) == (3, {Outcome.HAS_MEMBERS})
+        assert (report.exit_code, outcomes(report, target.group)) == (3, {PositionOutcome.HAS_MEMBERS})
         assert target.offsets() == {}
-    assert outcomes(target.apply(7, 8, 9), target.group) == {Outcome.SET}
+    assert outcomes(target.apply(7, 8, 9), target.group) == {PositionOutcome.SET}
 
 
 @pytest.mark.sampled(1)
@@ -221,12 +221,15 @@ def test_who_ran_on_is_not_put_back(target: Target) -> None:
     stands = target.offsets()
     moved = {partition for partition, offset in stands.items() if offset > 7 + partition}
     assert moved
-    for report, code, told in ((target.apply(7, 8, 9), 0, Outcome.RAN_ON), (target.apply(1, 1, 1), 3, Outcome.MOVED)):
+    for report, code, told in (
+        (target.apply(7, 8, 9), 0, PositionOutcome.RAN_ON),
+        (target.apply(1, 1, 1), 3, PositionOutcome.MOVED),
+    ):
         assert report.exit_code == code
         assert {one.partition for one in of(report, target.group).positions if one.outcome is told} == moved
         assert target.offsets() == stands
     back = target.roll_back()
-    assert {one.partition for one in of(back, target.group).positions if one.outcome is Outcome.MOVED} == moved
+    assert {one.partition for one in of(back, target.group).positions if one.outcome is PositionOutcome.MOVED} == moved
     assert back.exit_code == 3
     assert target.offsets() == stands == target.offsets_by_kafka()
 
@@ -235,10 +238,10 @@ def test_a_group_that_had_members_and_read_on_is_left(target: Target) -> None:
     """To give the same command again is what it is told when its consumers are stopped."""
     with member(target.broker, target.group, target.topic) as consumer:
         consumer.commit(offsets=[ClientPartition(target.topic, 0, 1)], asynchronous=False)
-        assert outcomes(target.apply(9, 9, 9), target.group) == {Outcome.HAS_MEMBERS}
+        assert outcomes(target.apply(9, 9, 9), target.group) == {PositionOutcome.HAS_MEMBERS}
         consumer.commit(offsets=[ClientPartition(target.topic, 0, 13)], asynchronous=False)
     again = target.apply(9, 9, 9)
-    assert (again.exit_code, outcomes(again, target.group)) == (3, {Outcome.MOVED, Outcome.GROUP_MOVED})
+    assert (again.exit_code, outcomes(again, target.group)) == (3, {PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED})
     back = target.roll_back()
     assert (back.exit_code, outcomes(back, target.group)) == (0, set())
     assert target.offsets_by_kafka() == {0: 13}
@@ -251,11 +254,15 @@ def test_metadata_are_kept_whole_or_named(target: Target) -> None:
     wanted = [one._replace(metadata="ü\0" + "m" * 4000) for one in target.wanted(1, 2, 3)]
     too_long = [*wanted[:2], wanted[2]._replace(metadata="x" * 4097)]
     report = target.apply(1, 1, 1, others={longest: too_long, f"{longest}-2": wanted})
-    assert outcomes(report, target.group) == outcomes(report, f"{longest}-2") == {Outcome.SET}
+    assert outcomes(report, target.group) == outcomes(report, f"{longest}-2") == {PositionOutcome.SET}
     assert target.positions(f"{longest}-2") == {
         one.place: GroupPosition(offset=one.offset, metadata=one.metadata) for one in wanted
     }
-    assert [one.outcome for one in of(report, longest).positions] == [Outcome.SET, Outcome.SET, Outcome.NOT_SET]
+    assert [one.outcome for one in of(report, longest).positions] == [
+        PositionOutcome.SET,
+        PositionOutcome.SET,
+        PositionOutcome.NOT_SET,
+    ]
     assert "OFFSET_METADATA_TOO_LARGE (12); raise the brokers' offset.metadata.max.bytes" in str(
         of(report, longest).error
     )
@@ -276,7 +283,7 @@ def test_more_than_a_batch_of_the_offsets_topic_is_set(
         return await apply_positions(client, Archive(MemoryStore(), Layout()), "r1", wanted)
 
     report = with_client(broker.bootstrap, body)
-    assert (of(report, topic).error, outcomes(report, topic)) == (None, {Outcome.SET})
+    assert (of(report, topic).error, outcomes(report, topic)) == (None, {PositionOutcome.SET})
 
 
 @pytest.mark.sampled(1)
@@ -303,7 +310,7 @@ def test_a_topic_that_was_created_again_gets_nothing(target: Target) -> None:
     wanted = target.wanted(7, 8, 9)
     recreate_topic(target.broker.bootstrap, target.topic, 3)
     report = target.apply(others={target.group: wanted})
-    assert outcomes(report, target.group) == {Outcome.OTHER_TOPIC}
+    assert outcomes(report, target.group) == {PositionOutcome.OTHER_TOPIC}
     assert (report.exit_code, target.offsets()) == (3, {})
 
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from archiver.cli.main import main
 from archiver.groups import doubts
-from archiver.groups.offsets_partition import offsets_partition
+from archiver.groups.archived_until import offsets_partition
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from tests.integration.groups.test_group_positions import commit
 from tests.integration.groups.test_groups_show import as_java, of_java, shown

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.groups import archived_log, endings, joined_positions, lives, told_log
+from archiver.groups import archived_log, joined_positions, lives, log_as_of, removal_causes
 from tests.support.brokers import S3, Broker, Bucket, StartBroker
 from tests.support.foreign_reader import s3_client
 from tests.support.group_cases import Case, Draw
@@ -76,9 +76,9 @@ def test_chosen_records(hands: Hands, minio: S3, tmp_path: Path, seed: int) -> N
 @pytest.fixture
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """All brokers and backups are on this machine, and what a case does in seconds takes days elsewhere."""
-    for module in (archived_log, endings, joined_positions, lives, told_log):
+    for module in (archived_log, removal_causes, joined_positions, lives, log_as_of):
         monkeypatch.setattr(module, "CLOCKS_DIFFER_MS", 5)
-    for module in (endings, lives):
+    for module in (removal_causes, lives):
         monkeypatch.setattr(module, "UNDER_WAY_MS", 5)
 
 

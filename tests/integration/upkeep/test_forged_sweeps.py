@@ -19,7 +19,9 @@ from archiver.restore.claim_stream import ClaimStream
 from archiver.restore.report import RestoreResult
 from archiver.restore.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
-from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.spark.retention import run_retention
+from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.run import SweepRequest
 from tests.integration.test_policies import PREFIX, as_role
 from tests.support.brokers import Broker
 from tests.support.faulty_s3 import FaultyS3

@@ -18,8 +18,9 @@ from archiver.archive.holds import HOLDS
 from archiver.backup.run import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.process.children import start_child
-from archiver.spark.retention import SweepRequest, run_retention
+from archiver.spark.retention import run_retention
 from archiver.store.port import ObjectKind
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import REPOSITORY, Broker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.faulty_s3 import Fault, FaultyS3

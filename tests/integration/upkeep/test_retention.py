@@ -8,7 +8,7 @@ import pytest
 from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.errors import KafkaTemporaryError
-from archiver.spark.retention import SweepResult
+from archiver.upkeep.retention.result import SweepResult
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, recreate_topic
 from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep

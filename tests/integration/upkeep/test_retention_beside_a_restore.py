@@ -8,7 +8,8 @@ import pytest
 
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig
-from archiver.spark.retention import SweepRequest, run_retention
+from archiver.spark.retention import run_retention
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle

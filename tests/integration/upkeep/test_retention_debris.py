@@ -13,10 +13,12 @@ from archiver.archive.segment_writer import OpenSegment
 from archiver.archive.spool import Spool
 from archiver.archive.topics import PartitionSource
 from archiver.config.model import ArchiverConfig
-from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.spark.retention import run_retention
 from archiver.store.port import ObjectKind
 from archiver.upkeep.object_check import Level
 from archiver.upkeep.retention.debris import DebrisKind
+from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, producer_of
 from tests.support.round_trip import ArchiveSite

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.cli.main import main
 from archiver.config.quantities import spell_time
-from archiver.spark.retention import SweepResult
 from archiver.upkeep.object_check import Level
+from archiver.upkeep.retention.result import SweepResult
 from tests.integration.groups.test_group_positions import commit
 from tests.integration.groups.test_groups_restore import Stage
 from tests.integration.groups.test_groups_show import commit_in_transaction, shown

@@ -11,7 +11,9 @@ import yaml
 from archiver.archive.handle import Archive, open_archive
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
-from archiver.spark.retention import SweepRequest, SweepResult, run_retention
+from archiver.spark.retention import run_retention
+from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import Broker, StartBroker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic

@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive import learned_facts
+from archiver.archive.archived_end import ArchivedEnd, position_of
 from archiver.archive.handle import Archive
 from archiver.archive.index_file import split_file
 from archiver.archive.inventory import (
     EMPTY_PARTITION,
-    ArchivedEnd,
     Gap,
     Inventory,
     PartitionInventory,
     arrange,
-    position_of,
     problems_of,
     read_inventory,
 )

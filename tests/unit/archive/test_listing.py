@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import archiver.archive.listing
+from archiver.archive.archived_end import end_at, position_of
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import end_at, position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.listing import NO_SEGMENTS, list_newest, list_segments
 from archiver.store.port import ListedObject, ObjectKind

@@ -12,8 +12,8 @@ import pytest
 
 import archiver.backup.compacted.service
 import archiver.backup.service
+from archiver.archive.archived_end import position_of
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.inventory import ArchivedEnd
+from archiver.archive.archived_end import ArchivedEnd
 from archiver.backup.feed import Feed
 from archiver.backup.log_agreement import CutLogCheck, find_parted
 from archiver.backup.partition_writer import PartitionWriter

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from archiver.archive.archived_end import position_of
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool

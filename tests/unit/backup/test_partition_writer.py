@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from archiver.archive.archived_end import position_of
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_writer import SegmentLimits
 from archiver.archive.spool import Spool

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import archiver.codec.batch
+from archiver.archive.archived_end import position_of
 from archiver.archive.handle import Archive
-from archiver.archive.inventory import position_of
 from archiver.archive.layout import Layout
 from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segment_writer import MOST_HOLES, SegmentLimits

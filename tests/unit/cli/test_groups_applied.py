@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
 from archiver.kafka.group_positions import GroupPosition
 
 
-def position(outcome: Outcome, partition: int = 0) -> PositionReport:
+def position(outcome: PositionOutcome, partition: int = 0) -> PositionReport:
     return PositionReport(
         topic="orders",
         partition=partition,
@@ -28,39 +28,44 @@ def report(*groups: GroupReport, expiry_ms: int | None = None, is_dry_run: bool 
 
 
 def group(
-    *outcomes: Outcome, refusal: str = "", error: KafkaError | KafkaTemporaryError | None = None, name: str = "g"
+    *outcomes: PositionOutcome,
+    refusal: str = "",
+    error: KafkaError | KafkaTemporaryError | None = None,
+    name: str = "g",
 ) -> GroupReport:
     found: Sequence[PositionReport] = [position(one, number) for number, one in enumerate(outcomes)]
     return GroupReport(group=name, source_group="s", positions=found, refusal=refusal, error=error)
 
 
 def test_a_table_with_what_to_know_below_it() -> None:
-    lines = list(applied_lines(report(group(Outcome.SET))))
+    lines = list(applied_lines(report(group(PositionOutcome.SET))))
     assert lines[0].split() == ["group", "topic", "partition", "before", "wanted", "after"]
     assert lines[1].split() == ["g", "orders", "0", "none", "7", "9", "set"]
     assert lines[2] == "1 position of 1 group, of restore r1"
     assert "(assign)" in lines[3]
     assert "(offsets.retention.minutes: 1w by default; these brokers do not tell theirs)" in lines[4]
-    dry = list(applied_lines(report(group(Outcome.SET), expiry_ms=3_600_000, is_dry_run=True)))
+    dry = list(applied_lines(report(group(PositionOutcome.SET), expiry_ms=3_600_000, is_dry_run=True)))
     assert dry[1].endswith("would be set")
     assert dry[3] == "nothing was changed"
     assert "(offsets.retention.minutes: 1h)" in dry[5]
-    assert len(list(applied_lines(report(group(Outcome.MOVED))))) == 3
+    assert len(list(applied_lines(report(group(PositionOutcome.MOVED))))) == 3
 
 
 def test_a_rollback_has_words_of_its_own() -> None:
     for is_dry_run, outcome in ((True, "would be set back"), (False, "set back")):
-        lines = list(applied_lines(replace(report(group(Outcome.SET), is_dry_run=is_dry_run), is_rollback=True)))
+        lines = list(
+            applied_lines(replace(report(group(PositionOutcome.SET), is_dry_run=is_dry_run), is_rollback=True))
+        )
         assert "was set to  back to" in lines[0]
         assert lines[1].endswith(f"  {outcome}")
-    none = replace(position(Outcome.HAS_MEMBERS), after=None)
+    none = replace(position(PositionOutcome.HAS_MEMBERS), after=None)
     (told,) = applied_complaints(report(GroupReport(group="g", source_group="s", positions=[none])))
     assert told.startswith("group g, left as it is: orders-0 (no position): ")
 
 
 def test_what_was_left_is_told_with_what_to_do() -> None:
     many = report(
-        group(*[Outcome.MOVED] * 12, Outcome.HAS_MEMBERS, Outcome.SET),
+        group(*[PositionOutcome.MOVED] * 12, PositionOutcome.HAS_MEMBERS, PositionOutcome.SET),
         group(refusal="group h is refused", name="h"),
         group(error=KafkaError("group i broke"), name="i"),
         group(error=KafkaError("broke"), name="j"),
@@ -73,12 +78,12 @@ def test_what_was_left_is_told_with_what_to_do() -> None:
         == "group g, left as it is: orders-12 (at 9): the group has members; stop its consumers, and run the same command again"
     )
     assert others == ["group h is refused", "group i broke", "group j: broke"]
-    assert {str(one) for one in Outcome if not one.is_done} == _NEXT_STEPS.keys()
+    assert {str(one) for one in PositionOutcome if not one.is_done} == _NEXT_STEPS.keys()
 
 
 def test_names_that_look_alike_are_told_apart_and_long_ones_cut() -> None:
     names = ["good", "good ", "", '"good "', "x" * 32_000]
-    many = report(*(group(Outcome.MOVED, name=name) for name in names))
+    many = report(*(group(PositionOutcome.MOVED, name=name) for name in names))
     lines = list(applied_lines(many))[1:6]
     assert [line.split("  ")[0] for line in lines] == ["good", '"good "', '""', '""good ""', "x" * 255 + "…"]
     assert max(map(len, lines[:4])) < 130  # not padded to the longest name
@@ -90,18 +95,18 @@ def test_names_that_look_alike_are_told_apart_and_long_ones_cut() -> None:
 def test_exit_codes() -> None:
     broken, moving = KafkaError("broke"), KafkaTemporaryError("moves")
     cases = {
-        0: [group(), group(Outcome.SET, Outcome.SET_EARLIER, Outcome.STOOD_THERE)],
-        1: [group(Outcome.NOT_SET, error=broken), group(error=broken)],
-        3: [group(one) for one in Outcome if not one.is_done]
-        + [group(refusal="r"), group(Outcome.MOVED, Outcome.NOT_SET, error=broken)],
-        4: [group(Outcome.NOT_SET, error=moving), group(Outcome.MOVED, error=moving)],
+        0: [group(), group(PositionOutcome.SET, PositionOutcome.SET_EARLIER, PositionOutcome.STOOD_THERE)],
+        1: [group(PositionOutcome.NOT_SET, error=broken), group(error=broken)],
+        3: [group(one) for one in PositionOutcome if not one.is_done]
+        + [group(refusal="r"), group(PositionOutcome.MOVED, PositionOutcome.NOT_SET, error=broken)],
+        4: [group(PositionOutcome.NOT_SET, error=moving), group(PositionOutcome.MOVED, error=moving)],
     }
     for code, groups in cases.items():
-        assert [report(one, group(Outcome.SET)).exit_code for one in groups] == [code] * len(groups)
+        assert [report(one, group(PositionOutcome.SET)).exit_code for one in groups] == [code] * len(groups)
 
 
 def test_json_has_all_of_it() -> None:
-    row = applied_row(report(group(Outcome.MOVED, error=KafkaError("broke")), expiry_ms=5))
+    row = applied_row(report(group(PositionOutcome.MOVED, error=KafkaError("broke")), expiry_ms=5))
     assert row == {
         "id": "r1",
         "is_rollback": False,

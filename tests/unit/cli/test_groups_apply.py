@@ -9,7 +9,7 @@ from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_r
 from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
 from archiver.errors import NotWholeError, UsageError
-from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_report import ApplicationReport
 from archiver.groups.archived_position import State
 from archiver.restore.group_restore import GroupPlan, GroupRestore
@@ -18,7 +18,7 @@ from tests.unit.restore.test_group_restore import planned, position, topic_of
 
 
 def restored(plan: GroupPlan, applied: ApplicationReport | None = None, *problems: str) -> GroupRestore:
-    return GroupRestore(plan=plan, report=applied or report(group(Outcome.SET)), problems=problems)
+    return GroupRestore(plan=plan, report=applied or report(group(PositionOutcome.SET)), problems=problems)
 
 
 def test_the_plan_comes_before_what_was_done() -> None:
@@ -36,7 +36,9 @@ def test_the_plan_comes_before_what_was_done() -> None:
 
 def test_a_long_name_does_not_widen_the_table() -> None:
     plan = planned([position("x" * 5000), position("g")], topic_of())
-    lines = list(groups_lines(restored(plan, report(group(Outcome.SET, name="x" * 5000), group(Outcome.SET)))))
+    lines = list(
+        groups_lines(restored(plan, report(group(PositionOutcome.SET, name="x" * 5000), group(PositionOutcome.SET))))
+    )
     assert all(("xxx" in line) == (len(line) > 255) for line in lines)
     assert max(map(len, lines)) < 400
 
@@ -45,7 +47,7 @@ def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureF
     unknown = planned(
         [position("g", state=State.UNKNOWN, known_from_ms=1_000)], topic_of(), unreadable={"t": "no plan"}
     )
-    found = restored(unknown, report(group(Outcome.MOVED)), "an object is damaged")
+    found = restored(unknown, report(group(PositionOutcome.MOVED)), "an object is damaged")
     assert print_groups(found, as_json=True) == NotWholeError.exit_code
     said = capsys.readouterr()
     assert json.loads(said.out)["plan"]["problems"] == ["an object is damaged"]
@@ -67,7 +69,7 @@ def test_exit_codes() -> None:
     whole = planned([position("g")], topic_of())
     assert restored(whole).exit_code == 0
     assert restored(whole, None, "a problem").exit_code == NotWholeError.exit_code
-    assert restored(whole, report(group(Outcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
+    assert restored(whole, report(group(PositionOutcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
     assert restored(planned([position("g")], topic_of(repartition=2))).exit_code == NotWholeError.exit_code
 
 

@@ -10,12 +10,12 @@ from archiver.archive.applied_limits import Whose
 from archiver.archive.sweeps import SweepReport
 from archiver.cli.retention import add_options, agreement, retention_lines, retention_row, run
 from archiver.errors import UsageError
-from archiver.spark.retention import SweepResult, report_of
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
 from archiver.upkeep.retention.debris_sweep import DebrisSwept
 from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
+from archiver.upkeep.retention.result import SweepResult, report_of
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.sweep import Swept
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms

@@ -15,7 +15,7 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError, StoreError, UsageError
 from archiver.groups.application import apply_positions, roll_back_positions
-from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_notes import ApplicationNotes
 from archiver.groups.application_report import ApplicationReport, GroupReport
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
@@ -71,7 +71,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def outcomes(report: ApplicationReport, group: str = "g") -> list[Outcome]:
+def outcomes(report: ApplicationReport, group: str = "g") -> list[PositionOutcome]:
     return [one.outcome for one in of(report, group).positions]
 
 
@@ -90,24 +90,24 @@ def test_a_group_is_set_noted_and_read_back(stage: Stage) -> None:
         GroupPosition(offset=10, metadata="m"),
         GroupPosition(offset=10, metadata="m"),
     )
-    assert (second.before, second.outcome, report.exit_code) == (None, Outcome.SET, 0)
+    assert (second.before, second.outcome, report.exit_code) == (None, PositionOutcome.SET, 0)
     assert stage.offsets() == {("orders", 0): 10, ("orders", 1): 20, ("payments", 0): 4}
-    assert outcomes(stage.apply()) == [Outcome.SET_EARLIER] * 2
+    assert outcomes(stage.apply()) == [PositionOutcome.SET_EARLIER] * 2
     assert stage.progress == [(1, 1)] * 2
 
     back = stage.roll_back()
-    assert (outcomes(back), back.exit_code) == ([Outcome.SET] * 2, 0)
+    assert (outcomes(back), back.exit_code) == ([PositionOutcome.SET] * 2, 0)
     assert stage.cluster.positions["g"] == {
         ("orders", 0): GroupPosition(offset=3, metadata="old"),
         ("payments", 0): GroupPosition(offset=4),
     }
-    assert outcomes(stage.roll_back()) == [Outcome.STOOD_THERE] * 2
-    assert outcomes(stage.apply()) == [Outcome.SET] * 2
+    assert outcomes(stage.roll_back()) == [PositionOutcome.STOOD_THERE] * 2
+    assert outcomes(stage.apply()) == [PositionOutcome.SET] * 2
 
 
 def test_two_archived_groups_do_not_share_a_name(stage: Stage) -> None:
     """A rollback would not know whose positions it puts back."""
-    assert outcomes(stage.apply()) == [Outcome.SET] * 2
+    assert outcomes(stage.apply()) == [PositionOutcome.SET] * 2
     other = {"g": WantedGroup(source_group="other", positions=stage.wanted("g", {("orders", 1): 5})["g"].positions)}
     report = stage.apply(other)
     assert "positions of group g-source: give that of other another name (--rename-group)" in of(report).refusal
@@ -122,12 +122,12 @@ def test_a_note_that_cannot_be_read_keeps_only_its_group(stage: Stage) -> None:
     report = stage.apply({**stage.wanted("a"), **stage.wanted("b"), **stage.wanted("c")})
     assert (type(of(report, "a").error), outcomes(report, "c"), report.exit_code) == (
         CorruptSegmentError,
-        [Outcome.SET] * 2,
+        [PositionOutcome.SET] * 2,
         3,
     )
     back = stage.roll_back(re.compile("c"))
     assert (outcomes(back, "c"), [one.group for one in back.groups if one.error]) == (
-        [Outcome.SET] * 2,
+        [PositionOutcome.SET] * 2,
         [f"control/{stream}/"],
     )
     assert back.exit_code == 3
@@ -150,7 +150,7 @@ def test_a_dry_run_tells_the_same_and_writes_nothing(stage: Stage) -> None:
     assert (dry.exit_code, wet.exit_code, dry.is_dry_run) == (3, 3, True)
     objects, positions = dict(stage.store.objects), dict(stage.cluster.positions["g"])
     stage.cluster.before_call = refuse
-    assert outcomes(stage.roll_back(is_dry_run=True)) == [Outcome.SET] * 2
+    assert outcomes(stage.roll_back(is_dry_run=True)) == [PositionOutcome.SET] * 2
     assert (stage.store.objects, stage.cluster.positions["g"]) == (objects, positions)
 
 
@@ -158,16 +158,19 @@ def test_a_group_with_members_is_left_alone_and_the_others_go_on(stage: Stage) -
     stage.cluster.put("active", "orders", 0, 3)
     stage.cluster.members.add("active")
     report = stage.apply({**stage.wanted(), **stage.wanted("active")})
-    assert (outcomes(report), outcomes(report, "active")) == ([Outcome.SET] * 2, [Outcome.HAS_MEMBERS] * 2)
+    assert (outcomes(report), outcomes(report, "active")) == (
+        [PositionOutcome.SET] * 2,
+        [PositionOutcome.HAS_MEMBERS] * 2,
+    )
     assert (report.exit_code, stage.offsets("active")) == (3, {("orders", 0): 3})
     assert of(report, "active").error is None
 
     stage.cluster.members = {"g"}
     back = stage.roll_back()
-    assert outcomes(back) == [Outcome.HAS_MEMBERS] * 2
+    assert outcomes(back) == [PositionOutcome.HAS_MEMBERS] * 2
     assert stage.offsets() == {("orders", 0): 10, ("orders", 1): 20}
     stage.cluster.members.clear()
-    assert outcomes(stage.apply(stage.wanted("active")), "active") == [Outcome.SET] * 2
+    assert outcomes(stage.apply(stage.wanted("active")), "active") == [PositionOutcome.SET] * 2
 
 
 def join_at(stage: Stage, kind: type[Call[Any]], number: int = 1) -> None:
@@ -186,7 +189,7 @@ def join_at(stage: Stage, kind: type[Call[Any]], number: int = 1) -> None:
 def test_a_group_that_becomes_active_after_the_look_is_left_alone(stage: Stage) -> None:
     join_at(stage, OffsetCommitCall)
     report = stage.apply()
-    assert (outcomes(report), report.exit_code, of(report).error) == ([Outcome.HAS_MEMBERS] * 2, 3, None)
+    assert (outcomes(report), report.exit_code, of(report).error) == ([PositionOutcome.HAS_MEMBERS] * 2, 3, None)
     assert stage.offsets() == {}
 
 
@@ -195,7 +198,7 @@ def test_positions_are_not_deleted_of_a_group_that_becomes_active(stage: Stage) 
     stage.apply()
     join_at(stage, OffsetFetchCall, 2)
     back = stage.roll_back()
-    assert (outcomes(back), back.exit_code) == ([Outcome.HAS_MEMBERS] * 2, 3)
+    assert (outcomes(back), back.exit_code) == ([PositionOutcome.HAS_MEMBERS] * 2, 3)
     assert stage.offsets() == {("orders", 0): 10, ("orders", 1): 20}
 
 
@@ -203,12 +206,12 @@ def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     stage.apply()
     stage.cluster.put("g", "orders", 0, 15)
     again = stage.apply()
-    assert (outcomes(again), again.exit_code) == ([Outcome.RAN_ON, Outcome.SET_EARLIER], 0)
+    assert (outcomes(again), again.exit_code) == ([PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER], 0)
     for report in (stage.apply(stage.wanted(offsets={("orders", 0): 12})), stage.roll_back()):
-        assert outcomes(report)[0] is Outcome.MOVED
+        assert outcomes(report)[0] is PositionOutcome.MOVED
         assert (report.exit_code, stage.offsets()) == (3, {("orders", 0): 15, ("orders", 1): 20})
-    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.GROUP_MOVED]
-    assert outcomes(stage.roll_back(is_dry_run=True)) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert outcomes(stage.roll_back()) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
+    assert outcomes(stage.roll_back(is_dry_run=True)) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
 
 
 def test_a_group_that_went_on_in_a_partition_that_was_not_set_is_not_rolled_back(stage: Stage) -> None:
@@ -219,10 +222,10 @@ def test_a_group_that_went_on_in_a_partition_that_was_not_set_is_not_rolled_back
         was = dict(stage.cluster.positions["g"])
         stage.cluster.put("g", *place, offset)
         back = stage.roll_back()
-        assert (outcomes(back), back.exit_code) == ([Outcome.GROUP_MOVED] * 2, 3)
+        assert (outcomes(back), back.exit_code) == ([PositionOutcome.GROUP_MOVED] * 2, 3)
         stage.cluster.positions["g"] = was
     stage.cluster.put("g", "payments", 0, 1)  # a topic of which nothing was set
-    assert outcomes(stage.roll_back()) == [Outcome.SET] * 2
+    assert outcomes(stage.roll_back()) == [PositionOutcome.SET] * 2
     assert stage.offsets() == {("orders", 2): 7, ("payments", 0): 1}
 
 
@@ -231,7 +234,7 @@ def test_a_group_that_moved_gets_no_more_positions(stage: Stage) -> None:
     stage.cluster.put("g", "orders", 0, 15)
     for more in ({("payments", 0): 7}, {("orders", 1): 20}):
         report = stage.apply(stage.wanted(offsets={("orders", 0): 10, **more}))
-        assert (outcomes(report), report.exit_code) == ([Outcome.RAN_ON, Outcome.GROUP_MOVED], 3)
+        assert (outcomes(report), report.exit_code) == ([PositionOutcome.RAN_ON, PositionOutcome.GROUP_MOVED], 3)
     assert stage.offsets() == {("orders", 0): 15}
 
 
@@ -242,11 +245,11 @@ def test_a_group_that_had_members_and_ran_on_is_not_put_back(stage: Stage, befor
     if before is not None:
         stage.cluster.put("g", "orders", 0, before)
     stage.cluster.members.add("g")
-    assert outcomes(stage.apply(wanted)) == [Outcome.HAS_MEMBERS] * 2
+    assert outcomes(stage.apply(wanted)) == [PositionOutcome.HAS_MEMBERS] * 2
     stage.cluster.members.clear()
     stage.cluster.put("g", "orders", 0, 1300)
     again = stage.apply(wanted)
-    assert (outcomes(again), again.exit_code) == ([Outcome.MOVED, Outcome.GROUP_MOVED], 3)
+    assert (outcomes(again), again.exit_code) == ([PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED], 3)
     assert stage.offsets() == {("orders", 0): 1300}
     back = stage.roll_back()
     assert (outcomes(back), back.exit_code, stage.offsets()) == ([], 0, {("orders", 0): 1300})
@@ -258,7 +261,7 @@ def test_a_group_that_had_members_and_came_to_where_it_was_wanted_is_not_put_bac
     stage.apply()
     stage.cluster.members.clear()
     stage.cluster.put("g", "orders", 0, 10, "m")
-    assert outcomes(stage.apply()) == [Outcome.STOOD_THERE, Outcome.GROUP_MOVED]
+    assert outcomes(stage.apply()) == [PositionOutcome.STOOD_THERE, PositionOutcome.GROUP_MOVED]
     assert (stage.roll_back().exit_code, stage.offsets()) == (0, {("orders", 0): 10})
 
 
@@ -267,7 +270,7 @@ def test_a_group_that_had_members_and_did_not_move_is_set(stage: Stage) -> None:
     stage.cluster.members.add("g")
     stage.apply()
     stage.cluster.members.clear()
-    assert outcomes(stage.apply()) == [Outcome.SET] * 2
+    assert outcomes(stage.apply()) == [PositionOutcome.SET] * 2
     stage.roll_back()
     assert stage.offsets() == {("orders", 0): 3}
 
@@ -275,15 +278,15 @@ def test_a_group_that_had_members_and_did_not_move_is_set(stage: Stage) -> None:
 def test_consumers_that_ran_on_from_where_they_stood_are_not_put_back(stage: Stage) -> None:
     """Nothing was set there, and nothing would show that the group has been where it is wanted."""
     stage.cluster.put("g", "orders", 0, 10, "m")
-    assert outcomes(stage.apply()) == [Outcome.STOOD_THERE, Outcome.SET]
+    assert outcomes(stage.apply()) == [PositionOutcome.STOOD_THERE, PositionOutcome.SET]
     stage.cluster.put("g", "orders", 0, 15)
     again = stage.apply()
     assert (outcomes(again), again.exit_code, stage.offsets()["orders", 0]) == (
-        [Outcome.RAN_ON, Outcome.SET_EARLIER],
+        [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER],
         0,
         15,
     )
-    assert outcomes(stage.roll_back()) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert outcomes(stage.roll_back()) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
     assert stage.offsets() == {("orders", 0): 15, ("orders", 1): 20}
 
 
@@ -291,7 +294,7 @@ def test_consumers_that_ran_on_to_where_they_stood_before_are_not_put_back(stage
     stage.cluster.put("g", "orders", 0, 50)
     stage.apply()
     stage.cluster.put("g", "orders", 0, 50)
-    assert (outcomes(stage.apply())[0], stage.offsets()["orders", 0]) == (Outcome.RAN_ON, 50)
+    assert (outcomes(stage.apply())[0], stage.offsets()["orders", 0]) == (PositionOutcome.RAN_ON, 50)
 
 
 def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
@@ -301,7 +304,7 @@ def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
     stage.roll_back()
     stage.cluster.put("g", "orders", 0, 55)
     again = stage.apply()
-    assert (outcomes(again)[0], again.exit_code, stage.offsets()["orders", 0]) == (Outcome.MOVED, 3, 55)
+    assert (outcomes(again)[0], again.exit_code, stage.offsets()["orders", 0]) == (PositionOutcome.MOVED, 3, 55)
 
 
 def untold(stage: Stage, group: str = "g", source: str = "g-source", partitions: int = 2) -> WantedGroups:
@@ -314,9 +317,9 @@ def test_what_the_archive_cannot_tell_any_more_is_looked_up_and_never_set(stage:
     stage.cluster.put("g", "orders", 1, 25)
     objects, positions = dict(stage.store.objects), dict(stage.cluster.positions["g"])
     report = stage.apply(untold(stage, partitions=3))
-    assert (outcomes(report), report.exit_code) == ([Outcome.SET_EARLIER, Outcome.RAN_ON], 0)
+    assert (outcomes(report), report.exit_code) == ([PositionOutcome.SET_EARLIER, PositionOutcome.RAN_ON], 0)
     stage.cluster.put("g", "orders", 1, 19)
-    assert outcomes(stage.apply(untold(stage))) == [Outcome.SET_EARLIER]
+    assert outcomes(stage.apply(untold(stage))) == [PositionOutcome.SET_EARLIER]
     for nobodys in (untold(stage, "x"), untold(stage, source="another")):
         assert [one.positions for one in stage.apply(nobodys).groups] in ([], [[]])
     assert (stage.store.objects, stage.offsets()["orders", 0]) == (objects, positions["orders", 0].offset)
@@ -335,10 +338,10 @@ def test_a_proof_that_cannot_be_noted_is_told_and_mended_by_the_next_run(
 
     monkeypatch.setattr(stage.store, "put_if_absent", refuse_second)
     report = stage.apply()
-    assert (outcomes(report), str(of(report).error), report.exit_code) == ([Outcome.SET] * 2, "denied", 1)
-    assert outcomes(stage.apply()) == [Outcome.SET_EARLIER] * 2
+    assert (outcomes(report), str(of(report).error), report.exit_code) == ([PositionOutcome.SET] * 2, "denied", 1)
+    assert outcomes(stage.apply()) == [PositionOutcome.SET_EARLIER] * 2
     stage.cluster.put("g", "orders", 0, 15)
-    assert outcomes(stage.apply()) == [Outcome.RAN_ON, Outcome.SET_EARLIER]
+    assert outcomes(stage.apply()) == [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER]
 
 
 def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> None:
@@ -352,7 +355,7 @@ def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> Non
 
     stage.cluster.before_call = run_on
     report = stage.apply()
-    assert outcomes(report) == [Outcome.MOVED, Outcome.GROUP_MOVED]
+    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
     assert stage.offsets() == {("orders", 0): 5}
 
 
@@ -360,7 +363,7 @@ def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
     stage.cluster.put("g", "orders", 0, 3)
     stage.apply()
     later = stage.apply(stage.wanted(offsets={("orders", 0): 11, ("payments", 0): 7}))
-    assert outcomes(later) == [Outcome.OTHER_WANTED, Outcome.SET]
+    assert outcomes(later) == [PositionOutcome.OTHER_WANTED, PositionOutcome.SET]
     assert later.exit_code == 3
     stage.roll_back()
     assert stage.offsets() == {("orders", 0): 3}
@@ -378,11 +381,11 @@ def test_a_topic_of_the_same_name_is_a_stranger(stage: Stage) -> None:
     wanted = stage.wanted()
     stage.apply(wanted)
     stage.cluster.create_topic("orders", "id-9")
-    assert outcomes(stage.roll_back()) == [Outcome.OTHER_TOPIC] * 2
-    assert outcomes(stage.apply(wanted)) == [Outcome.OTHER_TOPIC] * 2
+    assert outcomes(stage.roll_back()) == [PositionOutcome.OTHER_TOPIC] * 2
+    assert outcomes(stage.apply(wanted)) == [PositionOutcome.OTHER_TOPIC] * 2
     assert stage.offsets() == {}
     stage.cluster.put("g", "orders", 0, 2)
-    assert outcomes(stage.apply()) == [Outcome.SET] * 2  # its note is a new one
+    assert outcomes(stage.apply()) == [PositionOutcome.SET] * 2  # its note is a new one
     stage.roll_back()
     assert stage.offsets() == {("orders", 0): 2}
 
@@ -397,7 +400,7 @@ def test_a_topic_that_is_created_again_meanwhile_gets_nothing(stage: Stage) -> N
 
     stage.cluster.after_call = recreate
     report = stage.apply()
-    assert (outcomes(report), report.exit_code, stage.offsets()) == ([Outcome.NOT_SET] * 2, 3, {})
+    assert (outcomes(report), report.exit_code, stage.offsets()) == ([PositionOutcome.NOT_SET] * 2, 3, {})
 
 
 def test_what_cannot_hold_positions_or_be_sent_is_named(stage: Stage) -> None:
@@ -413,16 +416,19 @@ def test_what_cannot_hold_positions_or_be_sent_is_named(stage: Stage) -> None:
     assert {one.group for one in report.groups if one.refusal} == said.keys()
     assert [name for name, text in said.items() if text not in of(report, name).refusal] == []
     assert report.exit_code == 3
-    assert [outcomes(report, name) for name in ("g", "", "app")] == [[Outcome.SET] * 2] * 3
+    assert [outcomes(report, name) for name in ("g", "", "app")] == [[PositionOutcome.SET] * 2] * 3
 
 
 def test_a_position_that_the_broker_refuses_is_named_and_the_others_are_set(stage: Stage) -> None:
     stage.cluster.refused["orders", 1] = Code.OFFSET_METADATA_TOO_LARGE
     report = stage.apply({**stage.wanted(), **stage.wanted("next", {("orders", 0): 1})})
-    assert (outcomes(report), outcomes(report, "next")) == ([Outcome.SET, Outcome.NOT_SET], [Outcome.SET])
+    assert (outcomes(report), outcomes(report, "next")) == (
+        [PositionOutcome.SET, PositionOutcome.NOT_SET],
+        [PositionOutcome.SET],
+    )
     assert "raise the brokers' offset.metadata.max.bytes" in str(of(report).error)
     stage.cluster.refused.clear()
-    assert outcomes(stage.apply()) == [Outcome.SET_EARLIER, Outcome.SET]
+    assert outcomes(stage.apply()) == [PositionOutcome.SET_EARLIER, PositionOutcome.SET]
 
 
 def test_an_answer_that_is_lost_is_settled_by_reading(stage: Stage) -> None:
@@ -435,7 +441,7 @@ def test_an_answer_that_is_lost_is_settled_by_reading(stage: Stage) -> None:
 
     stage.cluster.after_call = lose
     report = stage.apply()
-    assert (outcomes(report), of(report).error) == ([Outcome.SET] * 2, None)
+    assert (outcomes(report), of(report).error) == ([PositionOutcome.SET] * 2, None)
     assert len(lost) == 1
 
 
@@ -450,7 +456,7 @@ def test_a_consumer_that_ran_on_behind_a_lost_answer_is_not_put_back(stage: Stag
 
     stage.cluster.after_call = lose
     report = stage.apply()
-    assert outcomes(report) == [Outcome.MOVED, Outcome.SET]
+    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.SET]
     assert (stage.offsets()["orders", 0], len(commits)) == (15, 1)
 
 
@@ -461,7 +467,7 @@ def test_brokers_that_fail_for_good_are_an_error_of_the_group(stage: Stage) -> N
 
     stage.cluster.before_call = lose
     report = stage.apply({**stage.wanted(), **stage.wanted("next")})
-    assert (outcomes(report), outcomes(report, "next")) == ([Outcome.NOT_SET] * 2, [Outcome.SET] * 2)
+    assert (outcomes(report), outcomes(report, "next")) == ([PositionOutcome.NOT_SET] * 2, [PositionOutcome.SET] * 2)
     assert (str(of(report).error), report.exit_code) == ("the connection broke", 4)
 
 
@@ -478,7 +484,7 @@ def test_the_group_without_a_name_is_skipped_by_a_rollback(stage: Stage) -> None
     """Brokers delete none of its positions: it would end with an error for ever."""
     stage.apply({**stage.wanted(), **stage.wanted("")})
     back = stage.roll_back()
-    assert (outcomes(back), of(back, "").positions, back.exit_code) == ([Outcome.SET] * 2, (), 0)
+    assert (outcomes(back), of(back, "").positions, back.exit_code) == ([PositionOutcome.SET] * 2, (), 0)
     assert "the group without a name is skipped" in of(back, "").skipped
 
 

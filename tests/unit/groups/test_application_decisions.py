@@ -2,7 +2,13 @@
 
 import pytest
 
-from archiver.groups.application_decisions import Decision, Outcome, decide_application, decide_rollback, decide_untold
+from archiver.groups.application_decisions import (
+    Decision,
+    PositionOutcome,
+    decide_application,
+    decide_rollback,
+    decide_untold,
+)
 from archiver.groups.application_notes import GroupNote, NotedMove, NotedTopic
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.group_positions import GroupPosition, Positions
@@ -41,21 +47,25 @@ def applied(now: GroupPosition | None, note: GroupNote | None, wanted: GroupPosi
     ("stands", "noted", "wanted", "outcome"),
     [
         # Nothing is noted.
-        ("before", None, WANTED, Outcome.SET),
-        ("wanted", None, WANTED, Outcome.STOOD_THERE),
+        ("before", None, WANTED, PositionOutcome.SET),
+        ("wanted", None, WANTED, PositionOutcome.STOOD_THERE),
         # The same was noted.
-        ("before", WANTED, WANTED, Outcome.SET),
-        ("wanted", WANTED, WANTED, Outcome.SET_EARLIER),
-        ("else", WANTED, WANTED, Outcome.MOVED),
+        ("before", WANTED, WANTED, PositionOutcome.SET),
+        ("wanted", WANTED, WANTED, PositionOutcome.SET_EARLIER),
+        ("else", WANTED, WANTED, PositionOutcome.MOVED),
         # Something else was noted.
-        ("before", OTHER, WANTED, Outcome.SET),
-        ("other", OTHER, WANTED, Outcome.OTHER_WANTED),
-        ("wanted", OTHER, WANTED, Outcome.STOOD_THERE),
-        ("else", OTHER, WANTED, Outcome.MOVED),
+        ("before", OTHER, WANTED, PositionOutcome.SET),
+        ("other", OTHER, WANTED, PositionOutcome.OTHER_WANTED),
+        ("wanted", OTHER, WANTED, PositionOutcome.STOOD_THERE),
+        ("else", OTHER, WANTED, PositionOutcome.MOVED),
     ],
 )
 def test_what_an_application_does(
-    before: GroupPosition | None, stands: str, noted: GroupPosition | None, wanted: GroupPosition, outcome: Outcome
+    before: GroupPosition | None,
+    stands: str,
+    noted: GroupPosition | None,
+    wanted: GroupPosition,
+    outcome: PositionOutcome,
 ) -> None:
     now = {"before": before, "wanted": WANTED, "other": OTHER, "else": ELSE}[stands]
     found = applied(now, None if noted is None else note_of(before, noted), wanted)
@@ -66,60 +76,62 @@ def test_what_an_application_does(
 
 def test_a_position_that_is_gone_stands_elsewhere() -> None:
     """Positions of a group that nobody joins expire: where it had one before, nobody knows what became of it."""
-    assert applied(None, note_of(BEFORE, WANTED), WANTED).outcome is Outcome.MOVED
+    assert applied(None, note_of(BEFORE, WANTED), WANTED).outcome is PositionOutcome.MOVED
 
 
 def test_wanted_where_it_stood_before_needs_nothing() -> None:
     asked = GroupPosition(offset=BEFORE.offset, metadata=BEFORE.metadata)
-    assert applied(BEFORE, note_of(BEFORE, WANTED), asked).outcome is Outcome.STOOD_THERE
-    assert applied(WANTED, note_of(BEFORE, WANTED), asked).outcome is Outcome.OTHER_WANTED
+    assert applied(BEFORE, note_of(BEFORE, WANTED), asked).outcome is PositionOutcome.STOOD_THERE
+    assert applied(WANTED, note_of(BEFORE, WANTED), asked).outcome is PositionOutcome.OTHER_WANTED
 
 
 def test_other_metadata_are_another_position() -> None:
     ran_on = GroupPosition(offset=WANTED.offset, metadata="of a consumer")
-    assert applied(ran_on, note_of(BEFORE, WANTED), WANTED).outcome is Outcome.MOVED
+    assert applied(ran_on, note_of(BEFORE, WANTED), WANTED).outcome is PositionOutcome.MOVED
 
 
 def test_an_epoch_alone_is_no_other_position() -> None:
     now = GroupPosition(offset=WANTED.offset, leader_epoch=4, metadata=WANTED.metadata)
-    assert applied(now, note_of(BEFORE, WANTED), WANTED).outcome is Outcome.SET_EARLIER
+    assert applied(now, note_of(BEFORE, WANTED), WANTED).outcome is PositionOutcome.SET_EARLIER
 
 
 @pytest.mark.parametrize(
     ("now", "outcome"),
     [
-        (ELSE, Outcome.RAN_ON),
-        (GroupPosition(offset=WANTED.offset, metadata="of a consumer"), Outcome.RAN_ON),
-        (GroupPosition(offset=WANTED.offset - 1), Outcome.MOVED),
-        (None, Outcome.MOVED),  # expired: where it had come to, nobody knows
-        (WANTED, Outcome.SET_EARLIER),
-        (BEFORE, Outcome.SET),  # below: somebody has put it back
+        (ELSE, PositionOutcome.RAN_ON),
+        (GroupPosition(offset=WANTED.offset, metadata="of a consumer"), PositionOutcome.RAN_ON),
+        (GroupPosition(offset=WANTED.offset - 1), PositionOutcome.MOVED),
+        (None, PositionOutcome.MOVED),  # expired: where it had come to, nobody knows
+        (WANTED, PositionOutcome.SET_EARLIER),
+        (BEFORE, PositionOutcome.SET),  # below: somebody has put it back
     ],
 )
-def test_who_was_seen_where_it_was_set_has_run_on_from_there(now: GroupPosition | None, outcome: Outcome) -> None:
+def test_who_was_seen_where_it_was_set_has_run_on_from_there(
+    now: GroupPosition | None, outcome: PositionOutcome
+) -> None:
     assert applied(now, note_of(BEFORE, WANTED, applied=True), WANTED).outcome is outcome
     assert applied(now, note_of(BEFORE, WANTED), WANTED).outcome is (
-        Outcome.MOVED if outcome is Outcome.RAN_ON else outcome
+        PositionOutcome.MOVED if outcome is PositionOutcome.RAN_ON else outcome
     )
 
 
 def test_who_has_run_on_is_not_where_another_position_is_wanted() -> None:
-    assert applied(ELSE, note_of(BEFORE, OTHER, applied=True), WANTED).outcome is Outcome.MOVED
+    assert applied(ELSE, note_of(BEFORE, OTHER, applied=True), WANTED).outcome is PositionOutcome.MOVED
 
 
 def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
     """As to the end of the log, where a group stood that was set to read again."""
     end = GroupPosition(offset=50)
-    assert applied(end, note_of(end, WANTED), WANTED).outcome is Outcome.SET
-    assert applied(end, note_of(end, WANTED, applied=True), WANTED).outcome is Outcome.RAN_ON
-    assert applied(end, note_of(end, OTHER, applied=True), WANTED).outcome is Outcome.MOVED
+    assert applied(end, note_of(end, WANTED), WANTED).outcome is PositionOutcome.SET
+    assert applied(end, note_of(end, WANTED, applied=True), WANTED).outcome is PositionOutcome.RAN_ON
+    assert applied(end, note_of(end, OTHER, applied=True), WANTED).outcome is PositionOutcome.MOVED
 
 
 def test_who_stood_there_from_the_beginning_stands_there_still() -> None:
     note = note_of(WANTED, WANTED, applied=True)
-    assert applied(WANTED, note, WANTED).outcome is Outcome.STOOD_THERE
-    assert applied(ELSE, note, WANTED).outcome is Outcome.RAN_ON
-    assert applied(WANTED, note, OTHER).outcome is Outcome.SET
+    assert applied(WANTED, note, WANTED).outcome is PositionOutcome.STOOD_THERE
+    assert applied(ELSE, note, WANTED).outcome is PositionOutcome.RAN_ON
+    assert applied(WANTED, note, OTHER).outcome is PositionOutcome.SET
 
 
 def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | None = None) -> list[Decision]:
@@ -128,10 +140,10 @@ def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | No
 
 def test_what_the_archive_cannot_tell_any_more_is_told_by_the_note() -> None:
     note = note_of(BEFORE, WANTED, as_of_ms=5, applied=True)
-    assert untold(WANTED, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, Outcome.SET_EARLIER)]
-    assert untold(ELSE, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, Outcome.RAN_ON)]
+    assert untold(WANTED, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, PositionOutcome.SET_EARLIER)]
+    assert untold(ELSE, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, PositionOutcome.RAN_ON)]
     # Seen where it is to stand, it was set, though that was not noted any more.
-    assert [one.outcome for one in untold(WANTED, note_of(BEFORE, WANTED))] == [Outcome.SET_EARLIER]
+    assert [one.outcome for one in untold(WANTED, note_of(BEFORE, WANTED))] == [PositionOutcome.SET_EARLIER]
 
 
 def test_a_note_that_does_not_prove_it_tells_nothing() -> None:
@@ -147,36 +159,36 @@ def test_a_note_that_does_not_prove_it_tells_nothing() -> None:
 
 @pytest.mark.parametrize("live", ["another", ""])
 def test_a_topic_that_is_another_one_is_left_alone(live: str) -> None:
-    assert applied(None, None, WANTED, live).outcome is Outcome.OTHER_TOPIC
+    assert applied(None, None, WANTED, live).outcome is PositionOutcome.OTHER_TOPIC
 
 
 def test_a_note_does_not_count_for_another_topic_of_the_name() -> None:
     """With it, a position that is elsewhere would be left alone."""
     found = applied(ELSE, note_of(BEFORE, WANTED, topic_id="deleted since"), WANTED)
-    assert (found.outcome, found.before) == (Outcome.SET, ELSE)
+    assert (found.outcome, found.before) == (PositionOutcome.SET, ELSE)
 
 
 def test_topics_without_ids_are_told_by_their_names() -> None:
     asked = WantedPosition("orders", "", 0, 9, "w")
     (found,) = decide_application([asked], {}, note_of(None, WANTED, ""), {"orders": ""})
-    assert found.outcome is Outcome.SET
+    assert found.outcome is PositionOutcome.SET
     (found,) = decide_application([asked], held(ELSE), note_of(None, WANTED, ""), {"orders": ""})
-    assert found.outcome is Outcome.MOVED
+    assert found.outcome is PositionOutcome.MOVED
     (gone,) = decide_application([asked], {}, None, {})
-    assert gone.outcome is Outcome.OTHER_TOPIC
+    assert gone.outcome is PositionOutcome.OTHER_TOPIC
 
 
 @pytest.mark.parametrize("before", [BEFORE, None])
 @pytest.mark.parametrize(
     ("stands", "outcome"),
-    [("wanted", Outcome.SET), ("before", Outcome.STOOD_THERE), ("else", Outcome.MOVED)],
+    [("wanted", PositionOutcome.SET), ("before", PositionOutcome.STOOD_THERE), ("else", PositionOutcome.MOVED)],
 )
-def test_what_a_rollback_does(before: GroupPosition | None, stands: str, outcome: Outcome) -> None:
+def test_what_a_rollback_does(before: GroupPosition | None, stands: str, outcome: PositionOutcome) -> None:
     now = {"before": before, "wanted": WANTED, "else": ELSE}[stands]
     (found,) = decide_rollback(note_of(before, WANTED), held(now), {"orders": "id"})
     assert (found.outcome, found.before, found.wanted) == (outcome, WANTED, before)
     (found,) = decide_rollback(note_of(before, WANTED), held(now), {"orders": "another"})
-    assert found.outcome is Outcome.OTHER_TOPIC
+    assert found.outcome is PositionOutcome.OTHER_TOPIC
 
 
 def test_what_no_group_can_be_asked_to_be() -> None:

@@ -15,8 +15,8 @@ from archiver.archive.segment import open_segment
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.groups import archived_log, folding
-from archiver.groups.archived_log import ArchivedLog
-from archiver.groups.archived_position import ArchivedPosition, Cause, Source, State
+from archiver.groups.archived_log import OffsetsLog
+from archiver.groups.archived_position import ArchivedPosition, Cause, PositionSource, State
 from archiver.groups.doubts import Doubt
 from archiver.groups.fold_object import facts_of_fold, merge_doubts
 from archiver.groups.folds import Folds
@@ -25,7 +25,7 @@ from archiver.groups.positions import PositionsAsOf
 from archiver.process import failpoints
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offset_commits import GroupKey, decode_key
-from tests.support.offsets_archive import OffsetsArchive
+from tests.support.offsets_archive import OffsetsArchive, doubts_of
 from tests.support.records import Rec
 from tests.unit.groups.test_episodes import KEYS, VALUES, position_of
 
@@ -64,9 +64,9 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 def positions(
-    log: ArchivedLog, roots: Mapping[str, Sequence[Root]] = ROOTS
+    log: OffsetsLog, roots: Mapping[str, Sequence[Root]] = ROOTS
 ) -> dict[tuple[str, str, int, int], ArchivedPosition]:
-    found = [one._replace(source=Source.LOG) for one in PositionsAsOf([log], roots)]
+    found = [one._replace(source=PositionSource.LOG) for one in PositionsAsOf([log], roots)]
     told = {(one.group, one.topic, one.partition, one.life): one for one in found}
     assert len(told) == len(found)
     return told
@@ -194,7 +194,7 @@ ROWS = [
 ]
 
 
-def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[State, int, Source]]:
+def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[State, int, PositionSource]]:
     log = archive.read(until_ms)
     return {one.group: (one.state, one.offset, one.source) for one in PositionsAsOf([log], ROOTS)}
 
@@ -202,22 +202,25 @@ def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[
 def test_a_position_says_that_it_is_from_a_fold() -> None:
     archive = put_all(Log(ROWS, [2, 4, 5]), [1])
     assert told(archive) == {
-        "a": (State.SET, 3, Source.FOLD),
-        "b": (State.REMOVED, 2, Source.FOLD),
-        "c": (State.SET, 4, Source.LOG),
+        "a": (State.SET, 3, PositionSource.FOLD),
+        "b": (State.REMOVED, 2, PositionSource.FOLD),
+        "c": (State.SET, 4, PositionSource.LOG),
     }
 
 
 def test_as_of_a_time_within_a_fold_its_superseded_values_are_unknown_where_the_objects_are_gone() -> None:
     archive = put_all(Log(ROWS, [2, 4, 5]), [1])
     keys = sorted(key for key in archive.store.objects if key.startswith("topics/"))
-    assert told(archive, FIRST_MS + 1) == {"a": (State.SET, 1, Source.LOG), "b": (State.SET, 2, Source.LOG)}
-    archive.store.delete(keys[:2])
-    assert told(archive)["a"] == (State.SET, 3, Source.FOLD)
     assert told(archive, FIRST_MS + 1) == {
-        "a": (State.UNKNOWN, 1, Source.FOLD),
-        "b": (State.UNKNOWN, 2, Source.FOLD),
-        "c": (State.UNKNOWN, -1, Source.LOG),
+        "a": (State.SET, 1, PositionSource.LOG),
+        "b": (State.SET, 2, PositionSource.LOG),
+    }
+    archive.store.delete(keys[:2])
+    assert told(archive)["a"] == (State.SET, 3, PositionSource.FOLD)
+    assert told(archive, FIRST_MS + 1) == {
+        "a": (State.UNKNOWN, 1, PositionSource.FOLD),
+        "b": (State.UNKNOWN, 2, PositionSource.FOLD),
+        "c": (State.UNKNOWN, -1, PositionSource.LOG),
     }
     assert archive.read(FIRST_MS + 1).doubts.doubts == [Doubt(0, 3, needs_later=True)]
 
@@ -228,10 +231,10 @@ def test_what_was_missing_when_a_fold_was_made_stays_in_doubt() -> None:
     before = archive.read(with_folds=False).doubts.doubts
     assert before
     made = archive.fold()
-    assert made.facts.told_doubts() == before
+    assert doubts_of(made.facts) == before
     archive.put([Rec(5, FIRST_MS + 9, 0, position_key("d", "x", 0), commit_value(1))], 6, base=5)
     again = archive.fold()
-    assert again.facts.told_doubts() == before == archive.read().doubts.doubts
+    assert doubts_of(again.facts) == before == archive.read().doubts.doubts
     assert (again.facts.sources.earlier_next, again.facts.sources.objects) == (5, 1)
 
 
@@ -242,7 +245,7 @@ def test_nothing_is_folded_while_a_survivor_of_compaction_may_lie_behind_the_end
     archive.put([replace(one, timestamp=old_ms) for one in ROWS], 5, stable_end=9)
     archive.put([Rec(6, old_ms, 0, position_key("d", "x", 0), commit_value(1))], 7, base=5, stable_end=9)
     assert archive.read().doubts.doubts == [Doubt(5, 6, needs_later=False)]
-    assert told(archive)["a"] == (State.UNKNOWN, 3, Source.LOG)
+    assert told(archive)["a"] == (State.UNKNOWN, 3, PositionSource.LOG)
     with pytest.raises(
         NotWholeError, match=r"of offsets 5-6 compaction took records.* behind offset 6, .*back up again"
     ):
@@ -254,10 +257,10 @@ def test_nothing_is_folded_while_a_survivor_of_compaction_may_lie_behind_the_end
     )
     settled = [Doubt(5, 6, needs_later=True)]
     assert archive.read().doubts.doubts == settled
-    assert archive.fold().facts.told_doubts() == settled
+    assert doubts_of(archive.fold().facts) == settled
     assert archive.read().doubts.doubts == settled
-    assert told(archive)["a"] == (State.SET, 9, Source.FOLD)
-    assert told(archive)["c"] == (State.SET, 4, Source.FOLD)
+    assert told(archive)["a"] == (State.SET, 9, PositionSource.FOLD)
+    assert told(archive)["c"] == (State.SET, 4, PositionSource.FOLD)
 
 
 def test_doubts_are_merged_to_no_more_than_there_is_room_for() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, Root, Stretch, life_at, lives_of
+from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, PositionSpan, Root, life_at, lives_of
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -26,23 +26,31 @@ SEEN = [Root(0, "", 10 * HOUR), Root(2, "", 20 * HOUR)]
     ],
 )
 def test_a_stretch_alone(from_ms: int | None, until_ms: int | None, life: int) -> None:
-    assert lives_of(SEEN, [Stretch(from_ms, until_ms)]) == [life]
+    assert lives_of(SEEN, [PositionSpan(from_ms, until_ms)]) == [life]
 
 
 def test_stretches_follow_each_other_as_lives_do() -> None:
-    unsure = Stretch(None, None)
-    named = Stretch(11 * HOUR, 12 * HOUR, 0)
-    assert lives_of(SEEN, [unsure, named, unsure, Stretch(13 * HOUR, 21 * HOUR), unsure]) == [0, 0, AMBIGUOUS, 2, 2]
-    assert lives_of(SEEN, [Stretch(9 * HOUR, 21 * HOUR), unsure]) == [AMBIGUOUS, AMBIGUOUS]  # it tells of no other
-    assert lives_of(SEEN, [Stretch(22 * HOUR, 23 * HOUR, NO_ROOT)]) == [AMBIGUOUS]
+    unsure = PositionSpan(None, None)
+    named = PositionSpan(11 * HOUR, 12 * HOUR, 0)
+    assert lives_of(SEEN, [unsure, named, unsure, PositionSpan(13 * HOUR, 21 * HOUR), unsure]) == [
+        0,
+        0,
+        AMBIGUOUS,
+        2,
+        2,
+    ]
+    assert lives_of(SEEN, [PositionSpan(9 * HOUR, 21 * HOUR), unsure]) == [AMBIGUOUS, AMBIGUOUS]  # it tells of no other
+    assert lives_of(SEEN, [PositionSpan(22 * HOUR, 23 * HOUR, NO_ROOT)]) == [AMBIGUOUS]
 
 
 def test_what_was_archived_of_a_topic_shows_how_long_it_was_there() -> None:
-    between = [Stretch(11 * HOUR, 15 * HOUR)]
+    between = [PositionSpan(11 * HOUR, 15 * HOUR)]
     assert lives_of([Root(0, "", 10 * HOUR, 12 * HOUR), SEEN[1]], between) == [0]
     # Records may be older than their topic, and times may contradict each other.
     assert lives_of([SEEN[0], Root(2, "", 20 * HOUR, 12 * HOUR)], between) == [AMBIGUOUS]
-    assert lives_of([Root(0, "", 10 * HOUR, 9 * HOUR), SEEN[1]], [Stretch(10 * HOUR - 2 * MINUTE, 12 * HOUR)]) == [0]
+    assert lives_of([Root(0, "", 10 * HOUR, 9 * HOUR), SEEN[1]], [PositionSpan(10 * HOUR - 2 * MINUTE, 12 * HOUR)]) == [
+        0
+    ]
     assert lives_of([Root(0, "", 10 * HOUR, 21 * HOUR), SEEN[1]], between) == [AMBIGUOUS]
     assert lives_of(SEEN[::-1], between) == [AMBIGUOUS]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from archiver.groups.archived_position import ArchivedPosition, Source, State
+from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
 from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.position_rows import NO_ROW
 from archiver.groups.translation import (
@@ -193,7 +193,7 @@ EXACT = (Kind.EXACT, None)
         (committed(103, 3, LATE_MS), {}, (95, [EXACT, BRANCH])),  # its epoch tells, whatever the time
         (committed(103, -1, LATE_MS), {}, (103, [EXACT])),
         (committed(103, -1, LATE_MS - 1), {}, (95, [EXACT, BRANCH])),
-        (committed(103, -1, LATE_MS, source=Source.SNAPSHOT), {}, (95, [EXACT, BRANCH])),
+        (committed(103, -1, LATE_MS, source=PositionSource.SNAPSHOT), {}, (95, [EXACT, BRANCH])),
         (committed(103, -1, -1), {}, (95, [EXACT, BRANCH])),
         (committed(100, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
         (committed(103, -1, LATE_MS), {"seen_ms": None}, (95, [EXACT, BRANCH])),

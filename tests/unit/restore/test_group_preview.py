@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.groups.archived_position import Source, State
+from archiver.groups.archived_position import PositionSource, State
 from archiver.groups.lives import AMBIGUOUS
 from archiver.groups.translation import Reason
 from archiver.kafka.group_positions import ListedGroup
@@ -62,9 +62,15 @@ def test_a_group_of_a_kind_without_positions_would_not_be_set(kind: str) -> None
 
 @pytest.mark.parametrize(
     ("at_offset", "source", "why"),
-    [(5, Source.LOG, Reason.ANOTHER_LIFE), (9, Source.LOG, Reason.AMBIGUOUS), (-1, Source.SNAPSHOT, Reason.AMBIGUOUS)],
+    [
+        (5, PositionSource.LOG, Reason.ANOTHER_LIFE),
+        (9, PositionSource.LOG, Reason.AMBIGUOUS),
+        (-1, PositionSource.SNAPSHOT, Reason.AMBIGUOUS),
+    ],
 )
-def test_what_is_ambiguous_is_counted_as_the_restore_will_tell_it(at_offset: int, source: Source, why: Reason) -> None:
+def test_what_is_ambiguous_is_counted_as_the_restore_will_tell_it(
+    at_offset: int, source: PositionSource, why: Reason
+) -> None:
     known = position("a", at_offset=7)
     other = position("a", offset=1, state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=at_offset, source=source)
     (found,) = count_positions([other, known], {"orders": 0}, WHOLE, {}, {})

@@ -12,7 +12,7 @@ from archiver.archive.layout import Layout
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
-from archiver.groups.application_decisions import Outcome
+from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
 from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.backup_groups import archivers_groups, groups_left_out
@@ -270,7 +270,7 @@ def test_what_is_ambiguous_and_older_than_a_word_of_the_restored_life_is_not_its
     assert plan.is_whole is (why != "ambiguous")
 
 
-def applied(outcome: Outcome, group: str = "a", partition: int = 0) -> ApplicationReport:
+def applied(outcome: PositionOutcome, group: str = "a", partition: int = 0) -> ApplicationReport:
     one = PositionReport(
         topic="back", partition=partition, before=None, wanted=None, after=GroupPosition(offset=1), outcome=outcome
     )
@@ -283,12 +283,12 @@ def test_what_an_earlier_run_has_set_is_not_open() -> None:
     plan = planned([ambiguous, position("a", partition=1, state=State.UNKNOWN), position("a", partition=2)], topic_of())
     (group,) = plan.groups
     assert [one.place for one in group.untold] == [("back", 0), ("back", 1)]
-    for outcome in (Outcome.SET_EARLIER, Outcome.RAN_ON):
+    for outcome in (PositionOutcome.SET_EARLIER, PositionOutcome.RAN_ON):
         told = with_set_earlier(plan, applied(outcome))
         assert [(why, number) for why, number, _ in unset(told)] == [("set by an earlier run", 0), ("unknown", 1)]
         assert not told.is_whole
         assert with_set_earlier(told, applied(outcome, partition=1)).is_whole
-    for other in (applied(Outcome.MOVED), applied(Outcome.SET_EARLIER, group="b")):
+    for other in (applied(PositionOutcome.MOVED), applied(PositionOutcome.SET_EARLIER, group="b")):
         assert with_set_earlier(plan, other) == plan
 
 
@@ -296,7 +296,7 @@ def test_what_is_set_or_has_no_place_on_the_target_is_not_looked_up() -> None:
     ambiguous = position("a", state=State.AMBIGUOUS, life=AMBIGUOUS, at_offset=9)
     plan = planned([position("a"), ambiguous], topic_of())
     assert plan.groups[0].untold == []
-    assert with_set_earlier(plan, applied(Outcome.SET)) == plan
+    assert with_set_earlier(plan, applied(PositionOutcome.SET)) == plan
     assert planned([ambiguous], topic_of(refused={0: "gone"})).groups[0].untold == []
     assert planned([ambiguous], topic_of(repartition=5)).groups[0].untold == []
     removed = position("a", state=State.REMOVED)

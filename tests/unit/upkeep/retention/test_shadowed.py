@@ -23,7 +23,6 @@ from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.covers import prove_covers
-from archiver.upkeep.retention.left_lying import take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import (
     Answer,
@@ -42,6 +41,7 @@ from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, ask_object, survey
 from archiver.upkeep.retention.sweep import Swept
+from archiver.upkeep.retention.swept_corrections import take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore
@@ -388,11 +388,12 @@ def test_a_plain_object_that_reaches_as_far_as_any_other_stays() -> None:
     assert gone.going.item.key == "02"
 
 
-def test_where_nothing_overlaps_by_name_nobody_is_asked(tmp_path: Path) -> None:
+def test_where_nothing_overlaps_by_name_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     for base in (0, 24, 48):
         put(store, tmp_path, base, 20)
-    assert surveyed(Archive(store, LAYOUT)).asked == 0
+    monkeypatch.setattr(store, "head", pytest.fail)
+    assert not surveyed(Archive(store, LAYOUT)).shadowed
 
 
 def test_what_the_store_denies_stays_and_the_rest_goes_on(merged: tuple[Archive, MortalStore]) -> None:

@@ -21,12 +21,12 @@ from archiver.archive.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
-from archiver.upkeep.retention.left_lying import LEFT_ALONE_MS, take_back_lying
 from archiver.upkeep.retention.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
 from archiver.upkeep.retention.plan import TopicSweep
 from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
 from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.swept_corrections import LEFT_ALONE_MS, take_back_lying
 from archiver.upkeep.retention.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -374,7 +374,7 @@ def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
 def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, _ = ten_objects()
     plan = planned(archive)
-    other = replace(plan.partitions[0], partition=1, going=(), lying=(0,))
+    other = replace(plan.partitions[0], partition=1, going=(), lives={0: True})
     add_swept(archive, PLACE._replace(partition=1), OffsetRanges.of([(0, 10)]))
 
     def list_one(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
@@ -382,17 +382,18 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
             raise StoreError("denied")
         return list_items(archive, topic, life, partition)
 
-    monkeypatch.setattr("archiver.upkeep.retention.left_lying.list_items", list_one)
+    monkeypatch.setattr("archiver.upkeep.retention.swept_corrections.list_items", list_one)
     done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
 
 
-def test_nothing_goes_of_a_partition_without_an_object() -> None:
+def test_nothing_goes_of_a_partition_without_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = ten_objects()
     store.delete(map(key_of, range(0, 100, 10)))
+    monkeypatch.setattr(store, "head", pytest.fail)
     (found,) = planned(archive).partitions
-    assert (found.going, found.staying, found.asked, found.error) == ((), {}, 0, "")
+    assert (found.going, found.staying, found.error) == ((), {}, "")
 
 
 class ManyStore(MortalStore):

@@ -8,11 +8,11 @@ from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import Branch, Life, TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
-from archiver.spark.retention import SweepRequest, _tasks, goes_by_policy
 from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
 from archiver.upkeep.retention.limits import Limits
 from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.plan import TopicSweep
+from archiver.upkeep.retention.run import SweepRequest, _tasks, goes_by_policy
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.sweep_survey import SurveyedTopics
 from archiver.upkeep.retention.topic_terms import Asked, TopicTerms, judge_topic

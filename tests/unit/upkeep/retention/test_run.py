@@ -1,14 +1,14 @@
 """Whole runs of a sweep over a store in memory, with what Spark would do done in place: where its parts meet."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-import archiver.spark.retention as runs
+import archiver.upkeep.retention.run as runs
 from archiver.archive.applied_limits import Whose, read_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
@@ -22,11 +22,12 @@ from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
-from archiver.spark.retention import SweepRequest, SweepResult, failures_of, run_retention
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.agreed_limits import AgreementNote
 from archiver.upkeep.retention.debris_survey import debris_terms
 from archiver.upkeep.retention.partition_plan import Staying
+from archiver.upkeep.retention.result import SweepResult, failures_of
+from archiver.upkeep.retention.run import SweepRequest, run_sweep
 from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.sweep_survey import SweepSurvey
 from archiver.upkeep.retention.topic_terms import TopicTerms
@@ -38,6 +39,10 @@ PLACE = SweptPlace("t", 0, 0)
 HUNDRED_DAYS_MS = 100 * 24 * 3600 * 1000
 
 
+def survey_here(tasks: Sequence[SurveyTask], _: object) -> list[PartitionSweep]:
+    return [survey_partition(task) for task in tasks]
+
+
 class Site:
     """An archive in memory, swept by fixed limits."""
 
@@ -46,17 +51,8 @@ class Site:
         self.archive = Archive(self.store, LAYOUT)
         self.configure(**retention)
 
-        @contextmanager
-        def no_spark(*_: object) -> Iterator[Callable[[], None]]:
-            yield lambda: None
-
-        def survey_here(_: object, tasks: list[SurveyTask], __: object) -> list[PartitionSweep]:
-            return [survey_partition(task) for task in tasks]
-
         monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
         monkeypatch.setattr("archiver.upkeep.retention.survey.patient_archive_of", lambda _: self.archive)
-        monkeypatch.setattr(runs, "spark_in_background", no_spark)
-        monkeypatch.setattr("archiver.spark.retention_tasks.survey_on_spark", survey_here)
 
     def configure(self, **retention: Any) -> None:  # noqa: ANN401
         section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
@@ -90,7 +86,7 @@ class Site:
         return LAYOUT.segment_key(SegmentKey(topic=topic, life=0, partition=partition, base=base, next=merged_next))
 
     def run(self, **asked: Any) -> SweepResult:  # noqa: ANN401
-        return run_retention(self.config, SweepRequest(without_kafka=True, **asked))
+        return run_sweep(self.config, SweepRequest(without_kafka=True, **asked), nullcontext(survey_here))
 
     def gaps(self, topic: str = "t") -> list[str]:
         return [str(gap) for gap in read_inventory(self.archive).partitions[topic, 0][0].gaps]
@@ -283,7 +279,7 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
             raise StoreError("listing is denied")
         return ask(*asked)
 
-    monkeypatch.setattr("archiver.spark.retention.debris_terms", once)
+    monkeypatch.setattr("archiver.upkeep.retention.run.debris_terms", once)
     result = site.run(agreed=True)
     assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
     report = read_last_report(site.archive)

@@ -6,27 +6,27 @@ import numpy as np
 
 from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels import commits as kernels
-from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_log import OffsetsLog
 from archiver.groups.archived_position import UNKNOWN_MS
-from archiver.groups.endings import LogSigns
 from archiver.groups.episodes import Episodes, episodes_of
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, Roots
 from archiver.groups.position_rows import NO_ROW, PositionRows
+from archiver.groups.removal_causes import LogSigns
 from archiver.groups.row_lives import lives_of_rows, standing_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldLog:
+class LogAsOf:
     """The contents of a partition."""
 
-    log: ArchivedLog
+    log: OffsetsLog
     rows: PositionRows
     lives: Longs  # of each row
     signs: LogSigns
     episodes: Episodes
 
     @classmethod
-    def of(cls, log: ArchivedLog, roots: Roots) -> "ToldLog":
+    def of(cls, log: OffsetsLog, roots: Roots) -> "LogAsOf":
         rows = PositionRows.of(log.rows)
         standing = standing_of(log, rows)
         lives = lives_of_rows(rows, standing, roots, is_filled_in=log.is_filled_in)
@@ -38,7 +38,7 @@ class ToldLog:
         return found
 
 
-def known_from_ms(told: ToldLog, keys: Longs, reach: Longs, lives: Longs) -> Longs:
+def known_from_ms(told: LogAsOf, keys: Longs, reach: Longs, lives: Longs) -> Longs:
     """Return the time of the first commit of each key, later than the time that was asked for, behind an offset.
 
     UNKNOWN_MS: none, or of another life. A removal is no evidence: it may be that of the topic.

@@ -16,12 +16,12 @@ import numpy as np
 
 from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels import commits as kernels
-from archiver.groups.archived_log import ArchivedLog
+from archiver.groups.archived_log import OffsetsLog
 from archiver.groups.archived_position import Cause
 from archiver.groups.commit_log import Flags
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Roots
 from archiver.groups.position_rows import NO_ROW, PositionRows
-from archiver.groups.row_lives import Standing
+from archiver.groups.row_lives import CommitValidity
 
 _TOGETHER_MS: Final = 60_000
 _KEPT_MS: Final = (
@@ -55,7 +55,7 @@ class LogSigns:
     signs: Sequence[Signs]
 
     @classmethod
-    def of(cls, log: ArchivedLog, rows: PositionRows, lives: Longs, standing: Standing) -> "LogSigns":
+    def of(cls, log: OffsetsLog, rows: PositionRows, lives: Longs, standing: CommitValidity) -> "LogSigns":
         pairs, numbers = np.unique((rows.topic.numbers << _LIFE_BITS) + lives + (1 << 31), return_inverse=True)
         order = np.argsort(numbers, kind="stable")
         starts = np.searchsorted(numbers[order], np.arange(len(pairs)))
@@ -146,7 +146,7 @@ def _is_gone(stands_ms: Longs, is_over: Longs, ms: Longs) -> Flags:
     return found
 
 
-def group_removals(log: ArchivedLog) -> dict[str, list[int]]:
+def group_removals(log: OffsetsLog) -> dict[str, list[int]]:
     """Return when groups themselves were removed, by name."""
     rows = log.rows
     kinds = rows.fields[kernels.KIND]

@@ -1,4 +1,7 @@
-"""Takes back what counts as swept and still lies there: held, denied, revived, or planned by a run that died. A later loss of it must show."""
+"""Removes ranges from the swept set if their objects still exist, so that a later loss is reported.
+
+Objects still exist if a hold, a denied delete, a delete marker that was removed, or the death of a sweep has kept them.
+"""
 
 from collections.abc import Iterable
 from functools import partial

@@ -1,27 +1,31 @@
-"""Positions of which the log has nothing as of the time, in one life of their topic, and may have had: they are unknown, never none.
+"""Positions that the log leaves uncertain as of the time: unknown where records may be missing, ambiguous in open transactions.
+
+Where the log has nothing of a position in one life of its topic, and may have had, the position is unknown, never none:
 
 1. A position that is committed, or removed, later alone may have been committed before.
 2. One that was removed in one life of its topic may have been committed in a later one.
 3. One that was committed in one life may have been in the lives before it.
 
 Positions without any record cannot be detected.
+
+A commit in a transaction may not have counted yet: until its marker came, the position is ambiguous.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, State
+from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
 from archiver.groups.commit_log import Flags
 from archiver.groups.lives import AMBIGUOUS, Root, Roots, life_at
+from archiver.groups.log_as_of import LogAsOf, known_from_ms
 from archiver.groups.position_rows import NO_ROW
-from archiver.groups.told_log import ToldLog, known_from_ms
 
 
-def missed_positions(told: ToldLog, roots: Roots) -> Iterator[ArchivedPosition]:
+def missed_positions(told: LogAsOf, roots: Roots) -> Iterator[ArchivedPosition]:
     """Yield unknown positions without an episode up to the time."""
     rows, until_ms = told.rows, told.log.rows.until_ms
     is_first = np.append(True, np.diff(rows.key) != 0)[: len(rows)]
@@ -36,7 +40,7 @@ def missed_positions(told: ToldLog, roots: Roots) -> Iterator[ArchivedPosition]:
     yield from _in_other_lives(told, roots, firsts[has_episode])
 
 
-def _in_other_lives(told: ToldLog, roots: Roots, firsts: Longs) -> Iterator[ArchivedPosition]:
+def _in_other_lives(told: LogAsOf, roots: Roots, firsts: Longs) -> Iterator[ArchivedPosition]:
     rows, several = told.rows, [len(roots.get(topic, ())) > 1 for topic in told.rows.topic.texts]
     firsts = firsts[np.array(several, bool)[rows.topic.numbers[firsts]]]
     last = _last_until(told, firsts)
@@ -60,7 +64,7 @@ def _life_then(roots: Sequence[Root], until_ms: int) -> int:
     return roots[-1].life if until_ms == LAST_LONG else life_at(roots, until_ms, until_ms)
 
 
-def _lives_told(told: ToldLog) -> dict[int, set[int]]:
+def _lives_told(told: LogAsOf) -> dict[int, set[int]]:
     """Return the lives in which each position has episodes."""
     some, found = told.episodes, dict[int, set[int]]()
     for rows in (
@@ -72,7 +76,7 @@ def _lives_told(told: ToldLog) -> dict[int, set[int]]:
     return found
 
 
-def _last_until(told: ToldLog, firsts: Longs) -> Longs:
+def _last_until(told: LogAsOf, firsts: Longs) -> Longs:
     """Return the last row of each position that is not later than the time."""
     rows = told.rows
     earlier = np.flatnonzero(~rows.is_later)
@@ -80,19 +84,70 @@ def _last_until(told: ToldLog, firsts: Longs) -> Longs:
     return found
 
 
-def _reach(told: ToldLog, rows: Longs, until: Longs) -> Longs:
+def _reach(told: LogAsOf, rows: Longs, until: Longs) -> Longs:
     has_later: Flags = np.ones(len(rows), bool)
     return told.log.doubts.reach(until, has_later)
 
 
-def _known(told: ToldLog, rows: Longs, reach: Longs) -> Iterator[tuple[int, int]]:
+def _known(told: LogAsOf, rows: Longs, reach: Longs) -> Iterator[tuple[int, int]]:
     times = known_from_ms(told, told.rows.key[rows], reach, told.lives[rows])
     yield from zip(rows.tolist(), times.tolist(), strict=True)
 
 
-def _unknown(told: ToldLog, row: int, life: int, from_ms: int) -> ArchivedPosition:
+def _unknown(told: LogAsOf, row: int, life: int, from_ms: int) -> ArchivedPosition:
     rows = told.rows
     (group,) = rows.texts(np.array([row]), kernels.GROUP_START, kernels.GROUP_LENGTH).texts
     partition = int(rows.rows.fields[kernels.PARTITION][rows.place[row]])
     found = ArchivedPosition.without_commit(group, rows.topic.at(row), partition, life, State.UNKNOWN)
     return found._replace(known_from_ms=from_ms)
+
+
+_Place = tuple[str, str, int, int]  # group, topic, partition, life
+
+
+def with_pending(told: LogAsOf, positions: Iterable[ArchivedPosition]) -> Iterator[ArchivedPosition]:
+    """Yield the positions of a log, also those with only pending commits. After a pending commit a position is ambiguous."""
+    pending = _pending_rows(told)
+    seen = set[_Place]()
+    for one in positions:
+        if pending:
+            place = _place(one)
+            seen.add(place)
+            yield _between(told, one, [*pending.get(place, ()), *pending.get((*place[:3], AMBIGUOUS), ())])
+        else:
+            yield one
+    for place, rows in pending.items():
+        if place not in seen:
+            yield _between(told, ArchivedPosition.without_commit(*place, State.SET), rows)
+
+
+def _place(one: ArchivedPosition) -> _Place:
+    return one.group, one.topic, one.partition, one.life
+
+
+def _pending_rows(told: LogAsOf) -> dict[_Place, list[int]]:
+    rows = told.rows
+    chosen = np.flatnonzero(rows.is_pending)
+    groups = rows.texts(chosen, kernels.GROUP_START, kernels.GROUP_LENGTH)
+    numbers = (rows.told(kernels.PARTITION)[chosen].tolist(), told.lives[chosen].tolist())
+    found: dict[_Place, list[int]] = {}
+    for at, (row, partition, life) in enumerate(zip(chosen.tolist(), *numbers, strict=True)):
+        found.setdefault((groups.at(at), rows.topic.at(row), partition, life), []).append(row)
+    return found
+
+
+def _between(told: LogAsOf, one: ArchivedPosition, rows: Sequence[int]) -> ArchivedPosition:
+    """Say where else a group may have stood. Kafka goes by the order of the log, so commits before the last known word are over."""
+    has_stood = one.state in {State.SET, State.TOPIC_DELETED}
+    behind = [row for row in rows if told.rows.offset[row] > (one.at_offset if has_stood else one.removed_at)]
+    if not behind or one.state in {State.UNKNOWN, State.AMBIGUOUS}:
+        is_stale = any(told.rows.offset[row] > one.at_offset for row in rows)  # it stood elsewhere when it was removed
+        return one._replace(is_stale=True) if is_stale and one.state is State.REMOVED else one
+    stood = one if has_stood else one._replace(offset=-1, removed_ms=-1, cause=Cause.NONE)
+    offsets, is_readable = told.rows.told(kernels.OFFSET)[behind], told.rows.told(kernels.IS_READABLE)[behind] == 1
+    other = int(offsets.argmin()) if offsets.min() < stood.offset else len(behind) - 1
+    return stood._replace(
+        state=State.AMBIGUOUS,
+        other_offset=int(offsets[other]) if is_readable.all() else -1,
+        other_ms=int(told.rows.told(kernels.COMMIT_MS)[behind[other]]),
+    )

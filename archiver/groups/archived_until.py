@@ -74,7 +74,7 @@ def lagging_problem(lags: Sequence[Lag]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedEnds:
+class ArchivedUntil:
     """Up to when each archived partition of the offsets topic is archived: the time of its newest record; -1: it has none."""
 
     partitions: int | None  # how many the topic has; None: not known
