@@ -307,4 +307,22 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
         ("tests/unit/groups/test_translation.py::test_above_a_branch_when_the_child_was_restored",),
     ),
+    "positions of a group with members are deleted": Build(
+        (Change("groups/position_moves.py", "if listed is not None and listed.has_members:", "if listed is False:"),),
+        ("tests/unit/groups/test_application.py::test_positions_are_not_deleted_of_a_group_that_becomes_active",),
+    ),
+    "a group that ran on is put back": Build(
+        (Change("groups/application_decisions.py", "return now.offset >= goal.offset", "return now.offset < 0"),),
+        ("tests/unit/groups/test_application.py::test_consumers_that_ran_on_are_not_put_back",),
+    ),
+    "positions are set in a topic that was created again": Build(
+        (
+            Change(
+                "groups/application_decisions.py",
+                "if live.get(wanted.topic) != wanted.topic_id:",
+                "if wanted.topic not in live:",
+            ),
+        ),
+        ("tests/unit/groups/test_application.py::test_a_topic_of_the_same_name_is_a_stranger",),
+    ),
 }
