@@ -11,10 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-import archiver.groups.application
 import archiver.groups.position_moves
-import archiver.kafka.connection
-import archiver.restore.group_restore
 import archiver.restore.notes
 import archiver.spark.group_restore
 from archiver.cli.main import main
@@ -339,12 +336,10 @@ def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
 
 # --- kills
 
+# tests/unit/groups/test_application.py kills it at each effect of setting a group.
 PLACES: Final = {
     "finished.noted": archiver.restore.notes,  # the topics are whole, and no group is noted
-    "positions.noted": archiver.groups.application,
-    "positions.sent": archiver.kafka.connection,
     "positions.answered": archiver.groups.position_moves,
-    "positions.read": archiver.groups.position_moves,
 }
 
 

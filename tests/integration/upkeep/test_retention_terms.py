@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.config.model import ArchiverConfig, StorageConfig
+from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.spark.retention import SweepRequest, SweepResult, run_retention
 from tests.support.brokers import Broker, StartBroker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic
+from tests.support.real_sweeps import DAY_MS, archive_of, bases
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
-DAY_MS = 24 * 3600 * 1000
 AT_ONCE = {"grace": 0, "min-object-age": 0}
 TICK_S = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
 
@@ -54,16 +53,6 @@ def sweep(
 
 def gone_after(topic: str, age: str) -> dict[str, Any]:
     return {"gone": [{"topics": topic, "ms": age}]}
-
-
-def archive_of(site: ArchiveSite) -> Archive:
-    return open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-
-
-def bases(site: ArchiveSite, directory: str) -> list[int]:
-    archive = archive_of(site)
-    parsed = (archive.layout.parse_segment(item.key) for item in archive.store.list(f"topics/{directory}/"))
-    return [key.base for key in parsed if key is not None]
 
 
 def waiting(result: SweepResult) -> list[str]:
