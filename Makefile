@@ -29,8 +29,8 @@ test test-full: export PYTHONHASHSEED := 0
 test: .venv/.set-up-test ## the tests of tests/quick.txt; needs Python and a JDK; ARGS="-k name" for those of all tests
 	$(BIN)/pytest $(SIDE_BY_SIDE) $(or $(ARGS),$(QUICK))
 
-test-full: .venv/.set-up-test ## every test, small counts
-	$(BIN)/pytest $(SIDE_BY_SIDE) $(ARGS)
+test-full: .venv/.set-up-test ## every test, small counts; and that tests fail with copies that are broken on purpose
+	$(BIN)/pytest $(SIDE_BY_SIDE) --broken $(ARGS)
 
 test-long: export PYTHONHASHSEED ?= $(shell od -An -N2 -tu2 /dev/urandom | tr -d ' ')
 test-long: .venv/.set-up-test ## the full counts too, with seeds that are drawn

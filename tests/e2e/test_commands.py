@@ -149,14 +149,10 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
     [
         ([], "COMMAND"),
         (["bakcup"], "bakcup"),
-        (["backup"], "no configuration"),
         (["cat"], "TOPIC"),
         (["restore"], "--target"),
         (["query"], "SQL"),
         (["query", "SELECT 1", "--url", "s3://bucket/x", "--from", "yesterday"], "--from"),
-        (["backup", "--until-end"], "no configuration"),
-        (["backup", "--until-end", "-c", "absent.yaml"], "absent.yaml"),
-        (["backup", "--until-end", "-c", "typo.yaml"], "typo.yaml:1: unknown key; did you mean storage"),
         (["ls", "--url", "file:///tmp"], "s3://"),
         (["cat", "t", "--url", "s3://bucket/x", "--partition", "one"], "--partition"),
         (["cat", "t", "--url", "s3://bucket/x", "--limit", "-1"], "--limit"),
@@ -171,7 +167,6 @@ def test_mistakes_are_named_and_end_with_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "typo.yaml").write_text("stroage:\n  url: s3://bucket\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ARCHIVER_CONFIG", raising=False)
     assert exit_code_of(*arguments) == 2

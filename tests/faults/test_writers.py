@@ -424,6 +424,15 @@ def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.Mon
         assert is_fine or isinstance(fault, LargeBatchError)
 
 
+def test_a_fault_keeps_no_frame_of_its_batch() -> None:
+    """Its traceback would keep what was decompressed."""
+    content = bytearray(encode(batch_of([Rec(0, 1, 0, b"k", b"v")])))
+    content[-1] ^= 1
+    fault = fault_of(memoryview(content), 0, (), 1 << 20, DecodingBudget(1 << 20))
+    assert fault is not None
+    assert fault.__traceback__ is None
+
+
 @pytest.mark.parametrize("both_skip", [True, False])
 def test_a_batch_that_two_writers_pass_is_one_hole(world: World, both_skip: bool) -> None:
     """The first put decides: a hole, or records where the other one could read them."""

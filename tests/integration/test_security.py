@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
@@ -45,6 +45,7 @@ from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
 from archiver.upkeep.object_check import Level
+from tests.integration.groups.test_group_positions import commit
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
 from tests.support.kafka_broker import free_ports
@@ -370,12 +371,6 @@ def test_nothing_is_purged_that_could_then_not_be_configured(
 @pytest.mark.parametrize(
     ("rights", "told"),
     [
-        # test_rights.py has it, too
-        pytest.param(
-            [],
-            "which go with it, is not known: this user may not describe all groups; grant Describe on the groups",
-            marks=pytest.mark.long,
-        ),
         pytest.param(
             [(Kind.GROUP, "some", Op.DESCRIBE)],
             "offsets that 1 consumer group has committed for it: some; of others that is not known: this user may not describe",
@@ -405,9 +400,7 @@ def test_a_purge_tells_of_the_groups_that_this_user_may_see(
     assert errors_of_backup(site, secure, filled) == []
     create_topic(secure.bootstrap, target)
     for group in ("hidden", "some"):
-        consumer = Consumer({"bootstrap.servers": secure.bootstrap, "group.id": group, "enable.auto.commit": False})
-        consumer.commit(offsets=[TopicPartition(target, 0, 0)], asynchronous=False)
-        consumer.close()
+        commit(secure, group, TopicPartition(target, 0, 0))
     own = (*ALL_BUT_CONFIGS, Op.ALTER_CONFIGS)
     secure.grant(*((Kind.TOPIC, target, one) for one in own), (Kind.TOPIC, f"{target}-", Op.CREATE), *rights)
     caplog.set_level(logging.INFO)
@@ -455,28 +448,19 @@ def test_a_backup_goes_without_the_right_to_configs(
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize(
-    ("missing", "named"),
-    [
-        (Op.WRITE, "Write on"),
-        # What these say is in test_rights.py, too.
-        pytest.param(Op.CREATE, "Create on topic", marks=pytest.mark.long),
-        pytest.param(Op.READ, "Read on topic", marks=pytest.mark.long),
-        pytest.param(Op.ALTER_CONFIGS, "Configs on topic", marks=pytest.mark.long),
-    ],
-)
-def test_a_restore_names_the_right_that_it_lacks(
-    filled: str, secure: SecureBroker, site: ArchiveSite, missing: Op, named: str
+def test_a_restore_names_the_right_that_it_lacks_and_goes_on_with_it(
+    filled: str, secure: SecureBroker, site: ArchiveSite
 ) -> None:
+    """What is said without the other rights is in test_rights.py."""
     secure.grant(*reading(filled))
     assert errors_of_backup(site, secure, filled) == []
-    secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != missing))
+    secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != Op.WRITE))
     try:
         said = [error.error for topic in restored(site, secure, filled).topics for error in topic.errors]
     except ArchiverError as error:
         said = [str(error)]
     assert len(said) == 1
-    assert named in said[0]
+    assert "Write on" in said[0]
     assert f"{filled}.back" in said[0]
     # What was begun is finished when the right is there.
     secure.grant(*writing(f"{filled}.back"))

@@ -282,36 +282,6 @@ def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
         copies.read(topic)
 
 
-def test_an_object_without_facts(copies: Copies, topic: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=1)
-    keys = copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, 58)
-    copies.archive.change(keys[1], loses_facts=True)
-    with pytest.raises(PySparkException, match=r"0028\.data: has no archiver-\* metadata"):
-        copies.read(topic)
-    assert copies.read(topic, onDamage="skip") == {0: OLD[:10]}
-
-
-@pytest.mark.sampled(1)  # all that can be wrong with one is tried without Spark, too
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ({"partition": 1}, "it speaks of another partition than its key"),
-        ({"holder": {"generation": -1}}, "does not tell which copy is read"),
-        ({"format": 2}, r"format 2 is newer than this program reads \(1\)"),
-    ],
-)
-def test_an_entry_that_cannot_be(copies: Copies, topic: str, said: dict[str, object], told: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=2)
-    copies.put(topic, 1, OLD)
-    copies.complete(topic, 1, 1)
-    copies.put(topic, 0, OLD)
-    key = copies.complete(topic, 0, 1, other=said)
-    with pytest.raises(PySparkException, match=f"{key}: .*{told}"):
-        copies.read(topic)
-    assert copies.read(topic, onDamage="skip") == {1: OLD}
-
-
 def test_what_is_no_segment_of_a_copy_is_left_alone(copies: Copies, swapped: str) -> None:
     bucket = copies.archive.bucket
     place = f"compacted/blue/topics/{swapped}/partition=1/generation=0"

@@ -25,13 +25,11 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
 from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import QueryAnswer, ask
-from archiver.store.port import ObjectKind
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, put_false_entry
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
 from tests.support.forked_commands import COMMAND
-from tests.support.old_archive import old_file, old_key
 from tests.support.records import NOW_MS, Headers, Rec
 from tests.support.round_trip import ArchiveSite, archive_site, environment_of
 from tests.support.spark_bucket import lend_bucket, own_daemon
@@ -241,14 +239,6 @@ def test_options_hold_for_every_topic(
     assert site.rows(sql, **options) == [[wanted]]
 
 
-def test_lives(site: Site) -> None:
-    for life, topic_id in enumerate("AB"):
-        site.archive.write_topic_fact("recreated", topic_id=topic_id)
-        site.archive.put("recreated", 0, [Rec(0, NOW_MS, 0, None, b"life %d" % life)], each=1, life=life)
-    assert site.rows("SELECT cast(value AS string) FROM recreated") == [["life 1"]]
-    assert site.rows("SELECT cast(value AS string) FROM recreated", life="0") == [["life 0"]]
-
-
 def test_names_are_as_they_are_written(site: Site) -> None:
     for topic in ("Case", "case"):
         site.archive.write_topic_fact(topic)
@@ -256,15 +246,6 @@ def test_names_are_as_they_are_written(site: Site) -> None:
     sql = "SELECT cast(c.value AS string), cast(C.value AS string) FROM case c, Case C"
     assert site.rows(sql) == [["case", "Case"]]
     assert site.rows("WITH orders AS (SELECT 7 AS n) SELECT n FROM orders") == [[7]]  # theirs, not the topic
-
-
-def test_v1_objects_are_read_as_the_others(site: Site) -> None:
-    records = [Rec(at, NOW_MS, -1, b"k", b"old %d" % at, ((b"h", b"1"),)) for at in range(20)]
-    for start in (0, 10):
-        site.archive.store.put_if_absent(
-            old_key("old", 0, start), old_file(records[start : start + 10], "old", 0), {}, kind=ObjectKind.SEGMENT
-        )
-    assert site.rows("SELECT count(*), min(offset), max(timestampType) FROM old WHERE offset > 4") == [[15, 5, -1]]
 
 
 # --- values

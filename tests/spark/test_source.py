@@ -437,31 +437,6 @@ def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
     assert cost(partitions=0, until=MOMENT_MS + 110) == 2  # whose times nobody knows
 
 
-def test_what_v1_does_not_tell(site: Site, topic: str) -> None:
-    records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at) for at in range(30)]
-    put_old(site, topic, records[:10])
-    put_old(site, topic, records[12:20])
-    put_old(site, topic, records[18:30])
-    with pytest.raises(PySparkException, match=r"offsets 10-11 are in no object, and v1\.0 does not tell"):
-        site.read(topic)
-    with pytest.raises(
-        PySparkException, match=r"offsets 18-19 are in .*0012\.data and in .*0018\.data, and v1.0 does not"
-    ):
-        site.read(topic, offsets="0:12-")
-    assert site.read(topic, offsets="0:12-17") == {0: records[12:18]}
-    assert site.read(topic, onDamage="skip") == {0: [*records[:10], *records[12:]]}
-
-
-def test_a_v1_object_that_was_cut_in_a_block(site: Site, topic: str) -> None:
-    records = [Rec(at, MOMENT_MS + at, -1, b"k", b"%d" % at) for at in range(20)]
-    put_old(site, topic, records[:10])
-    content = old_file(records[10:], topic, 0)
-    site.archive.store.put_if_absent(old_key(topic, 0, 10), content[:-30], {}, kind=ObjectKind.SEGMENT)
-    with pytest.raises(PySparkException, match=r"0010\.data: cut or broken in the block"):
-        site.read(topic)
-    assert site.read(topic, onDamage="skip") == {0: records[:10]}
-
-
 def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: Site, topic: str) -> None:
     """Neither to who skips it nor, before that is known, to who looks for the last of each key."""
     large = bytes(ARROW_BATCH_BYTES // 10)
@@ -488,23 +463,6 @@ def damaged(site: Site, topic: str, seed: int) -> tuple[str, list[str], list[Rec
     return topic, site.archive.put(topic, 0, records, each=10, codec=BlockCodec.NULL), records
 
 
-def test_a_missing_object(site: Site, damaged: tuple[str, list[str], list[Rec]]) -> None:
-    topic, keys, records = damaged
-    site.archive.store.delete([keys[1]])
-    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 10-19 are missing from the archive"):
-        site.read(topic)
-    assert site.read(topic, onDamage="skip") == {0: [*records[:10], *records[20:]]}
-    assert site.read(topic, offsets="0:20-") == {0: records[20:]}
-
-
-def test_an_object_without_facts(site: Site, damaged: tuple[str, list[str], list[Rec]]) -> None:
-    topic, keys, records = damaged
-    site.archive.change(keys[1], loses_facts=True)
-    with pytest.raises(PySparkException, match=r"0010\.data: has no archiver-\* metadata"):
-        site.read(topic)
-    assert site.read(topic, onDamage="skip") == {0: [*records[:10], *records[20:]]}
-
-
 def test_a_changed_byte(site: Site, damaged: tuple[str, list[str], list[Rec]]) -> None:
     topic, keys, records = damaged
     site.archive.change(keys[2], site.archive.content(keys[2]).replace(b"a value 25", b"A value 25"))
@@ -523,13 +481,3 @@ def test_a_cut_object(site: Site, damaged: tuple[str, list[str], list[Rec]]) -> 
     with pytest.raises(PySparkException, match=r"0030\.data: 0 records up to offset -1, not 10 up to 39"):
         site.read(topic, verify="counts")
     assert site.read(topic, onDamage="skip") == {0: records[:30]}
-
-
-def test_garbage(site: Site, damaged: tuple[str, list[str], list[Rec]]) -> None:
-    topic, keys, _ = damaged
-    site.archive.change(keys[0], site.archive.content(keys[0])[:-20])
-    with pytest.raises(PySparkException, match=r"0000\.data: cut or broken in the block at byte"):
-        site.read(topic, verify="counts")
-    site.archive.change(keys[0], b"no Avro")
-    with pytest.raises(PySparkException, match=r"0000\.data: not an Avro object container file"):
-        site.load(topic, columns="offset").collect()

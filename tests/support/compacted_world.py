@@ -7,9 +7,9 @@ Nothing of the machine that is tried decides here what is right: `problem` judge
 process ever sees, and by what lies in the store.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from archiver.archive.moments import Moment
@@ -188,10 +188,11 @@ def end_of_holder(entry: RoleEntry | None, objects: "frozenset[Stored] | list[St
     return max(end.next, entry.holder.position if isinstance(entry.holder, CompleteCopy) else 0)
 
 
-def given(entry: RoleEntry | None, objects: "frozenset[Stored] | list[Stored]") -> tuple[int, list[int]] | None:
+@lru_cache(1 << 16)
+def given(entry: RoleEntry | None, objects: frozenset[Stored]) -> tuple[int, Sequence[int]] | None:
     """What readers are given: up to where, and which offsets; None when the holder is not whole."""
     if entry is None or entry.holder is None:
-        return 0, []
+        return 0, ()
     end = end_of_holder(entry, objects)
     name, behind = _name(entry.holder), _name(entry.replaced)
     if end is None or name is None:
@@ -265,7 +266,7 @@ def _wrong_of_key(script: tuple[Record, ...], key: str, last: int, has: int, pos
     return "" if is_replaced else f"the record of {key} at {last} is gone; there is one at {has}"
 
 
-def _latest(script: tuple[Record, ...], offsets: list[int]) -> dict[str, int]:
+def _latest(script: tuple[Record, ...], offsets: Sequence[int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for offset in offsets:
         found[script[offset].key] = max(offset, found.get(script[offset].key, -1))
@@ -308,6 +309,7 @@ class Model:
     def __init__(self, bounds: Bounds, rules: Rules | None = None) -> None:
         self.bounds = bounds
         self.rules = rules or Rules()
+        self._ends: dict[tuple[frozenset[Stored], str, int], Mapping[int, turns.CopyEnd]] = {}
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
         yield from self._broker(world)
@@ -394,9 +396,7 @@ class Model:
         found, (number, entry) = newest(world), process.looked
         may_begin = found is None or found[0] + 1 < self.bounds.entries
         readers = given(entry, world.objects)
-        own = {one.generation[1] for one in world.objects if one.generation[0] == process.instance}
-        own |= set(range(number + 1))
-        ends = {g: self.rules.ends(_of(world.objects, (process.instance, g))) for g in own}
+        ends = self._ends_of(world.objects, process.instance, number)
         sight = turns.Sight(
             number=number,
             entry=entry,
@@ -424,6 +424,14 @@ class Model:
                 turn = replace(turn, sight=process.turn.sight)
             after = self._take(world, process._replace(turn=turn, looked=None), effects)
             yield f"see{'' if allowed else ' idle'}", after, world
+
+    def _ends_of(self, objects: frozenset[Stored], instance: str, number: int) -> Mapping[int, turns.CopyEnd]:
+        """Where the generations of an instance end. Most worlds differ in something else."""
+        place = objects, instance, number
+        if place not in self._ends:
+            own = {one.generation[1] for one in objects if one.generation[0] == instance} | set(range(number + 1))
+            self._ends[place] = {one: self.rules.ends(_of(objects, (instance, one))) for one in own}
+        return self._ends[place]
 
     def _take(self, world: World, process: Process, effects: tuple[turns.Effect, ...]) -> Process:
         for effect in effects:

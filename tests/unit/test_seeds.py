@@ -64,7 +64,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, set[str]]:
     return drawn_by(tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.timeout(120)
 def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path, plain: tuple[str, set[str]]) -> None:
     seed, drawn = plain
     assert len(drawn) > 40
@@ -74,7 +73,6 @@ def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path, plain: tupl
     assert drawn_by(tmp_path, "-n", "2", *others_ran_before) == (seed, drawn)
 
 
-@pytest.mark.timeout(120)
 def test_a_long_run_hunts_with_a_seed_that_it_tells(tmp_path: Path, plain: tuple[str, set[str]]) -> None:
     seed, drawn = drawn_by(tmp_path, "--long", "-n", "2")
     assert seed != plain[0]

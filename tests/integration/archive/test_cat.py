@@ -122,14 +122,11 @@ def garble(archive: Site, base: int) -> None:
     [
         (lambda archive: lose(archive, 10), [0, 5, 20, 25], ["orders-3: offsets 10-19 are missing"]),
         (lambda archive: lose(archive, 0), [10, 15, 20, 25], ["orders-3: offsets 0-9 are missing"]),
-        (lambda archive: archive.change(10, next="x"), [0, 5, 20, 25], [Site.key(10), "facts that cannot be"]),
-        (lambda archive: archive.change(10, format="3"), [0, 5, 20, 25], [Site.key(10), "format 3 is newer"]),
         (lambda archive: archive.change(20, format="3"), [0, 5, 10, 15], [Site.key(20), "format 3 is newer"]),
-        (lambda archive: strip(archive, 10), [0, 5, 20, 25], [Site.key(10), "no archiver-* metadata"]),
         (lambda archive: garble(archive, 10), [0, 5, 20, 25], ["orders-3: ", Site.key(10), "not those"]),
         (lose_and_strip, [20, 25], [Site.key(10), "offsets 0-19"]),
     ],
-    ids=["middle", "first", "facts", "newer", "newest-newer", "no-metadata", "body", "two"],
+    ids=["middle", "first", "newest-newer", "body", "two"],
 )
 def test_cat_prints_what_is_left_and_names_what_is_not(
     archive: Site, run: Run, damage: Callable[[Site], object], left: list[int], named: list[str]
@@ -388,12 +385,6 @@ def test_names_that_no_topic_has_are_mistakes(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"archiver: argument TOPIC: {name!r} is not the name of a topic; {hint}")
     assert line.isprintable()
-
-
-def test_a_configuration_and_a_url_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["ls", "-c", "archive.yaml", "--url", "s3://bucket"])
-    assert "argument --url: not allowed with argument -c/--config; see" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/", "\udcff", "s3://bucket/p/\udcff"])

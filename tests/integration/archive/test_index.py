@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,15 +19,13 @@ from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.brokers import Broker, Bucket, GivenS3
-from tests.support.faulty_s3 import Fault, FaultyS3
-from tests.support.java_oracle import JavaOracle
+from tests.support.faulty_s3 import FaultyS3
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
 from tests.support.segments import facts_of
-from tests.support.service import eventually, running, service_config, until_archived
 
 pytestmark = pytest.mark.s3
 
@@ -72,13 +69,6 @@ def entries(proxied: Site) -> list[IndexEntry]:
         return list(pool.map(proxied.put, range(SEGMENTS)))
 
 
-def test_each_segment_is_asked_for_once_and_then_never(proxied: Site, entries: Sequence[IndexEntry]) -> None:
-    without, heads = proxied.read()
-    assert heads == SEGMENTS
-    append_to_index(Archive(proxied.store, LAYOUT), entries)
-    assert proxied.read() == (without, 0)
-
-
 def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Sequence[IndexEntry]) -> None:
     """One object was replaced by another of its size, one was swept, one is damaged and none is in the index."""
     append_to_index(Archive(proxied.store, LAYOUT), entries[:-1])
@@ -96,46 +86,6 @@ def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Seque
     assert proxied.read() == (inventory, 3)
     append_to_index(Archive(proxied.store, LAYOUT), [again])
     assert proxied.read() == (inventory, 2)
-
-
-def test_a_damaged_file_costs_its_heads(proxied: Site, entries: Sequence[IndexEntry]) -> None:
-    half = SEGMENTS // 2
-    append_to_index(Archive(proxied.store, LAYOUT), entries[:half])
-    proxied.store.put_if_absent(LAYOUT.index_key(0, 1), b"not zstd", {}, kind=ObjectKind.FACT)
-    append_to_index(Archive(proxied.store, LAYOUT), entries[half:-3])
-    assert proxied.read()[1] == 3
-    proxied.store.delete([LAYOUT.index_key(0, 0)])
-    assert proxied.read()[1] == half + 3
-
-
-def test_writers_that_append_and_merge_at_once_lose_no_generation(proxied: Site, entries: Sequence[IndexEntry]) -> None:
-    start = threading.Barrier(4)
-
-    def write(number: int) -> None:
-        start.wait(20)
-        for entry in entries[number::4]:
-            append_to_index(Archive(proxied.store, LAYOUT), [entry])
-        merge_index(Archive(proxied.store, LAYOUT))
-
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(write, number) for number in range(4)]:
-            done.result()
-    plain, heads = proxied.read()
-    assert heads < SEGMENTS  # what is appended while others merge is in a generation that nobody reads
-    append_to_index(Archive(proxied.store, LAYOUT), entries)
-    merge_index(Archive(proxied.store, LAYOUT))
-    assert proxied.read() == (plain, 0)
-
-
-def test_a_reader_without_the_right_to_put(proxied: Site, caplog: pytest.LogCaptureFixture) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(proxied.put, range(200)))
-    with caplog.at_level(logging.INFO, "archiver"), proxied.proxy.failing(Fault.DENIED, "PUT"):
-        plain, heads = proxied.read()
-    assert heads == 200
-    assert caplog.messages == []
-    assert proxied.read() == (plain, 200)
-    assert proxied.read() == (plain, 0)  # the one before had the right
 
 
 def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
@@ -182,37 +132,6 @@ def test_a_backup_tells_what_it_has_put(broker_41: Broker, topic: str, site: Arc
     assert unknown_to_index(site) == (6, 0)
 
 
-@pytest.mark.kafka
-def test_an_index_that_cannot_be_written_harms_no_backup(
-    broker_41: Broker, topic: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    send(broker_41, topic, 3)
-
-    def refuse(*_: object) -> int:
-        raise RuntimeError("nothing works")
-
-    monkeypatch.setattr("archiver.backup.indexer.append_to_index", refuse)
-    with archive_site(bucket, tmp_path) as site:
-        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
-        assert unknown_to_index(site) == (3, 3)
-
-
-@pytest.mark.kafka
-def test_a_service_writes_the_index_when_it_is_stopped(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    send(broker_41, topic, 3)
-    with running(site, service_config(site, broker_41.bootstrap, topic)) as instance:
-        eventually(instance.is_ready)
-        until_archived(site, java_oracle, broker_41.bootstrap, topic)
-        assert instance.stop() == 0
-    segments, unknown = unknown_to_index(site)
-    assert segments > 0
-    assert unknown == 0
-
-
 # --- what a backup that was killed has put
 
 
@@ -244,25 +163,6 @@ def test_the_next_backup_brings_in_what_a_killed_one_has_put(
     assert site.run("backup", "--until-end").returncode == 0
     assert unknown_to_index(site) == (20, 0) if puts_more else (18, 0)
     assert notes_of(site, "--verbose") == ""
-
-
-@pytest.mark.installed
-@pytest.mark.kafka
-def test_a_service_brings_in_what_a_killed_one_has_put(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """While it runs."""
-    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
-    send(broker_41, topic, 5)
-    config = service_config(site, broker_41.bootstrap, topic, segment={"records": 10})
-    with running(site, config) as instance:
-        eventually(instance.is_ready)
-        until_archived(site, java_oracle, broker_41.bootstrap, topic)
-        instance.kill()
-    segments, unknown = unknown_to_index(site)
-    assert unknown == segments > 0
-    with running(site, config):
-        eventually(lambda: unknown_to_index(site)[1] == 0)
 
 
 @pytest.mark.kafka

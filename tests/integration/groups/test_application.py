@@ -1,26 +1,19 @@
 """Groups are set on real brokers, and set back: beside consumers that are there, that come meanwhile, and that have run on."""
 
-import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
-import yaml
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 
-import archiver.groups.application
-from archiver.archive.handle import Archive
+from archiver.archive.handle import Archive, open_archive
 from archiver.archive.layout import Layout
 from archiver.cli.main import main
+from archiver.config.model import StorageConfig
 from archiver.groups.application import apply_positions, roll_back_positions
 from archiver.groups.application_decisions import PositionOutcome
 from archiver.groups.application_report import ApplicationReport, GroupReport
@@ -28,13 +21,10 @@ from archiver.groups.wanted_positions import WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.group_positions import GroupPosition, Positions, positions_of
 from tests.integration.groups.test_group_positions import commit, member
-from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, REPOSITORY, Broker, StartBroker
-from tests.support.foreign_reader import keys_in
-from tests.support.forked_commands import COMMAND
-from tests.support.group_application import apply
-from tests.support.kafka_topics import create_topic, produce_values, recreate_topic, with_client
+from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.memory_store import MemoryStore
-from tests.support.round_trip import ArchiveSite, environment_of
+from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka]
 
@@ -90,25 +80,6 @@ class Target:
 
     def offsets(self, group: str | None = None) -> Mapping[int, int]:
         return {partition: one.offset for (_, partition), one in self.positions(group).items()}
-
-    def offsets_by_kafka(self) -> Mapping[int, int]:
-        """By a client that is not ours."""
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
-        found = asked[self.group].result(60).topic_partitions
-        return {one.partition: one.offset for one in found if one.offset >= 0}
-
-    def consume(self, count: int) -> None:
-        """As a group that goes on where it stands, and leaves."""
-        properties = {"bootstrap.servers": self.broker.bootstrap, "group.id": self.group, "enable.auto.commit": False}
-        consumer = Consumer({**properties, "auto.offset.reset": "error"})
-        consumer.subscribe([self.topic])
-        try:
-            read = [consumer.poll(60) for _ in range(count)]
-            assert all(message is not None and message.error() is None for message in read)
-            consumer.commit(asynchronous=False)
-        finally:
-            consumer.close()
 
 
 @pytest.fixture
@@ -182,71 +153,6 @@ def test_a_group_with_members_is_left_alone(protocol: str, target: Target) -> No
     assert target.offsets() == {0: 1}
 
 
-@contextmanager
-def joining_at(
-    monkeypatch: pytest.MonkeyPatch, module: object, failpoint: str, join: Callable[[], object]
-) -> Iterator[None]:
-    """Have a consumer join when a place between two effects is reached."""
-
-    def reach(name: str) -> None:
-        if name == failpoint:
-            join()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "reach", reach)
-        yield
-
-
-@pytest.mark.parametrize(("target", "protocol"), PROTOCOLS, indirect=["target"])
-def test_a_group_that_becomes_active_after_the_look_is_left_alone(
-    protocol: str, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ExitStack() as consumers:
-
-        def join() -> None:
-            consumers.enter_context(member(target.broker, target.group, target.topic, protocol))
-
-        with joining_at(monkeypatch, archiver.groups.application, "positions.noted", join):
-            report = target.apply(7, 8, 9)
-        assert (report.exit_code, outcomes(report, target.group)) == (3, {PositionOutcome.HAS_MEMBERS})
-        assert target.offsets() == {}
-    assert outcomes(target.apply(7, 8, 9), target.group) == {PositionOutcome.SET}
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("target", BROKERS, indirect=True)
-def test_who_ran_on_is_not_put_back(target: Target) -> None:
-    target.apply(7, 8, 9)
-    target.consume(10)
-    stands = target.offsets()
-    moved = {partition for partition, offset in stands.items() if offset > 7 + partition}
-    assert moved
-    for report, code, told in (
-        (target.apply(7, 8, 9), 0, PositionOutcome.RAN_ON),
-        (target.apply(1, 1, 1), 3, PositionOutcome.MOVED),
-    ):
-        assert report.exit_code == code
-        assert {one.partition for one in of(report, target.group).positions if one.outcome is told} == moved
-        assert target.offsets() == stands
-    back = target.roll_back()
-    assert {one.partition for one in of(back, target.group).positions if one.outcome is PositionOutcome.MOVED} == moved
-    assert back.exit_code == 3
-    assert target.offsets() == stands == target.offsets_by_kafka()
-
-
-def test_a_group_that_had_members_and_read_on_is_left(target: Target) -> None:
-    """To give the same command again is what it is told when its consumers are stopped."""
-    with member(target.broker, target.group, target.topic) as consumer:
-        consumer.commit(offsets=[ClientPartition(target.topic, 0, 1)], asynchronous=False)
-        assert outcomes(target.apply(9, 9, 9), target.group) == {PositionOutcome.HAS_MEMBERS}
-        consumer.commit(offsets=[ClientPartition(target.topic, 0, 13)], asynchronous=False)
-    again = target.apply(9, 9, 9)
-    assert (again.exit_code, outcomes(again, target.group)) == (3, {PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED})
-    back = target.roll_back()
-    assert (back.exit_code, outcomes(back, target.group)) == (0, set())
-    assert target.offsets_by_kafka() == {0: 13}
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", BROKERS, indirect=True)
 def test_metadata_are_kept_whole_or_named(target: Target) -> None:
@@ -306,114 +212,20 @@ def test_an_open_transaction_keeps_positions_from_being_set(target: Target) -> N
     assert target.offsets() == {0: 7}
 
 
-def test_a_topic_that_was_created_again_gets_nothing(target: Target) -> None:
-    wanted = target.wanted(7, 8, 9)
-    recreate_topic(target.broker.bootstrap, target.topic, 3)
-    report = target.apply(others={target.group: wanted})
-    assert outcomes(report, target.group) == {PositionOutcome.OTHER_TOPIC}
-    assert (report.exit_code, target.offsets()) == (3, {})
-
-
-# --- kills, of processes
-
-
-class Killed:
-    """An application and a rollback on a target, with an archive in a bucket: as commands where they are killed."""
-
-    def __init__(self, target: Target, site: ArchiveSite) -> None:
-        self.target = target
-        self._site = site
-        self._case = site.folder / "case.json"
-        wanted = [[*one] for one in target.wanted(7, 8)]
-        config = site.config("", [])
-        case = {
-            "bootstrap": target.broker.bootstrap,
-            "storage": config["storage"],
-            "restore": "r1",
-            "wanted": {target.group: wanted},
-        }
-        self._case.write_text(json.dumps(case), encoding="utf-8")
-        self.config = site.folder / "archive.yaml"
-        self.config.write_text(yaml.safe_dump({"storage": config["storage"]}))
-        self.target_file = site.folder / "target.yaml"
-        self.target_file.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": target.broker.bootstrap}}))
-
-    def apply(self, failpoint: str = "") -> int:
-        if not failpoint:
-            return asyncio.run(apply(json.loads(self._case.read_text(encoding="utf-8")))).exit_code
-        return self._run([sys.executable, "-m", "tests.support.group_application", str(self._case)], failpoint)
-
-    @property
-    def rollback(self) -> Sequence[str]:
-        files = ["-c", str(self.config), "--target", str(self.target_file)]
-        return ["groups", "rollback", *files, "--restore", "r1"]
-
-    def roll_back(self, failpoint: str = "") -> int:
-        return self._run([str(COMMAND), *self.rollback], failpoint) if failpoint else main(self.rollback)
-
-    def _run(self, command: Sequence[str], failpoint: str) -> int:
-        environment = {**os.environ, **environment_of(self._site.bucket), "ARCHIVER_FAILPOINT": failpoint}
-        done = subprocess.run(
-            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=100, check=False
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.returncode
-
-
-SETTING: Final = ("positions.noted", "positions.sent", "positions.answered", "positions.read")
-SETTING_BACK: Final = ("positions.sent", "positions.answered", "deletion.sent", "deletion.answered", "positions.read")
-
-
-@pytest.mark.s3
-@pytest.mark.timeout(240)
-def test_killed_at_each_gap_the_same_command_goes_on(target: Target, site: ArchiveSite) -> None:
-    """Partition 0 had a position before, and 1 had none: a rollback sets one, and deletes the other."""
-    commit(target.broker, target.group, ClientPartition(target.topic, 0, 3))
-    killed = Killed(target, site)
-    for failpoint in SETTING:
-        assert killed.apply(failpoint) == -9, failpoint
-        assert target.offsets() in ({0: 3}, {0: 7, 1: 8})
-        assert keys_in(site.bucket)  # noted first
-        assert killed.apply() == 0
-        assert target.offsets() == {0: 7, 1: 8}
-        assert killed.roll_back() == 0
-        assert target.offsets() == {0: 3}
-    for failpoint in SETTING_BACK:
-        assert killed.apply() == 0
-        assert killed.roll_back(failpoint) == -9, failpoint
-        assert killed.roll_back() == 0
-        assert target.offsets() == {0: 3}
-
-
-@pytest.mark.s3
-@pytest.mark.timeout(120)
-def test_killed_and_run_on_nobody_is_put_back(target: Target, site: ArchiveSite) -> None:
-    killed = Killed(target, site)
-    assert killed.apply("positions.answered") == -9
-    commit(target.broker, target.group, ClientPartition(target.topic, 0, 11))
-    assert killed.apply() == 3
-    assert target.offsets() == {0: 11, 1: 8}
-    assert killed.roll_back() == 3
-    assert target.offsets() == {0: 11, 1: 8}
-    commit(target.broker, target.group, ClientPartition(target.topic, 0, 7))
-    assert killed.roll_back("deletion.answered") == -9
-    commit(target.broker, target.group, ClientPartition(target.topic, 1, 12))
-    assert killed.roll_back() == 3
-    assert target.offsets() == {1: 12}
-
-
 # --- the command
 
 
 @pytest.mark.s3
 def test_the_command_tells_each_position(target: Target, site: ArchiveSite, capsys: pytest.CaptureFixture[str]) -> None:
-    killed = Killed(target, site)
+    site.write_config(target.broker.bootstrap)
+    files = ["-c", str(site.folder / "archive.yaml"), "--target", str(site.write_target(target.broker.bootstrap))]
+    target.archive = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
     commit(target.broker, target.group, ClientPartition(target.topic, 0, 3))
-    assert killed.apply() == 0
+    assert target.apply(7, 8).exit_code == 0
 
     def run(*options: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main([*killed.rollback, *options])
+        code = main(["groups", "rollback", *files, "--restore", "r1", *options])
         told = capsys.readouterr()
         return code, told.out, told.err
 

@@ -2,26 +2,20 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-import archiver.groups.application
 import archiver.groups.position_moves
-import archiver.kafka.connection
-import archiver.restore.group_restore
 import archiver.restore.notes
 import archiver.spark.group_restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
-from archiver.groups.archived_position import State
-from archiver.groups.shown import ShownGroups, show_groups
 from archiver.kafka.group_positions import positions_of
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import Broker
@@ -187,18 +181,6 @@ def test_nobody_is_set_behind_what_was_restored_before(stage: Stage) -> None:
     assert "nothing of its partition was restored" in unset
 
 
-def test_only_some_groups_and_under_other_names(stage: Stage) -> None:
-    options = ("--rename-group", f"{stage.within}={stage.within}-2", "--groups", f"{re.escape(stage.topic)}.w.*")
-    done = stage.restore(*options)
-    assert (done.exit_code, outcomes(done)) == (0, {f"{stage.within}-2": {"set"}})
-    assert done.result["groups"]["applied"]["groups"][0]["source_group"] == stage.within
-    assert (stage.offsets(f"{stage.within}-2"), stage.offsets(stage.within), stage.offsets(stage.early)) == (
-        WITHIN,
-        {},
-        {},
-    )
-
-
 def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(stage: Stage) -> None:
     slip = ("--groups", "no-such-group")
     there = f"2 groups have positions in the restored topics: {stage.early}, {stage.within}. Run the command again"
@@ -210,17 +192,6 @@ def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(s
     matches_none = f"--topics 'no-such-topic' matches none of the restored topics: {stage.topic}. Run"
     assert (other.exit_code, matches_none in other.told) == (3, True), other.told
     assert stage.restore().exit_code == 0
-
-
-def test_where_no_group_has_a_position_none_is_missed(stage: Stage) -> None:
-    create_topic(stage.broker.bootstrap, lonely := f"{stage.topic}.lonely")
-    produce_values(stage.broker.bootstrap, lonely, [b"x"])
-    stage.site.back_up_with(stage.broker.bootstrap, lonely, groups="snapshot")
-    restore = ("restore", *stage.files, "--topics", re.escape(lonely), "--rename", f"{lonely}={lonely}-back")
-    slip = ("--groups", "no-such-group", "--id", "lonely")
-    for more in (("--dry-run",), ()):
-        done = stage.run(*restore, *slip, *more)
-        assert (done.exit_code, "none w" in done.told) == (0, True), done.told
 
 
 def test_a_group_with_members_is_left_and_the_others_are_set(stage: Stage) -> None:
@@ -335,54 +306,6 @@ def test_what_fails_of_groups_is_told_beside_topics_that_are_whole(
     assert outcomes(stage.restore()) == {stage.early: {"set"}, stage.within: {"set"}}
 
 
-def unknown_positions(monkeypatch: pytest.MonkeyPatch, group: str, known_from_ms: int) -> None:
-    """Have the archive not know where a group stood in partition 0."""
-
-    def show(*arguments: Any) -> ShownGroups:  # noqa: ANN401 - of show_groups
-        found = show_groups(*arguments)
-        return replace(found, positions=[replace(one, position=_doubted(one.position)) for one in found.positions])
-
-    def _doubted(one: Any) -> Any:  # noqa: ANN401 - ArchivedPosition
-        is_it = one.group == group and one.partition == 0
-        return one._replace(state=State.UNKNOWN, known_from_ms=known_from_ms) if is_it else one
-
-    monkeypatch.setattr(archiver.restore.group_restore, "show_groups", show)
-
-
-def test_what_is_unknown_is_named_with_the_command_that_sets_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        unknown_positions(patch, stage.within, 1_790_000_000_000)
-        dry = stage.restore("--dry-run")
-        assert (dry.exit_code, stage.has_target()) == (3, False)
-        assert f"group {stage.within} would not be set as a whole: 1 position: unknown" in dry.told
-        done = stage.restore()
-    assert (done.exit_code, done.result["groups"]["plan"]["known_from_ms"]) == (3, 1_790_000_000_000)
-    assert "`archiver groups apply --restore mine --as-of` that, or a later time, sets them" in done.told
-    assert (stage.offsets(stage.early), stage.offsets(stage.within)) == (EARLY, {1: 40, 2: 39})
-    applied = stage.apply("--groups", re.escape(stage.within))
-    assert (applied.exit_code, outcomes(applied)) == (0, {stage.within: {"set", "set by an earlier run"}})
-    assert stage.offsets(stage.within) == WITHIN
-
-
-def test_what_the_archive_cannot_tell_any_more_was_set_by_an_earlier_run(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert stage.restore().exit_code == 0
-    keys = keys_in(stage.site.bucket)
-    with monkeypatch.context() as patch:
-        unknown_positions(patch, stage.within, 1_790_000_000_000)
-        for again in (stage.restore(), stage.apply("--groups", re.escape(stage.within))):
-            assert (again.exit_code, again.told) == (0, "")
-            assert outcomes(again)[stage.within] == {"set by an earlier run"}
-            plan = again.result.get("groups", again.result)["plan"]
-            (group,) = [one for one in plan["groups"] if one["group"] == stage.within]
-            assert [row["reason"] for row in group["not_set"]] == ["set by an earlier run"]
-        # It was not asked for this time before.
-        other = stage.apply("--groups", re.escape(stage.within), "--as-of", str(int(time.time() * 1000)))
-        assert (other.exit_code, "cannot be translated: unknown" in other.told) == (3, True)
-    assert (keys_in(stage.site.bucket), stage.offsets(stage.within)) == (keys, WITHIN)
-
-
 def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
     command = [one for one in stage.command if one not in {"--groups", f"{re.escape(stage.topic)}.*"}]
     assert stage.run(*command).result["groups"] is None
@@ -413,12 +336,10 @@ def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
 
 # --- kills
 
+# tests/unit/groups/test_application.py kills it at each effect of setting a group.
 PLACES: Final = {
     "finished.noted": archiver.restore.notes,  # the topics are whole, and no group is noted
-    "positions.noted": archiver.groups.application,
-    "positions.sent": archiver.kafka.connection,
     "positions.answered": archiver.groups.position_moves,
-    "positions.read": archiver.groups.position_moves,
 }
 
 

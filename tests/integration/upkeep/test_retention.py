@@ -10,7 +10,7 @@ from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swe
 from archiver.errors import KafkaTemporaryError
 from archiver.upkeep.retention.result import SweepResult
 from tests.support.brokers import Broker
-from tests.support.kafka_topics import create_topic, recreate_topic
+from tests.support.kafka_topics import create_topic
 from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import set_configs
@@ -108,38 +108,3 @@ def test_what_a_sweep_that_died_wrote_down_is_taken_back_though_nothing_goes_any
     assert not read_swept_place(archive, place)
     archive.store.delete([next(iter(archive.store.list(f"topics/{topic}/"))).key])
     assert not site.verify(broker_41.bootstrap, [topic]).is_whole
-
-
-def test_a_topic_that_was_created_again_takes_nothing_from_the_one_before(
-    broker: Broker, aged: str, site: ArchiveSite
-) -> None:
-    """Whatever its successor keeps, and also before a backup has seen that."""
-    sweep(site, broker.bootstrap, aged)
-    recreate_topic(broker.bootstrap, aged, configs={"retention.ms": "1000"})
-    assert why_kept(agreed(site, broker, aged), aged) == [
-        "it was created again, and no backup has seen the new one yet; no entry of retention.gone says how long it is kept then"
-    ]
-    set_configs(broker, aged, retention_ms=str(20 * DAY_MS))  # else the broker could be first
-    produce_aged(broker.bootstrap, aged, [DAY_MS] * 3)
-    site.back_up(broker.bootstrap, aged, records=1)
-    cut(broker, aged, 2)
-    set_configs(broker, aged, retention_ms="1000")
-    time.sleep(1.1)
-    agreed(site, broker, aged)
-    assert bases(site, aged) == list(range(10))
-    archive = archive_of(site)
-    keys = [item.key for item in archive.store.list(f"topics/{aged}@1/")]
-    assert [int(key.rpartition("-")[2].removesuffix(".data")) for key in keys] == [2]
-
-
-def test_one_record_of_the_future_keeps_nothing_in_silence(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker.bootstrap, topic, configs=KEEP_ALL)
-    produce_aged(broker.bootstrap, topic, [DAY_MS, -80 * 365 * DAY_MS, DAY_MS, DAY_MS])
-    site.back_up(broker.bootstrap, topic, records=1)
-    cut(broker, topic, 3)
-    set_configs(broker, topic, retention_ms="1000")  # not before: the broker would be first
-    time.sleep(2.5)
-    found = agreed(site, broker, topic)
-    assert bases(site, topic) == [3]
-    assert [sum(one.untimed for one in swept.partitions) for swept in found.plan.topics] == [1]
-    assert site.verify(broker.bootstrap, [topic], against_kafka=True).is_whole

@@ -40,33 +40,6 @@ def days(*ages: float) -> list[int]:
     return [round(age * DAY_MS) for age in ages]
 
 
-def test_mixed_ages_and_a_backfill_of_old_records(
-    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """As Kafka deletes: oldest first, up to the first that stays. An old record between new ones stays."""
-    create_topic(eager.bootstrap, topic, 2, ROLLING)
-    produce_aged(eager.bootstrap, topic, days(*range(10, 0, -1)))
-    produce_aged(eager.bootstrap, topic, days(10, 2, 9, 1, 8), 1)
-    site.back_up(eager.bootstrap, topic, records=1)
-    set_configs(eager, topic, retention_ms=str(int(4.5 * DAY_MS)))
-    eventually(lambda: (log_start(eager, topic), log_start(eager, topic, 1)) == (6, 1))
-    assert until_swept(site, eager, topic).is_complete
-    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert [kept[number].records[0].offset for number in (0, 1)] == [6, 1]
-    produce_aged(eager.bootstrap, topic, days(30, 29, 28, 0.5))
-    site.back_up(eager.bootstrap, topic, records=1)
-    until_swept(site, eager, topic)
-    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert [row.offset for row in kept[0].records] == list(range(6, 14))
-    cut(eager, topic, 13)
-    set_configs(eager, topic, retention_ms=str(int(2.5 * DAY_MS)))
-    until_swept(site, eager, topic)
-    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert [row.offset for row in kept[0].records] == list(range(8, 14))
-    assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
-    assert_restored(site, eager.bootstrap, topic, java_oracle)
-
-
 def test_a_purge_by_config_takes_nothing_from_the_archive(
     eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.config.model import ArchiverConfig, StorageConfig
+from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.spark.retention import run_retention
 from archiver.upkeep.retention.result import SweepResult
@@ -17,11 +16,11 @@ from archiver.upkeep.retention.run import SweepRequest
 from tests.support.brokers import Broker, StartBroker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic
+from tests.support.real_sweeps import DAY_MS, archive_of, bases
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
-DAY_MS = 24 * 3600 * 1000
 AT_ONCE = {"grace": 0, "min-object-age": 0}
 TICK_S = 1.1  # the store's clock has whole seconds, and what was put in this one is too young
 
@@ -56,16 +55,6 @@ def sweep(
 
 def gone_after(topic: str, age: str) -> dict[str, Any]:
     return {"gone": [{"topics": topic, "ms": age}]}
-
-
-def archive_of(site: ArchiveSite) -> Archive:
-    return open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-
-
-def bases(site: ArchiveSite, directory: str) -> list[int]:
-    archive = archive_of(site)
-    parsed = (archive.layout.parse_segment(item.key) for item in archive.store.list(f"topics/{directory}/"))
-    return [key.base for key in parsed if key is not None]
 
 
 def waiting(result: SweepResult) -> list[str]:
@@ -118,25 +107,6 @@ def test_a_topic_that_was_deleted_is_kept_until_the_configuration_says_otherwise
     sweep(site, broker.bootstrap, aged, gone_after(aged, "1h"), agreed=True)
     assert bases(site, aged) == [9]  # the newest never goes
     assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST[3:]
-
-
-def test_what_was_gone_by_asks_no_more_and_a_lower_floor_or_factor_does(
-    broker: Broker, topic: str, site: ArchiveSite
-) -> None:
-    """The nightly job goes on by itself."""
-    create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
-    archive_aged(site, broker.bootstrap, topic, [19, 18, 4, 3, 2, 1])
-    delete_topic(broker.bootstrap, topic)
-    by_floor = gone_after(topic, "12h") | {"floor": "84h"}  # three days and a half
-    assert waiting(sweep(site, broker.bootstrap, topic, by_floor)) == [topic]
-    sweep(site, broker.bootstrap, topic, by_floor, agreed=True)
-    assert bases(site, topic) == [3, 4, 5]
-    later = time.time_ns() // 1_000_000 + DAY_MS
-    shown = sweep(site, broker.bootstrap, topic, by_floor, now_ms=later, is_dry_run=True)
-    assert [(one.name, one.unforeseen_share) for one in shown.plan.topics] == [(topic, 0.0)]
-    assert shown.plan.objects == 1
-    assert waiting(sweep(site, broker.bootstrap, topic, by_floor | {"floor": "60h"})) == [topic]
-    assert bases(site, topic) == [3, 4, 5]
 
 
 def test_a_topic_that_was_created_again_goes_by_its_policy_and_the_one_before_by_what_is_said_of_gone_ones(
@@ -214,15 +184,3 @@ def test_a_run_that_asks_no_cluster_goes_by_fixed_limits(
     assert len(restored(site, broker_41.bootstrap, java_oracle, topic, life=0)) == 10
     again = sweep(site, None, everything, fixed)
     assert (again.plan.objects, waiting(again)) == (0, [])
-
-
-def test_a_size_that_is_fixed_keeps_one_file_of_kafka_more(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic)
-    archive_aged(site, broker_41.bootstrap, topic, [1] * 10)
-    by_time = {"fixed": {"ms": "1h", "segment-ms": 0}}
-    (found,) = sweep(site, None, topic, by_time, is_dry_run=True).plan.topics
-    assert len(list(found.going)) == 9  # all but the newest
-    each = next(found.going).told.source_bytes
-    fixed = {"fixed": {"bytes": 2 * each, "segment-bytes": 3 * each}}
-    sweep(site, None, topic, fixed, agreed=True)
-    assert bases(site, topic) == [5, 6, 7, 8, 9]

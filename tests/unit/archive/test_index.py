@@ -306,6 +306,15 @@ def test_an_object_that_is_gone_is_gone() -> None:
     assert found_in(store, written[4]) == written[4].facts
 
 
+def test_a_lost_end_is_a_gap() -> None:
+    store = CountingStore()
+    written = fill(store)
+    append_to_index(Archive(store, LAYOUT), written)
+    store.delete([LAYOUT.segment_key(one.key) for one in written[-2:]])
+    inventory, _ = read_counting(store)
+    assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["38-39"]
+
+
 def found_in(store: MemoryStore, entry: IndexEntry) -> SegmentFacts | None:
     """What the index says of an object that would be listed as the entry has it."""
     key = entry.key

@@ -104,6 +104,13 @@ def test_an_earlier_start_holds_as_after_a_cut(end: int | None) -> None:
     assert scene.begin() == StartOffset(4, 0)
 
 
+def test_the_first_start_holds_when_the_log_has_grown() -> None:
+    scene = Scene(Cluster(end=10))
+    assert scene.begin() == StartOffset(10, 0)
+    scene.cluster.end = 50
+    assert scene.begin() == StartOffset(10, 0)
+
+
 def test_the_first_start_holds_when_the_log_has_lost_its_beginning() -> None:
     scene = Scene(Cluster(end=None))
     assert scene.begin() == StartOffset(10, 0)

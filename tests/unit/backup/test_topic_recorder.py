@@ -109,6 +109,7 @@ def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
     assert (fact.configs, fact.effective) == ({}, {"cleanup.policy": "compact", "delete.retention.ms": "5"})
     assert not recorder.has_changed(topic, learned("5"))
     assert recorder.has_changed(topic, learned("6"))
+    assert recorder.has_changed(described("t", "B"), learned("5"))
     fact = asyncio.run(recorder.record(topic, learned("6")))
     assert fact.effective == {"cleanup.policy": "compact", "delete.retention.ms": "6"}
     assert asyncio.run(recorder.record(topic, NO_CONFIGS)) == fact  # not known now: what was known stays

@@ -183,34 +183,20 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
         ("kafka: localhost", "archive.yaml:2: kafka holds keys, not a value"),
         ("kafka: {client.id: }", "archive.yaml:2: kafka.client.id has no value"),
-        ("kafka.client.id: ${NO_SUCH_VARIABLE}", "archive.yaml:2: kafka.client.id: the environment has no NO_SUCH"),
         ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
         ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: is not a regular expression: missing )"),
         ("topics.include: [{a: b}]", "archive.yaml:2: topics.include is no mapping"),
-        ("topics.include: orders", "archive.yaml:2: topics.include: must be a list, such as [orders, payments]"),
-        (
-            "metrics.listen: h:99999",
-            "archive.yaml:2: metrics.listen: is not like 127.0.0.1:9404, with a port up to 65535",
-        ),
-        ("storage.ca-file: /tmp", "archive.yaml:2: storage.ca-file: is no file"),
         ("storage.ca-file: /nowhere", "archive.yaml:2: storage.ca-file: there is no such file"),
-        ("backup.start: 20301120", "archive.yaml:2: backup.start: is before 1973 as milliseconds"),
         (
             "backup.start: 1763647200",
             "archive.yaml:2: backup.start: is before 1973 as milliseconds",
         ),
         ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: is not like 5min"),
-        ("backup.segment.age: 300", "archive.yaml:2: backup.segment.age: is not like 5min"),
-        ("backup.segment.bytes: 64M", "archive.yaml:2: backup.segment.bytes: is not like 64MiB"),
         ("backup.segment.bytes: 0", "archive.yaml:2: backup.segment.bytes: Input should be greater than or equal to 1"),
         ("backup.segment.records: -1", "archive.yaml:2: backup.segment.records: Input should be greater than"),
         ("backup.codec: gzip", "archive.yaml:2: backup.codec: Input should be 'zstandard', 'snappy', 'deflate' or"),
-        ("backup.codec.level: 23", "codec.level is not in 1..22, the levels of zstandard"),
         ("backup: {codec: snappy, codec.level: 1}", "archive.yaml: backup: codec snappy has no levels"),
         ("storage.kms-key-id: k", "archive.yaml: storage: kms-key-id goes with sse: kms only"),
-        ("storage.storage-class: GLACIER", "archive.yaml:2: storage.storage-class: objects in GLACIER cannot be read"),
-        ("storage.endpoint: 127.0.0.1:9000", "archive.yaml:2: storage.endpoint: is not like https://"),
-        ("a: [", "not YAML"),
     ],
 )
 def test_what_is_wrong_is_named_with_key_and_line(tmp_path: Path, line: str, message: str) -> None:
@@ -226,28 +212,14 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     assert [line.split(" ")[1] for line in found] == ["storage.url:", "storage.sse:", "backup.memory:"]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n"])
-def test_storage_is_required(tmp_path: Path, text: str) -> None:
-    assert refusal(tmp_path, text) == "archive.yaml: storage.url: is required"
-
-
-def test_a_list_is_no_configuration(tmp_path: Path) -> None:
-    assert "a mapping" in refusal(tmp_path, "[]")
-
-
 def test_messages_do_not_repeat_what_stands_under_kafka(tmp_path: Path) -> None:
     assert "hunter2" not in refusal(tmp_path, "storage.url: s3://bucket\nkafka: {sasl.password: [hunter2]}\n")
-
-
-LAUGHS = "\n".join([f"- &a{at} [{', '.join([f'*a{at - 1}' if at else 'x'] * 10)}]" for at in range(12)])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kafka: &x {a: *x}", "archive.yaml:2: an alias (*) stands within what it stands for"),
         ("topics.include: &x [a, [*x]]", "archive.yaml:2: an alias (*) stands within what it stands for"),
-        (f"topics.include:\n{LAUGHS}", "archive.yaml: with its aliases (*) it holds more than 100,000 values"),
         ("backup:\n  <<: {codec: snappy}", "archive.yaml:3: merge keys (<<) are not taken; write the keys out"),
         *[
             (f"kafka.sasl.password: '{text}'", "archive.yaml:2: kafka.sasl.password: a ${ that is neither ${NAME} nor")
@@ -271,21 +243,14 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kafka:\n  sasl.password: *hunter2", "archive.yaml:3: not YAML: found undefined alias; a text with any of"),
         ("kafka:\n  sasl.password: !hunter2!x", "archive.yaml:3: not YAML: found undefined tag handle; a text with"),
-        ("kafka:\n  sasl.password: !hunter2", "archive.yaml:3: a tag (!) is not taken; a text with any of"),
         ("topics.include: [a, !hunter2 b]", "archive.yaml:2: a tag (!) is not taken; a text with any of"),
-        ("kafka:\n  sasl.password: {hunter2}", "archive.yaml:3: kafka.sasl.password takes a value, not keys; a text"),
         ("kafka:\n  sasl.password: {a: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
         ("kafka:\n  sasl: {password: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
         ("kafka: {sasl.password: a,hunter2}", "archive.yaml:2: kafka: a key has no value; a text with any of"),
         (
             "kafka: {sasl.passwrd: {hunter2}}",
             "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
-        ),
-        (
-            "kafka: {sasl.passwrd: {hunter2: x}}",
-            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.pass",
         ),
         (
             "kafka.sasl.passwrd: {a: {hunter2: x}}",
@@ -300,7 +265,6 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
         ("kafak: {sasl.password: {hunter2: x}}", "archive.yaml:2: unknown key; did you mean kafka?"),
         ("sasl.password: {hunter2: x}", "archive.yaml:2: unknown key; did you mean kafka.sasl.password?"),
         ("kafka: {geheim: [hunter2, {hunter2: x}]}", "archive.yaml:2: a key below kafka is no mapping"),
-        ("kafka:\n  ? [sasl.password, hunter2]\n  : x", "archive.yaml:3: kafka: a key is a text, not a list"),
         ("? {hunter2: x}\n: x", "archive.yaml:2: the file: a key is a text, not a list or a mapping"),
         ('kafka:\n  sasl.password: "\\q hunter2"', "archive.yaml:3: not YAML: found unknown escape character 'q'"),
         (
@@ -323,11 +287,6 @@ def test_messages_do_not_repeat_a_password_in_a_url(tmp_path: Path) -> None:
     assert "hunter2" not in refusal(tmp_path, "storage.url: http://me:hunter2@bucket/p")
     with pytest.raises(UsageError, match=r"^--url: what stands behind s3:// cannot be a bucket"):
         config_from_url("s3://me:hunter2@bucket/p")
-
-
-def test_what_is_no_configuration_is_not_read_for_ever() -> None:
-    with pytest.raises(UsageError, match="/dev/zero: is larger than 4,194,304 characters"):
-        load_config(Path("/dev/zero"))
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

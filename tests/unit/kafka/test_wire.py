@@ -1,17 +1,21 @@
 """The wire format without a broker: forms, bounds, versions, and what each error code means."""
 
+import asyncio
 import gc
 import struct
 import weakref
 from io import BytesIO
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.kafka.client import KafkaClient
 from archiver.kafka.codes import TEMPORARY, Code, broker_error
-from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, problem_of
+from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, fetch, problem_of
 from archiver.kafka.produce import ProduceCall, ProduceOutcome, outcome_of
 from archiver.kafka.wire import AnswerReader, MalformedAnswerError, RequestWriter, uuid_bytes, uuid_text, uvarint
 
@@ -117,6 +121,21 @@ def test_a_fetch_answer_is_read_with_its_tagged_fields() -> None:
 def test_a_cut_fetch_answer_is_malformed_wherever_it_is_cut(length: int) -> None:
     with pytest.raises(MalformedAnswerError):
         call_for(3).read(AnswerReader(memoryview(WHOLE)[:length], flexible=True), 13)
+
+
+def test_answers_are_paired_with_their_partitions() -> None:
+    """A broker answers with the refused ones last."""
+    targets = [FetchTarget(topic="t", topic_id=TOPIC_ID, partition=number, offset=0) for number in (2, 0, 1)]
+
+    class Client:
+        settings = SimpleNamespace(request_timeout_ms=1000)
+
+        async def send(self, *_: object, **__: object) -> tuple[int, list[Fetched]]:
+            return call_for(3).read(AnswerReader(memoryview(WHOLE), flexible=True), 13)
+
+    client = cast("KafkaClient", Client())
+    found = asyncio.run(fetch(client, 0, targets, max_bytes=1, partition_bytes=1, max_wait_ms=1, min_bytes=1))
+    assert [one.partition for one in found] == [2, 0, 1]
 
 
 def test_an_answer_about_another_topic_is_malformed() -> None:

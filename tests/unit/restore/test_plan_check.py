@@ -14,7 +14,7 @@ from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
 from archiver.archive.segment_facts import PartFacts
 from archiver.archive.segments import Segment
-from archiver.errors import NotWholeError
+from archiver.errors import NotWholeError, UsageError
 from archiver.process.columns import Chain, Numbers, Texts
 from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
 from archiver.restore.plan_check import PlanCheck
@@ -230,6 +230,13 @@ def test_no_merged_object_ends_where_it_begins() -> None:
         else:
             with pytest.raises(NotWholeError, match=r"has offsets 50-59 of .* where they cannot be"):
                 believed(noted, gone)
+
+
+def test_a_plan_of_another_topic_is_refused() -> None:
+    check = PlanCheck(LAYOUT, "mine", REQUEST)
+    check.check_command(WHOLE, "orders")
+    with pytest.raises(UsageError, match="restore mine into copy was begun with topic orders, not with payments"):
+        check.check_command(WHOLE, "payments")
 
 
 def test_only_lives_that_are_read_are_believed() -> None:
