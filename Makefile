@@ -17,11 +17,12 @@ help: ## what can be made
 
 setup: .venv/.set-up-test ## .venv with everything, the tests' MinIO, warm kernels
 
-check: .venv/.set-up-test ## lint, format, types, architecture
+check: .venv/.set-up-test ## lint, format, types, architecture, links of the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir .cache/site
 	@if command -v shellcheck >/dev/null; then shellcheck infra/*.sh .ci/run; fi
 
 # The verdict depends on the code alone: the same seeds in each run (tests/conftest.py), and sets in the same order.

@@ -14,9 +14,7 @@ from archiver.process.declared_metrics import Declared, Labels, counters_of, fam
 
 RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
 PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of the keys and values made durable.")
-STORED_BYTES: Final = Declared(
-    "archiver_stored_bytes_total", "counter", "Bytes of the objects put, as they are stored."
-)
+STORED_BYTES: Final = Declared("archiver_stored_bytes_total", "counter", "Stored bytes of the objects put.")
 FETCHED_BYTES: Final = Declared(
     "archiver_fetched_bytes_total",
     "counter",
@@ -45,7 +43,7 @@ HOLE_OFFSETS: Final = Declared(
 UNREADABLE_OFFSETS: Final = Declared(
     "archiver_unreadable_offsets_total",
     "counter",
-    "Offsets of batches that were skipped, because nobody can read them (`backup.unreadable: skip`). Partitions without such a batch have no series.",
+    "Offsets of unreadable batches that were skipped (`backup.unreadable: skip`). Partitions without such a batch have no series.",
     ("topic", "partition"),
 )
 FAILURES: Final = Declared(
@@ -57,7 +55,7 @@ FAILURES: Final = Declared(
 BRANCHES: Final = Declared(
     "archiver_branches_total",
     "counter",
-    "Logs that were cut back behind what is archived (unclean election): the archive goes on in a child life.",
+    "Logs that were truncated below the archive's end (unclean election): the archive continues in a child life.",
 )
 REBALANCES: Final = Declared(
     "archiver_rebalances_total", "counter", "Changes of this instance's partitions by its consumer group.", ()
@@ -69,7 +67,9 @@ COMMIT_FAILURES: Final = Declared(
     (),
 )
 LAG: Final = Declared(
-    "archiver_lag_offsets", "gauge", "Offsets between what is durable and the high watermark, all partitions together."
+    "archiver_lag_offsets",
+    "gauge",
+    "Offsets between the archive's end and the high watermark, all partitions together.",
 )
 LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The lag of the partition that is furthest behind.")
 RPO: Final = Declared(
@@ -112,7 +112,7 @@ OPEN_TRANSACTION_AGE: Final = Declared(
     "How long this instance has seen an open transaction hold back the archive (Kafka's last stable offset).",
     ("topic", "partition", "producer_id"),
 )
-BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label tells the version.", ("version",))
+BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label has the version.", ("version",))
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
 

@@ -53,13 +53,13 @@ UNSURE: Final = Declared(
 GENERATIONS: Final = Declared(
     "archiver_compacted_generations",
     "gauge",
-    "Generations that stand, of the partitions that it is active for, as they were listed last.",
+    "Existing generations of the partitions that it is active for, by the last listing.",
 )
 GENERATION_BYTES: Final = Declared("archiver_compacted_generation_bytes", "gauge", "Bytes of their objects.")
 ALARMS: Final = Declared(
     "archiver_compacted_alarms",
     "gauge",
-    "Partitions of these of which `archiver compacted status` tells an alarm of this kind, as they were looked at last. Alarms about an"
+    "Partitions with an alarm of this kind in `archiver compacted status`, by the last look. Alarms about an"
     " instance have an empty `topic`.",
     ("topic", "kind"),
 )
@@ -74,7 +74,7 @@ GIVEN_UP: Final = Declared(
 LOOK_FAILURES: Final = Declared(
     "archiver_compacted_look_failures_total",
     "counter",
-    "Looks at a partition's role log, and at what it is about, that failed; the next look comes after `compacted.interval`.",
+    "Failed looks at a partition's role log or its copies; the next look comes after `compacted.interval`.",
 )
 CLEARED_OBJECTS: Final = Declared(
     "archiver_compacted_cleared_objects_total", "counter", "Objects deleted, of generations that are read no more."
@@ -87,7 +87,7 @@ CLEARING_FAILURES: Final = Declared(
     (),
 )
 HINTS_SENT: Final = Declared(
-    "archiver_compacted_hints_sent_total", "counter", "Events that were to be told to the other instance.", ("event",)
+    "archiver_compacted_hints_sent_total", "counter", "Events for the other instance.", ("event",)
 )
 HINTS_RECEIVED: Final = Declared(
     "archiver_compacted_hints_received_total",
