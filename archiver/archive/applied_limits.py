@@ -42,7 +42,7 @@ class AppliedLimits:
 _KIND: Final = NoteKind(
     AppliedLimits,
     Damage(
-        "does not tell to which limits somebody agreed",
+        "agreed limits",
         "bring its older version back, or delete all facts there: then the next sweep asks before it deletes much",
     ),
     lambda applied: applied.stream,

@@ -85,7 +85,7 @@ def _matches(name: str, topic: str) -> bool:
 
 _KIND: Final = NoteKind(
     Hold,
-    Damage("does not tell what is held", "bring its older version back. Until then nothing is swept"),
+    Damage("a hold", "bring its older version back. Until then nothing is swept"),
     lambda hold: _stream(hold.name),
 )
 

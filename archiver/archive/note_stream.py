@@ -19,9 +19,9 @@ from archiver.errors import CorruptSegmentError
 
 
 class Damage(NamedTuple):
-    """How a damaged note is reported: what it fails to tell, and what the user can do."""
+    """How a damaged note is reported: what kind of note it is, and what the user can do."""
 
-    problem: str
+    noun: str
     remedy: str
 
 
@@ -48,7 +48,7 @@ class NoteKind(Generic[Value]):
         def refusal(why: str) -> CorruptSegmentError:
             layout = archive.layout
             place = layout.control_prefix(stream) if number is None else layout.fact_key(stream, number)
-            return CorruptSegmentError(f"{place}: a note {self._damage.problem}: {why}; {self._damage.remedy}")
+            return CorruptSegmentError(f"{place}: invalid note of {self._damage.noun}: {why}; {self._damage.remedy}")
 
         value = self.model.read(fact, refusal)
         if self._stream_of is not None and self._stream_of(value) != stream:

@@ -32,7 +32,7 @@ def _stream_of(topic: str) -> str:
 _KIND: Final = NoteKind(
     NotedPolicy,
     Damage(
-        "does not tell what the topic kept",
+        "a topic's retention",
         "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
     ),
     lambda noted: _stream_of(noted.topic),

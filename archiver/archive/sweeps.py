@@ -65,9 +65,7 @@ class SweepReport:
         return not self.refused and not self.failed and not any(one.stopped for one in self.topics.values())
 
 
-_KIND: Final = NoteKind(
-    SweepReport, Damage("does not tell what a sweep did", "the next sweep puts another one behind it")
-)
+_KIND: Final = NoteKind(SweepReport, Damage("a sweep's result", "the next sweep puts another one behind it"))
 
 
 def read_last_report(archive: Archive) -> SweepReport | None:

@@ -107,7 +107,7 @@ class _Swept:
 
 _KIND: Final = NoteKind(
     _Swept,
-    Damage("does not tell what was swept", "bring its older version back"),
+    Damage("swept offsets", "bring its older version back"),
     lambda swept: SweptPlace(swept.topic, swept.life, swept.partition).stream,
 )
 

@@ -202,7 +202,7 @@ def topic_stream(topic: str) -> str:
 
 TOPIC_NOTES: Final = NoteKind(
     TopicFact,
-    Damage("of a topic cannot be", "bring its older version back"),
+    Damage("a topic", "bring its older version back"),
     lambda noted: topic_stream(noted.topic),
 )
 

@@ -90,8 +90,8 @@ class _NotedStart:
 
 
 _OLDER: Final = "bring its older version back"
-_PRESENT: Final = NoteKind(_Present, Damage("does not tell what was there first", _OLDER))
-_STARTS: Final = NoteKind(_NotedStart, Damage("does not tell where a partition begins", _OLDER))
+_PRESENT: Final = NoteKind(_Present, Damage("the topics at the first start", _OLDER))
+_STARTS: Final = NoteKind(_NotedStart, Damage("a partition's first offset", _OLDER))
 
 
 class StartOffsets:

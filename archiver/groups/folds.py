@@ -62,7 +62,7 @@ def fold_stream(life: int, partition: int) -> str:
 
 _KIND: Final = NoteKind(
     FoldFact,
-    Damage("tells of no fold", "bring its older version back"),
+    Damage("a fold", "bring its older version back"),
     lambda noted: fold_stream(noted.fold.life, noted.fold.partition),
 )
 

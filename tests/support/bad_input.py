@@ -141,7 +141,7 @@ ARCHIVE: Final[dict[str, Answer]] = {
     "facts that are damaged": Answer(3, "facts that cannot be"),
     "an object without facts": Answer(3, "has no archiver-* metadata"),
     "an object from the future": Answer(3, "format 3 is newer than this program reads"),
-    "a topic's control fact that is damaged": Answer(3, "a note of a topic cannot be: topic is missing"),
+    "a topic's control fact that is damaged": Answer(3, "invalid note of a topic: topic is missing"),
     "a foreign object under the prefix": Answer(0, "stranger: p/topics/README"),
     "the prefix of another cluster": Answer(3, "this archive belongs to cluster another"),
 }  # fmt: skip

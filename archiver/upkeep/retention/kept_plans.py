@@ -40,7 +40,7 @@ class KeptPlan:
 
 
 _AGAIN: Final = "`archiver retention --dry-run` prints a new one"
-_KIND: Final = NoteKind(KeptPlan, Damage("is not a plan", _AGAIN), lambda plan: _stream(plan.digest))
+_KIND: Final = NoteKind(KeptPlan, Damage("a sweep's plan", _AGAIN), lambda plan: _stream(plan.digest))
 
 
 def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ class Counter:
     count: Number
 
 
-KIND = NoteKind(Counter, Damage("does not count", "count again"), lambda one: f"counters/{one.name}")
+KIND = NoteKind(Counter, Damage("a counter", "count again"), lambda one: f"counters/{one.name}")
 
 
 def plus_one(before: Counter | None) -> Counter:
@@ -88,7 +88,7 @@ def test_a_damaged_note_is_named_and_nothing_is_put_behind_it(note: dict[str, An
     for read in (KIND.at(archive, "counters/a").read, lambda: KIND.at(archive, "counters/a").update(plus_one)):
         with pytest.raises(CorruptSegmentError) as raised:
             read()
-        assert str(raised.value) == f"p/control/counters/a/: a note does not count: {why}; count again"
+        assert str(raised.value) == f"p/control/counters/a/: invalid note of a counter: {why}; count again"
     with pytest.raises(CorruptSegmentError, match=r"p/control/counters/a/000000\.json:"):
         list(KIND.at(archive, "counters/a").history())
 

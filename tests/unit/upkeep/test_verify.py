@@ -180,7 +180,7 @@ def test_a_control_fact_of_another_topic_is_found(store: MemoryStore) -> None:
     key = LAYOUT.fact_key("topics/orders", 0)
     swap_fact(store, key, LAYOUT.fact_key("topics/other", 0))
     (problem,) = check_listing(Archive(store, LAYOUT)).problems
-    assert problem.startswith(f"{key}: a note of a topic cannot be: it names something else than its key")
+    assert problem.startswith(f"{key}: invalid note of a topic: it names something else than its key")
     with pytest.raises(CorruptSegmentError, match="it names something else than its key"):
         record_topic(
             Archive(store, LAYOUT), topic="orders", topic_id=SOURCE.topic_id, cluster_id="c", partitions=4, configs={}
