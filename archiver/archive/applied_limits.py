@@ -8,14 +8,14 @@ from typing import Final
 from archiver.archive.control import newest_numbers
 from archiver.archive.fact_model import BoundedText, Number
 from archiver.archive.handle import Archive
-from archiver.archive.note_stream import Damage, NoteKind
+from archiver.archive.note_stream import NoteDamage, NoteKind
 from archiver.archive.sweeps import SWEEPS
 from archiver.process.json_values import LARGEST
 
 _LIMITS: Final = f"{SWEEPS}/limits"
 
 
-class Whose(StrEnum):
+class LimitSource(StrEnum):
     """The source of limits. Each source is noted separately, so that a change of source asks."""
 
     TOPIC = "topic"  # those that the topic has in the cluster
@@ -29,7 +29,7 @@ class AppliedLimits:
 
     topic: BoundedText
     life: Number
-    whose: Whose
+    whose: LimitSource
     ms: Number | None
     bytes: Number | None
     floor_ms: Number
@@ -41,7 +41,7 @@ class AppliedLimits:
 
 _KIND: Final = NoteKind(
     AppliedLimits,
-    Damage(
+    NoteDamage(
         "agreed limits",
         "bring its older version back, or delete all facts there: then the next sweep asks before it deletes much",
     ),
@@ -49,7 +49,7 @@ _KIND: Final = NoteKind(
 )
 
 
-def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, Whose], AppliedLimits]:
+def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, LimitSource], AppliedLimits]:
     """Read what sweeps compare with, of each life of a topic. Raises NotWholeError."""
     found = _KIND.read_all(archive, f"{_LIMITS}/{topic}")
     return {(one.life, one.whose): one for one in found.values()}

@@ -9,7 +9,7 @@ import numpy as np
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.layout import CopyKey
 from archiver.archive.roles import HISTORY, Generation, RolePlace
-from archiver.archive.segments import Reading, Readings, blocks_of
+from archiver.archive.segments import Readings, SegmentSlice, blocks_of
 from archiver.archive.topics import TopicFact
 from archiver.codec.selection import NO_TIMESTAMP, Selection
 from archiver.process.columns import Chain, as_slice
@@ -95,7 +95,7 @@ def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> 
     return problems_of(topic.topic, number, concerned, topic.damaged.get(number, ()))
 
 
-def wanted_readings(readable: Sequence[Reading], selection: Selection) -> Sequence[Reading]:
+def wanted_readings(readable: Sequence[SegmentSlice], selection: Selection) -> Sequence[SegmentSlice]:
     """Leave out objects that cannot hold a selected record: by the offsets that they cover, and by their times."""
     return Chain(_wanted(block, selection) for block in blocks_of(readable))
 

@@ -37,7 +37,7 @@ def is_kept_by_turns(fact: TopicFact) -> bool | None:
     return False if fact.topic in {OFFSETS_TOPIC, COORDINATION_TOPIC} else is_compacted(fact)
 
 
-class Standing(StrEnum):
+class ArchivingState(StrEnum):
     """What a backup does with a topic, or why it does nothing."""
 
     ARCHIVED = "archived"
@@ -61,7 +61,7 @@ class TopicRow:
 
     topic: str
     partitions: int | None  # None: not known
-    standing: "Standing"
+    standing: "ArchivingState"
     why: str
     include: Sequence[IncludeEntry]
     exclude: Sequence[IncludeEntry]
@@ -71,7 +71,12 @@ class TopicRow:
     @property
     def is_lost(self) -> bool:
         """Whether it is included, was deleted, and no user has accepted that."""
-        return self.standing is Standing.GONE and bool(self.include) and not self.exclude and not self.is_accepted_gone
+        return (
+            self.standing is ArchivingState.GONE
+            and bool(self.include)
+            and not self.exclude
+            and not self.is_accepted_gone
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,17 +220,17 @@ def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_arc
         IncludeEntry(entry=topics.exclude[at], place=config.place_of_exclude(at)) for at in topics.excluding(name)
     ]
     if described is None and refused is None:
-        standing, why = Standing.GONE, "is not in the cluster any more"
+        standing, why = ArchivingState.GONE, "is not in the cluster any more"
     elif exclude:
-        standing, why = Standing.EXCLUDED, _spell(exclude)
+        standing, why = ArchivingState.EXCLUDED, _spell(exclude)
     elif not include and _holds_positions(config, name):
-        standing, why = Standing.ARCHIVED, f"backup.groups: {config.backup.groups}"
+        standing, why = ArchivingState.ARCHIVED, f"backup.groups: {config.backup.groups}"
     elif not include:
-        standing, why = Standing.NOT_INCLUDED, ""
+        standing, why = ArchivingState.NOT_INCLUDED, ""
     elif refused is not None:
-        standing, why = Standing.REFUSED, str(refused)
+        standing, why = ArchivingState.REFUSED, str(refused)
     else:
-        standing, why = Standing.ARCHIVED, _spell(include)
+        standing, why = ArchivingState.ARCHIVED, _spell(include)
     return TopicRow(
         topic=name,
         partitions=None if described is None else len(described.partitions),

@@ -9,7 +9,7 @@ import numpy as np
 from archiver.archive.inventory import PartitionInventory
 from archiver.archive.roles import CompleteCopy
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.segments import Reading, Readings, Segment, blocks_of
+from archiver.archive.segments import Readings, Segment, SegmentSlice, blocks_of
 from archiver.codec.selection import LAST_LONG
 from archiver.process.columns import as_slice
 
@@ -39,7 +39,7 @@ class Settled(NamedTuple):
     """Up to where a copy is settled, and which of its objects above that lack records."""
 
     offset: int
-    lacking: Sequence[Reading]
+    lacking: Sequence[SegmentSlice]
 
     @property
     def wanted(self) -> int:

@@ -10,7 +10,7 @@ from pydantic import Field, Strict
 from archiver.archive.fact_model import BoundedText, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_restore_id
-from archiver.archive.note_stream import Damage, NoteKind
+from archiver.archive.note_stream import NoteDamage, NoteKind
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError, UsageError
 from archiver.process.json_values import LARGEST
 from archiver.process.silence import steady_s
@@ -85,7 +85,7 @@ def _matches(name: str, topic: str) -> bool:
 
 _KIND: Final = NoteKind(
     Hold,
-    Damage("a hold", "bring its older version back. Until then nothing is swept"),
+    NoteDamage("a hold", "bring its older version back. Until then nothing is swept"),
     lambda hold: _stream(hold.name),
 )
 

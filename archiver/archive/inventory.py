@@ -25,7 +25,7 @@ from archiver.archive.overlaps import (
     told_overlaps,
 )
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.segments import Reading, Readings, Segment, Segments, blocks_of
+from archiver.archive.segments import Readings, Segment, Segments, SegmentSlice, blocks_of
 from archiver.archive.swept import OffsetRanges, read_swept
 from archiver.codec.selection import Wanted
 from archiver.config.model import IndexUse
@@ -56,7 +56,7 @@ class Gap:
 class PartitionInventory:
     """One partition, arranged by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
 
-    readable: Sequence[Reading]
+    readable: Sequence[SegmentSlice]
     shadowed: Sequence[Segment]
     gaps: tuple[Gap, ...]
     overlaps: tuple[Overlap, ...] = ()

@@ -18,7 +18,7 @@ from archiver.archive.handle import Archive
 from archiver.errors import CorruptSegmentError
 
 
-class Damage(NamedTuple):
+class NoteDamage(NamedTuple):
     """How a damaged note is reported: what kind of note it is, and what the user can do."""
 
     noun: str
@@ -28,7 +28,7 @@ class Damage(NamedTuple):
 class NoteKind(Generic[Value]):
     """Notes of one model. `stream_of` returns the stream that a note belongs to; None: its content does not name it."""
 
-    def __init__(self, model: type[Value], damage: Damage, stream_of: Callable[[Value], str] | None = None) -> None:
+    def __init__(self, model: type[Value], damage: NoteDamage, stream_of: Callable[[Value], str] | None = None) -> None:
         self.model = FactModel(model)
         self._damage = damage
         self._stream_of = stream_of

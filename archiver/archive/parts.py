@@ -8,7 +8,7 @@ import numpy as np
 
 from archiver.archive.layout import Layout, chosen_name, offsets_name
 from archiver.archive.segment_facts import PartFacts, SegmentFacts, check_named
-from archiver.archive.segments import Reading, Readings, blocks_of
+from archiver.archive.segments import Readings, SegmentSlice, blocks_of
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection
 from archiver.errors import FalseFactsError
 from archiver.process.columns import Chain, Lazy, Numbers, Places, Texts, narrow, same
@@ -27,7 +27,7 @@ class ObjectPart:
     planned: PartFacts | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, reading: Reading) -> "ObjectPart":
+    def of(cls, reading: SegmentSlice) -> "ObjectPart":
         return cls(
             object_key=reading.segment.object_key,
             from_offset=reading.from_offset,
@@ -114,7 +114,7 @@ class ObjectParts(Lazy[ObjectPart]):
     __hash__ = None
 
 
-def parts_within(readings: Sequence[Reading], selection: Selection) -> Sequence[ObjectPart]:
+def parts_within(readings: Sequence[SegmentSlice], selection: Selection) -> Sequence[ObjectPart]:
     """Return the parts that a selection leaves of readings, by offsets alone. Times are compared record by record later."""
     return Chain(_parts_of(block, selection) for block in blocks_of(readings))
 
@@ -198,7 +198,7 @@ class FactsOfParts(Lazy[PartFacts]):
         return cls(np.array(exact, bool), *(narrow(np.array(column, np.int64)) for column in numbers))
 
     @classmethod
-    def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[Reading]) -> "FactsOfParts":
+    def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[SegmentSlice]) -> "FactsOfParts":
         """Take the facts of parts from the facts of their objects."""
         blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
         return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])

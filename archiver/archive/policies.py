@@ -8,7 +8,7 @@ from pydantic import Field
 
 from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
-from archiver.archive.note_stream import Damage, NoteKind, NoteStream
+from archiver.archive.note_stream import NoteDamage, NoteKind, NoteStream
 from archiver.archive.store_clock import WHOLE_SECOND_MS
 
 POLICIES: Final = "policies"
@@ -31,7 +31,7 @@ def _stream_of(topic: str) -> str:
 
 _KIND: Final = NoteKind(
     NotedPolicy,
-    Damage(
+    NoteDamage(
         "a topic's retention",
         "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
     ),

@@ -180,7 +180,7 @@ class Segments(Lazy[Segment]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SegmentSlice:
     """The records of a segment at or above an offset, and below `until_offset` if that is given."""
 
     segment: Segment
@@ -198,7 +198,7 @@ class Reading:
         return facts.holes if isinstance(facts, SegmentFacts) else ()
 
 
-class Readings(Lazy[Reading]):
+class Readings(Lazy[SegmentSlice]):
     """Readings of segments, in the order of their offsets."""
 
     def __init__(self, segments: Segments, from_offset: Numbers, until_offset: Numbers | None = None) -> None:
@@ -213,9 +213,9 @@ class Readings(Lazy[Reading]):
         until = None if self.until_offset is None else self.until_offset[places]
         return Readings(self.segments.only(places), self.from_offset[places], until)
 
-    def value(self, place: int) -> Reading:
+    def value(self, place: int) -> SegmentSlice:
         until = 0 if self.until_offset is None else int(self.until_offset[place])
-        return Reading(
+        return SegmentSlice(
             segment=self.segments[place], from_offset=int(self.from_offset[place]), until_offset=until or None
         )
 
@@ -270,12 +270,12 @@ class Readings(Lazy[Reading]):
         return Readings(left.segments, left.from_offset, np.where(ends > offset, offset, until))
 
 
-def blocks_of(readings: Sequence[Reading]) -> tuple[Readings, ...]:
+def blocks_of(readings: Sequence[SegmentSlice]) -> tuple[Readings, ...]:
     """Split readings of several lives by life: only within a life they are columns."""
     return tuple(block if isinstance(block, Readings) else _readings(block) for block in Chain([readings]).blocks)
 
 
-def unreadable_within(readings: Sequence[Reading], start: int, end: int) -> list[tuple[int, int]]:
+def unreadable_within(readings: Sequence[SegmentSlice], start: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges, ends not included, where Kafka had batches that no backup could read."""
     return [hole for block in blocks_of(readings) for hole in block.holes(start, end, (HoleCause.UNREADABLE,))]
 
@@ -285,7 +285,7 @@ def segment_blocks(segments: Sequence[Segment]) -> tuple[Segments, ...]:
     return tuple(block if isinstance(block, Segments) else Segments.of(block) for block in Chain([segments]).blocks)
 
 
-def _readings(readings: Sequence[Reading]) -> Readings:
+def _readings(readings: Sequence[SegmentSlice]) -> Readings:
     return Readings(
         Segments.of([one.segment for one in readings]),
         np.array([one.from_offset for one in readings], np.int64),

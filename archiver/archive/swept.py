@@ -12,7 +12,7 @@ from archiver.archive.control import decode_facts, newest_listed
 from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_OFFSET, is_topic_name
-from archiver.archive.note_stream import Damage, NoteKind, NoteStream
+from archiver.archive.note_stream import NoteDamage, NoteKind, NoteStream
 from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.json_values import spelled_number
 
@@ -107,7 +107,7 @@ class _Swept:
 
 _KIND: Final = NoteKind(
     _Swept,
-    Damage("swept offsets", "bring its older version back"),
+    NoteDamage("swept offsets", "bring its older version back"),
     lambda swept: SweptPlace(swept.topic, swept.life, swept.partition).stream,
 )
 

@@ -19,7 +19,7 @@ from archiver.archive.control import (
 from archiver.archive.fact_model import BoundedText, Item, LeaderEpoch, Number, with_members
 from archiver.archive.handle import Archive
 from archiver.archive.layout import is_topic_name
-from archiver.archive.note_stream import Damage, NoteKind
+from archiver.archive.note_stream import NoteDamage, NoteKind
 from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
@@ -92,7 +92,7 @@ class LogEnd:
 _Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=lambda ends: not ends)]
 
 
-class Sight(NamedTuple):
+class SeenTopicId(NamedTuple):
     """A topic id that brokers returned, and when."""
 
     topic_id: str
@@ -202,7 +202,7 @@ def topic_stream(topic: str) -> str:
 
 TOPIC_NOTES: Final = NoteKind(
     TopicFact,
-    Damage("a topic", "bring its older version back"),
+    NoteDamage("a topic", "bring its older version back"),
     lambda noted: topic_stream(noted.topic),
 )
 
@@ -320,7 +320,7 @@ def record_topic(
     configs: Mapping[str, str] | None,
     effective: Mapping[str, str] | None = None,
     seen_ms: int | None = None,
-    earlier: Sight | None = None,
+    earlier: SeenTopicId | None = None,
 ) -> TopicFact:
     """Note the present state of the topic, if it changed. Returns the resulting note, including the life.
 
@@ -356,7 +356,9 @@ def record_topic(
     return recorded
 
 
-def _lives_now(known: TopicFact | None, topic_id: str, seen_ms: int | None, earlier: Sight | None) -> tuple[Life, ...]:
+def _lives_now(
+    known: TopicFact | None, topic_id: str, seen_ms: int | None, earlier: SeenTopicId | None
+) -> tuple[Life, ...]:
     """Return the lives of a topic that now has this id. A life that begins was first seen now."""
     if known is None:
         return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)

@@ -24,7 +24,7 @@ _READS_AT_ONCE: Final = 8
 Told = RoleEntry | ArchiverError | None
 
 
-class Whose(Enum):
+class ArchivedBy(Enum):
     """Who archives a partition, as far as this backup knows."""
 
     OURS = "ours"  # under `topics/`
@@ -32,11 +32,11 @@ class Whose(Enum):
     RETURNING = "returning"  # under `topics/` again; the copy is read until `topics/` has caught up
 
 
-def judge(told: Told, is_compacted: bool | None) -> Whose:
+def judge(told: Told, is_compacted: bool | None) -> ArchivedBy:
     """Say who archives a partition, by the newest entry of its role log. None: it has none. An entry that cannot be read leaves nothing to anybody."""
     if not isinstance(told, RoleEntry) or not isinstance(told.holder, CompleteCopy):
-        return Whose.OURS
-    return Whose.RETURNING if is_compacted is False else Whose.THEIRS
+        return ArchivedBy.OURS
+    return ArchivedBy.RETURNING if is_compacted is False else ArchivedBy.THEIRS
 
 
 class RoleWatch:
@@ -69,11 +69,13 @@ class RoleWatch:
         told = await self._read(fact.topic, list(places.values()))
         judged = {number: judge(told.get(place), is_compacted(fact)) for number, place in places.items()}
         if not self.is_enabled:
-            self._warn_if_disabled(fact.topic, [number for number, whose in judged.items() if whose is not Whose.OURS])
+            self._warn_if_disabled(
+                fact.topic, [number for number, whose in judged.items() if whose is not ArchivedBy.OURS]
+            )
             return frozenset()
         for number, place in places.items():
             self._note_returning(place, told.get(place), judged[number])
-        left = frozenset(number for number, whose in judged.items() if whose is Whose.THEIRS)
+        left = frozenset(number for number, whose in judged.items() if whose is ArchivedBy.THEIRS)
         self._tell_left(fact.topic, left, len(places))
         return left
 
@@ -127,8 +129,12 @@ class RoleWatch:
 
         return dict(zip(logged, side_by_side(_READS_AT_ONCE, read, logged, "role"), strict=True))
 
-    def _note_returning(self, place: RolePlace, told: Told, whose: Whose) -> None:
-        if whose is not Whose.RETURNING or not isinstance(told, RoleEntry) or not isinstance(told.holder, CompleteCopy):
+    def _note_returning(self, place: RolePlace, told: Told, whose: ArchivedBy) -> None:
+        if (
+            whose is not ArchivedBy.RETURNING
+            or not isinstance(told, RoleEntry)
+            or not isinstance(told.holder, CompleteCopy)
+        ):
             self._returning.pop(place, None)
             return
         self._returning[place] = told.holder.position

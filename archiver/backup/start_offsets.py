@@ -13,7 +13,7 @@ from archiver.archive.control import (
     only_fact,
 )
 from archiver.archive.fact_model import BoundedText, Item, LeaderEpoch, Number
-from archiver.archive.note_stream import Damage, NoteKind, NoteStream
+from archiver.archive.note_stream import NoteDamage, NoteKind, NoteStream
 from archiver.archive.store_clock import machine_now_ms
 from archiver.archive.topics import PartitionSource, list_known_topics
 from archiver.backup.segment_sink import SegmentSink
@@ -90,8 +90,8 @@ class _NotedStart:
 
 
 _OLDER: Final = "bring its older version back"
-_PRESENT: Final = NoteKind(_Present, Damage("the topics at the first start", _OLDER))
-_STARTS: Final = NoteKind(_NotedStart, Damage("a partition's first offset", _OLDER))
+_PRESENT: Final = NoteKind(_Present, NoteDamage("the topics at the first start", _OLDER))
+_STARTS: Final = NoteKind(_NotedStart, NoteDamage("a partition's first offset", _OLDER))
 
 
 class StartOffsets:

@@ -10,7 +10,7 @@ from archiver.archive.topics import (
     EFFECTIVE,
     TOMBSTONES_KEPT,
     PartitionSource,
-    Sight,
+    SeenTopicId,
     TopicFact,
     record_topic,
 )
@@ -84,7 +84,7 @@ class TopicRecorder:
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
         self._partitions: dict[str, int] = {}  # how many topics had when they were recorded
-        self._sights: dict[str, Sight] = {}  # of topics, as each was described last and was recorded then
+        self._sights: dict[str, SeenTopicId] = {}  # of topics, as each was described last and was recorded then
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
@@ -100,7 +100,7 @@ class TopicRecorder:
         self._report(topic, fact, begun_ms)
         if noted.own is not None:
             self._shapes[topic.name] = _shape(topic, noted)
-        self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
+        self._sights[topic.name] = SeenTopicId(topic.topic_id, self._clock_ms())
         reach("topic.recorded")
         return fact
 
@@ -117,7 +117,7 @@ class TopicRecorder:
         """Return whether a topic differs from what was recorded here before. The archive is not asked."""
         sight = self._sights.get(topic.name)
         if sight is not None and sight.topic_id == topic.topic_id:
-            self._sights[topic.name] = Sight(topic.topic_id, self._clock_ms())
+            self._sights[topic.name] = SeenTopicId(topic.topic_id, self._clock_ms())
         return self._shapes.get(topic.name) != _shape(topic, configs.of(topic.name))
 
     def _report(self, topic: TopicDescription, fact: TopicFact, begun_ms: int) -> None:

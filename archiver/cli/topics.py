@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.cluster_topics import Standing, survey_topics
+    from archiver.archive.cluster_topics import ArchivingState, survey_topics
     from archiver.config.load import load_config
 
     found = survey_topics(load_config(options.config), options.accept_gone)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(topics_row(found))
     else:
         print_lines(topics_lines(found))
-    refused = [row for row in found.rows if row.standing is Standing.REFUSED]
+    refused = [row for row in found.rows if row.standing is ArchivingState.REFUSED]
     for row in refused:
         complain(row.why)
     for one in found.unmatched:

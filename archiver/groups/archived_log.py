@@ -12,7 +12,7 @@ from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, found_or_gone
 from archiver.archive.segment import open_segment
 from archiver.archive.segment_facts import SegmentFacts, TransactionRange
-from archiver.archive.segments import Reading
+from archiver.archive.segments import SegmentSlice
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import FalseFactsError, NotWholeError
@@ -116,7 +116,7 @@ def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, fo
 
 
 def whole_frames(
-    store: ObjectStore, topic: str, number: int, readings: Sequence[Reading]
+    store: ObjectStore, topic: str, number: int, readings: Sequence[SegmentSlice]
 ) -> Iterator[tuple[Frame, Longs]]:
     """Read objects: their records, and when each counts at the latest.
 
@@ -144,7 +144,7 @@ def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs
     return found
 
 
-def _check_same(reading: Reading, own: SegmentFacts | None) -> None:
+def _check_same(reading: SegmentSlice, own: SegmentFacts | None) -> None:
     noted = reading.segment.facts
     if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
         raise FalseFactsError(

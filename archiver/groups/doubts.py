@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from archiver.archive.inventory import PartitionInventory
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.segments import Reading
+from archiver.archive.segments import SegmentSlice
 from archiver.codec.frame import Longs
 from archiver.codec.selection import NO_TIMESTAMP
 from archiver.groups.lives import CLOCKS_DIFFER_MS
@@ -113,7 +113,7 @@ class Survivors:
                 newest_ms[life] = max(at_ms, newest_ms.get(life, at_ms))
         return cls(newest_life=life, ends=ends, newest_ms=newest_ms)
 
-    def are_archived(self, reading: Reading) -> bool:
+    def are_archived(self, reading: SegmentSlice) -> bool:
         """Tell whether all are that had been written when an object was read, or have a doubt of their own.
 
         Brokers compact nothing behind the last stable offset, and no young record. An object of earlier programs does not
@@ -128,7 +128,7 @@ class Survivors:
         return newest_ms > _put_ms(put_at) - _UNCOMPACTED_MS + CLOCKS_DIFFER_MS
 
 
-def _life(reading: Reading) -> int:
+def _life(reading: SegmentSlice) -> int:
     return reading.segment.key.life
 
 
@@ -144,7 +144,7 @@ class _Age(NamedTuple):
 
 def _with_ages(
     inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None, below: Below | None
-) -> Iterator[tuple[Reading, _Age]]:
+) -> Iterator[tuple[SegmentSlice, _Age]]:
     since_ms: int | None = None
     position = 0
     first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
@@ -160,7 +160,7 @@ def _with_ages(
         since_ms, position = _newest_ms(reading), reading.next
 
 
-def _newest_ms(reading: Reading) -> int | None:
+def _newest_ms(reading: SegmentSlice) -> int | None:
     """Return the time of an object's newest record: those of the next object are later. None: unknown.
 
     Where a log was cut back, that record may be one of those that the log lost, and younger than the records that follow.
@@ -171,7 +171,7 @@ def _newest_ms(reading: Reading) -> int | None:
     return facts.max_timestamp
 
 
-def _age_ms(reading: Reading, since_ms: int | None) -> int | None:
+def _age_ms(reading: SegmentSlice, since_ms: int | None) -> int | None:
     """Return how old records can have been at most when they were read. Those that are left prove nothing: compaction leaves young ones."""
     put_at = reading.segment.put_at
     return None if put_at is None or since_ms is None else _put_ms(put_at) - since_ms
@@ -181,7 +181,7 @@ def _put_ms(put_at: datetime) -> int:
     return int(put_at.timestamp() * 1000)
 
 
-def _doubts_within(reading: Reading, survivors: Survivors, age: _Age) -> Sequence[Doubt]:
+def _doubts_within(reading: SegmentSlice, survivors: Survivors, age: _Age) -> Sequence[Doubt]:
     facts = reading.segment.facts
     first, last = reading.from_offset, reading.next - 1
     if not isinstance(facts, SegmentFacts):  # v1.0: unknown
@@ -192,7 +192,7 @@ def _doubts_within(reading: Reading, survivors: Survivors, age: _Age) -> Sequenc
     return found + [one._replace(needs_later=one.needs_later and are_archived) for one in _compacted(reading, age)]
 
 
-def _compacted(reading: Reading, age: _Age) -> Sequence[Doubt]:
+def _compacted(reading: SegmentSlice, age: _Age) -> Sequence[Doubt]:
     """List what compaction may have taken of an object, as if all survivors were archived."""
     facts = reading.segment.facts
     if not isinstance(facts, SegmentFacts) or not _may_lack(facts, age.most_ms):

@@ -16,7 +16,7 @@ from archiver.archive.archived_topic import ArchivedTopic
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.layout import MOST_OFFSET
-from archiver.archive.segments import Reading, blocks_of
+from archiver.archive.segments import SegmentSlice, blocks_of
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
@@ -195,7 +195,7 @@ def _doubts(
     return merge_doubts(clipped)
 
 
-def _sources(earlier: Fold | None, readings: Sequence[Reading]) -> Sources:
+def _sources(earlier: Fold | None, readings: Sequence[SegmentSlice]) -> Sources:
     content_ids = [one for block in blocks_of(readings) for one in block.segments.content_ids()]
     return Sources(
         earlier_next=0 if earlier is None else earlier.facts.next,

@@ -17,7 +17,7 @@ from archiver.archive.control import list_numbers, newest_numbers, read_fact
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import FOLDS, is_partition_number
-from archiver.archive.note_stream import Damage, NoteKind
+from archiver.archive.note_stream import NoteDamage, NoteKind
 from archiver.archive.topics import Stretch
 from archiver.codec.frame import Frame
 from archiver.codec.selection import LAST_LONG
@@ -62,7 +62,7 @@ def fold_stream(life: int, partition: int) -> str:
 
 _KIND: Final = NoteKind(
     FoldFact,
-    Damage("a fold", "bring its older version back"),
+    NoteDamage("a fold", "bring its older version back"),
     lambda noted: fold_stream(noted.fold.life, noted.fold.partition),
 )
 

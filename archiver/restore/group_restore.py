@@ -34,9 +34,9 @@ from archiver.groups.translation import (
 from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
+from archiver.restore.deleted_positions import with_lost_positions
 from archiver.restore.removed_positions import Removed, judge_removed, removal_warnings
 from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
-from archiver.restore.silent_lives import with_lost_positions
 from archiver.store.address import group_of
 
 RESET_BY_TIME: Final = (

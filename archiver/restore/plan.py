@@ -8,7 +8,7 @@ from archiver.archive.archived_topic import ArchivedTopic, CopyReading, CopyStre
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.parts import FactsOfParts, ObjectPart, are_chosen, parts_within, with_planned
 from archiver.archive.segment_facts import PartFacts
-from archiver.archive.segments import Reading, blocks_of, unreadable_within
+from archiver.archive.segments import SegmentSlice, blocks_of, unreadable_within
 from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.errors import UsageError
 from archiver.process.columns import chunks, total
@@ -260,7 +260,7 @@ def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> T
 
 def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) -> PartitionPlan:
     selection = request.wanted.of(number)
-    readings: Sequence[Reading] = ()
+    readings: Sequence[SegmentSlice] = ()
     problems: list[str] = []
     if selection is not None:
         readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, selection)
@@ -281,7 +281,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
     )
 
 
-def _selection_digest(readings: Sequence[Reading], selection: Selection) -> str:
+def _selection_digest(readings: Sequence[SegmentSlice], selection: Selection) -> str:
     """Return a digest of what is read: of the lines of all readings, and a line of the selection, unless that is everything."""
     digest, sign = hashlib.sha256(), ""
     for lines in _lines(readings, selection):
@@ -290,7 +290,7 @@ def _selection_digest(readings: Sequence[Reading], selection: Selection) -> str:
     return digest.hexdigest()
 
 
-def _lines(readings: Sequence[Reading], selection: Selection) -> Iterator[Sequence[str]]:
+def _lines(readings: Sequence[SegmentSlice], selection: Selection) -> Iterator[Sequence[str]]:
     for block in blocks_of(readings):
         keys, contents = block.segments.object_keys(), block.segments.content_ids()
         for places in chunks(len(block)):

@@ -11,7 +11,7 @@ from archiver.archive.handle import Archive, archive_of
 from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.layout import CopyKey, is_topic_name
 from archiver.archive.segment_facts import Bounds, HoleCause
-from archiver.archive.segments import Reading, unreadable_within
+from archiver.archive.segments import SegmentSlice, unreadable_within
 from archiver.archive.swept import OffsetRanges
 from archiver.archive.topics import read_cluster, read_topic
 from archiver.config.model import ArchiverConfig, StorageConfig
@@ -40,7 +40,7 @@ class CompareTask:
     storage: StorageConfig
     kafka: KafkaSettings
     log: LogRange
-    readings: Sequence[Reading]
+    readings: Sequence[SegmentSlice]
     swept: Sequence[tuple[int, int]] = ()  # ranges that a sweep took although Kafka may have them, the end not included
     copy: CopyKey | None = None  # of a compacted topic, whose keys Kafka must have, too
 
@@ -287,7 +287,7 @@ def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]
     return [(gap.first_offset, gap.last_offset + 1) for gap in swept]
 
 
-def _first_of(readings: Sequence[Reading], *, begun_late: bool) -> int:
+def _first_of(readings: Sequence[SegmentSlice], *, begun_late: bool) -> int:
     """Return the start of the comparison: the noted late start. No other hole explains records that Kafka still has."""
     if not readings:
         return 0
@@ -298,7 +298,7 @@ def _first_of(readings: Sequence[Reading], *, begun_late: bool) -> int:
     return next((hole.last_offset + 1 for hole in late), 0) if begun_late else 0
 
 
-def _readable(log: LogRange, readings: Sequence[Reading], swept: Sequence[tuple[int, int]]) -> Iterator[LogRange]:
+def _readable(log: LogRange, readings: Sequence[SegmentSlice], swept: Sequence[tuple[int, int]]) -> Iterator[LogRange]:
     """Yield the parts of a range without what the backup could not read, which it has recorded as holes, and what a sweep took."""
     left_out = OffsetRanges.of([*unreadable_within(readings, log.start, log.end), *swept])
     for first, after in left_out.outside(log.start, log.end):
@@ -354,7 +354,7 @@ async def _find_lost_keys(client: KafkaClient, log: LogRange, keys: KeyCompariso
     return await asyncio.to_thread(keys.lost)
 
 
-def _has_unreadable(readings: Sequence[Reading], log: LogRange) -> bool:
+def _has_unreadable(readings: Sequence[SegmentSlice], log: LogRange) -> bool:
     """Return whether Kafka has unreadable batches: they may contain the successor of a record."""
     return any(True for _ in unreadable_within(readings, log.start, log.end))
 

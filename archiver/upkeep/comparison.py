@@ -8,7 +8,7 @@ import numpy as np
 from archiver.archive.parts import ObjectPart
 from archiver.archive.reader import read_parts
 from archiver.archive.segment_facts import Bounds, SegmentFacts
-from archiver.archive.segments import Reading
+from archiver.archive.segments import SegmentSlice
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError
@@ -32,7 +32,7 @@ class PartitionComparison:
         store: ObjectStore,
         topic: str,
         partition: int,
-        readings: Sequence[Reading],
+        readings: Sequence[SegmentSlice],
         *,
         start: int = 0,
         end: int,
@@ -80,7 +80,7 @@ class PartitionComparison:
             f"{self._name}: Kafka has {spell_count(len(offsets), 'record')} at offsets {offsets[0]}-{offsets[-1]} that no object covers"
         )
 
-    def _compare_object(self, reading: Reading) -> None:
+    def _compare_object(self, reading: SegmentSlice) -> None:
         """Compare one object with what Kafka had at its offsets."""
         found, offsets = self._tally, self._offsets
         self._tally, self._offsets = Tally(), []
@@ -92,7 +92,7 @@ class PartitionComparison:
         except NotWholeError as error:
             self.problems.append(f"{self._name}: {error}")
 
-    def _compare_records(self, reading: Reading, found: Tally, offsets: Longs) -> None:
+    def _compare_records(self, reading: SegmentSlice, found: Tally, offsets: Longs) -> None:
         """Read the object's records at these rising offsets, and compare them with the sums of Kafka's."""
         archived = Tally()
         is_there = np.zeros(len(offsets), bool)

@@ -16,7 +16,7 @@ import pytest
 import archiver.archive.handle
 import archiver.spark.verify
 import archiver.upkeep.inspection
-from archiver.archive.cluster_topics import IncludeEntry, Standing, TopicRow, TopicsSurvey
+from archiver.archive.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
 from archiver.archive.control import encode_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold
@@ -134,7 +134,7 @@ ENTRY: Final = IncludeEntry(entry="ord.*", place="topics.include[0]")
 STANDING: Final = TopicRow(
     topic="orders",
     partitions=3,
-    standing=Standing.GONE,
+    standing=ArchivingState.GONE,
     why="it was deleted",
     include=[ENTRY],
     exclude=[],

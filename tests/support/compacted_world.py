@@ -17,7 +17,7 @@ from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted import entries
 from archiver.backup.compacted import freshness as fresh
 from archiver.backup.compacted import turn as turns
-from archiver.backup.compacted.clearing import Standing, clearable
+from archiver.backup.compacted.clearing import StoredCopy, clearable
 
 RETENTION = 2  # ticks that a tombstone is kept
 HISTORY = ("topics/", 0)
@@ -125,7 +125,7 @@ class Rules:
         del world
         names = {one.generation for one in listed} - {ENDED_LIFE, HISTORY}
         standing = [
-            Standing(Generation(instance=a, number=n), max(one.next for one in _of(listed, (a, n)))) for a, n in names
+            StoredCopy(Generation(instance=a, number=n), max(one.next for one in _of(listed, (a, n)))) for a, n in names
         ]
         held = end_of_holder(entry, listed)
         going = clearable(number, entry, standing, self.complete_to(entry, listed)) if held is not None else ()
@@ -397,7 +397,7 @@ class Model:
         may_begin = found is None or found[0] + 1 < self.bounds.entries
         readers = given(entry, world.objects)
         ends = self._ends_of(world.objects, process.instance, number)
-        sight = turns.Sight(
+        sight = turns.StoredState(
             number=number,
             entry=entry,
             readers_end=readers[0] if readers else 0,
@@ -491,7 +491,7 @@ class Model:
         """Go on where the log begins: what lay before has expired."""
         generation, _, position, held, _ = after
         buffers = tuple(after if one[0] == generation else one for one in process.buffers)
-        turn, _ = self.rules.react(process.turn, turns.Fetched(generation, position, world.written + 1, False))
+        turn, _ = self.rules.react(process.turn, turns.FetchEvent(generation, position, world.written + 1, False))
         process = process._replace(buffers=buffers, turn=turn)
         if held or _of(world.objects, (process.instance, generation)):
             turn, _ = self.rules.react(turn, self.rules.event(turns.Broke(generation)))
@@ -517,7 +517,7 @@ class Model:
         )
         process = process._replace(buffers=tuple(buffers))
         believed = self.rules.believes_leader(is_of_leader=is_leader)
-        event = self.rules.event(turns.Fetched(generation, position, last_stable, believed))
+        event = self.rules.event(turns.FetchEvent(generation, position, last_stable, believed))
         turn, _ = self.rules.react(process.turn, event)
         if believed:
             at = self.rules.moment_at(asked, world.clock)

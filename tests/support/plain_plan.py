@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, replace
 
 from archiver.archive.parts import ObjectPart
 from archiver.archive.segment_facts import Bounds, PartFacts, SegmentFacts
-from archiver.archive.segments import Reading, Segment
+from archiver.archive.segments import Segment, SegmentSlice
 from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 
 
@@ -14,7 +14,7 @@ from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, NO_TIME
 class Plain:
     """What the walk found. A gap is (first, last, is certain), an overlap (first, last, read, left out)."""
 
-    readable: tuple[Reading, ...] = ()
+    readable: tuple[SegmentSlice, ...] = ()
     shadowed: tuple[Segment, ...] = ()
     gaps: tuple[tuple[int, int, bool], ...] = ()
     overlaps: tuple[tuple[int, int, str, str], ...] = ()
@@ -43,9 +43,9 @@ def walk(segments: Iterable[Segment]) -> Plain:
     return Plain(tuple(readable), tuple(shadowed), tuple(gaps), (*overlaps, *more, *shared, *contradictions))
 
 
-def walk_some(segments: Iterable[Segment]) -> tuple[list[Reading], list[tuple[int, int, str, str]]]:
+def walk_some(segments: Iterable[Segment]) -> tuple[list[SegmentSlice], list[tuple[int, int, str, str]]]:
     """The read rule over objects of one kind. Returns also what is left out without a proof."""
-    readable: list[Reading] = []
+    readable: list[SegmentSlice] = []
     overlaps: list[tuple[int, int, str, str]] = []
     position = 0
     for segment in sorted(segments, key=lambda one: (one.facts.base, -one.facts.next, -one.key.rewrite)):
@@ -55,12 +55,12 @@ def walk_some(segments: Iterable[Segment]) -> tuple[list[Reading], list[tuple[in
             if not (are_known and have_same(before, segment)):
                 overlaps.append((facts.base, min(position, facts.next) - 1, before.object_key, segment.object_key))
         if facts.next > position:
-            readable.append(Reading(segment=segment, from_offset=max(position, facts.base)))
+            readable.append(SegmentSlice(segment=segment, from_offset=max(position, facts.base)))
             position = facts.next
     return readable, overlaps
 
 
-def without(whole: Reading, plain: list[Reading]) -> list[Reading]:
+def without(whole: SegmentSlice, plain: list[SegmentSlice]) -> list[SegmentSlice]:
     """What is left of a merged object where plain ones are read: range by range."""
     left = [whole]
     for one in plain:
@@ -74,7 +74,7 @@ def without(whole: Reading, plain: list[Reading]) -> list[Reading]:
     return left
 
 
-def shared_with(whole: Segment, plain: list[Reading]) -> list[tuple[int, int, str, str]]:
+def shared_with(whole: Segment, plain: list[SegmentSlice]) -> list[tuple[int, int, str, str]]:
     """Which offsets of a merged object are read of plain ones."""
     pairs = [(max(whole.facts.base, one.from_offset), min(whole.facts.next, one.next) - 1, one) for one in plain]
     return [(first, last, one.segment.object_key, whole.object_key) for first, last, one in pairs if first <= last]
@@ -151,7 +151,7 @@ def total_of(chain: list[Segment]) -> tuple[int, int]:
     return count, digest
 
 
-def above(readable: Iterable[Reading], offset: int) -> list[Reading]:
+def above(readable: Iterable[SegmentSlice], offset: int) -> list[SegmentSlice]:
     return [
         reading if reading.from_offset >= offset else replace(reading, from_offset=offset)
         for reading in readable
@@ -159,16 +159,16 @@ def above(readable: Iterable[Reading], offset: int) -> list[Reading]:
     ]
 
 
-def below(readable: Iterable[Reading], offset: int) -> list[Reading]:
+def below(readable: Iterable[SegmentSlice], offset: int) -> list[SegmentSlice]:
     kept = [reading for reading in readable if reading.from_offset < offset]
     return [replace(reading, until_offset=offset) if reading.next > offset else reading for reading in kept]
 
 
-def wanted(readable: Iterable[Reading], selection: Selection) -> list[Reading]:
+def wanted(readable: Iterable[SegmentSlice], selection: Selection) -> list[SegmentSlice]:
     return [reading for reading in readable if _may_hold(reading, selection)]
 
 
-def _may_hold(reading: Reading, selection: Selection) -> bool:
+def _may_hold(reading: SegmentSlice, selection: Selection) -> bool:
     facts = reading.segment.facts
     if reading.next <= selection.first_offset or reading.from_offset > selection.last_offset:
         return False
@@ -178,7 +178,7 @@ def _may_hold(reading: Reading, selection: Selection) -> bool:
     return not only_without and facts.min_timestamp <= selection.until_ms and facts.max_timestamp >= selection.from_ms
 
 
-def part_of(reading: Reading, selection: Selection) -> ObjectPart:
+def part_of(reading: SegmentSlice, selection: Selection) -> ObjectPart:
     part = ObjectPart.of(reading)
     wanted_end = None if selection.last_offset == LAST_LONG else selection.last_offset + 1
     ends = [end for end in (part.until_offset, wanted_end) if end is not None]
@@ -187,7 +187,7 @@ def part_of(reading: Reading, selection: Selection) -> ObjectPart:
     )
 
 
-def facts_of(part: ObjectPart, reading: Reading) -> PartFacts:
+def facts_of(part: ObjectPart, reading: SegmentSlice) -> PartFacts:
     facts = reading.segment.facts
     if isinstance(facts, Bounds):
         size, records = reading.segment.size, facts.last - facts.first + 1
@@ -203,7 +203,7 @@ def facts_of(part: ObjectPart, reading: Reading) -> PartFacts:
     )
 
 
-def digest_of(readings: Iterable[Reading], selection: Selection) -> str:
+def digest_of(readings: Iterable[SegmentSlice], selection: Selection) -> str:
     lines = [
         f"{one.segment.object_key} {one.from_offset} {_content_id(one.segment)}"
         + ("" if one.until_offset is None else f" {one.until_offset}")
@@ -218,10 +218,10 @@ def _content_id(segment: Segment) -> str:
     return segment.facts.sha256 if isinstance(segment.facts, SegmentFacts) else segment.etag
 
 
-def groups_of(readings: Sequence[Reading], limit_bytes: int) -> list[list[Reading]]:
+def groups_of(readings: Sequence[SegmentSlice], limit_bytes: int) -> list[list[SegmentSlice]]:
     stored = sum(reading.segment.size for reading in readings)
     count = max(1, -(-stored // limit_bytes))
-    groups: list[list[Reading]] = [[] for _ in range(count)]
+    groups: list[list[SegmentSlice]] = [[] for _ in range(count)]
     before = 0
     for reading in readings:
         middle = before + reading.segment.size / 2

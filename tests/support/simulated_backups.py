@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from archiver.archive.inventory import PartitionInventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.segments import Reading, Segment
+from archiver.archive.segments import Segment, SegmentSlice
 from archiver.groups.doubts import Doubt, doubts_of
 
 EVERY = 3  # offsets a row; the others are of markers
@@ -61,7 +61,7 @@ def read_log_in_runs(
     drawn: random.Random, log: Sequence[AnyRow], runs: Sequence[Run], *, untouched: int, tells_stable_end: bool = True
 ) -> tuple[list[AnyRow], list[Doubt], int]:
     """Return the rows that are archived, what is in doubt, and the end. The first rows are not compacted: `untouched`."""
-    gone, kept, readings, start = set[int](), list[AnyRow](), list[Reading](), 0
+    gone, kept, readings, start = set[int](), list[AnyRow](), list[SegmentSlice](), 0
     for run in runs:
         compactable = _compactable(log[: run.rows], run.at_ms)
         last = {row.key: row.offset for row in log[:compactable]}
@@ -115,8 +115,8 @@ def _facts(start: int, end: int, left: Sequence[Row], stable_end: int | None) ->
     )
 
 
-def _reading(facts: SegmentFacts, at_ms: int) -> Reading:
+def _reading(facts: SegmentFacts, at_ms: int) -> SegmentSlice:
     key = SegmentKey(topic=_TOPIC, partition=0, base=facts.base)
     put_at = datetime.fromtimestamp(at_ms / 1000, UTC)
     segment = Segment(key=key, object_key=Layout("p").segment_key(key), size=1, put_at=put_at, facts=facts)
-    return Reading(segment=segment, from_offset=facts.base)
+    return SegmentSlice(segment=segment, from_offset=facts.base)

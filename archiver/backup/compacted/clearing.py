@@ -10,14 +10,16 @@ from archiver.archive.store_clock import from_epoch_ms
 from archiver.backup.compacted.copy_catalog import CopyState
 
 
-class Standing(NamedTuple):
+class StoredCopy(NamedTuple):
     """A generation that a listing shows, and the highest `next` of its objects: behind a gap, too, for a tail may be read there."""
 
     generation: Generation
     end: int
 
 
-def clearable(number: int, entry: RoleEntry, standing: Iterable[Standing], complete_to: int) -> tuple[Generation, ...]:
+def clearable(
+    number: int, entry: RoleEntry, standing: Iterable[StoredCopy], complete_to: int
+) -> tuple[Generation, ...]:
     """Return what is neither read nor to be read next, and ends where the holder is complete. `complete_to`: its objects prove that.
 
     Only a copy makes others needless: while `topics/` holds, or nobody, all stay. What was begun after this entry, number
@@ -175,7 +177,7 @@ def _reasons(
 def _reasons_of_objects(situation: Situation, generation: Generation, state: CopyState) -> Iterator[str]:
     if state.problem:
         yield f"where it ends is not known: {state.problem}"
-    standing = [Standing(generation, state.end)]
+    standing = [StoredCopy(generation, state.end)]
     complete_to = situation.holder.complete_to if situation.holder else 0
     if not state.problem and not clearable(situation.number, situation.entry, standing, complete_to):
         yield f"it ends at {state.end}, and what is read is complete up to {complete_to}, as its objects prove: it is needed"

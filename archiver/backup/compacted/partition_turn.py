@@ -29,7 +29,7 @@ from archiver.backup.compacted.turn import (
     Open,
     Opened,
     Role,
-    Sight,
+    StoredState,
     Tell,
     Turn,
     react,
@@ -161,7 +161,7 @@ class PartitionTurn:
         if await self._parts.listings.numbers(self.place) != self._log.put_at:
             return False
         self._check_freshness()
-        sight = Sight(
+        sight = StoredState(
             number=-1 if newest is None else newest.number,
             entry=None if newest is None else newest.entry,
             readers_end=0,
@@ -181,7 +181,7 @@ class PartitionTurn:
             f"{self.source}: the role log got {_MOST_LOOKS} entries one after the other; look who writes it"
         )
 
-    async def _look(self) -> Sight:
+    async def _look(self) -> StoredState:
         parts, place = self._parts, self.place
         now_s = parts.sink.clock()
         if self._first_seen_ms is None:
@@ -205,7 +205,7 @@ class PartitionTurn:
             if state.has_expired:  # an earlier process read it, and ended before it could note that
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
-        sight = Sight(
+        sight = StoredState(
             number=-1 if role_log.newest is None else role_log.newest.number,
             entry=entry,
             readers_end=readers_end,

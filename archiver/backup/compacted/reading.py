@@ -9,7 +9,7 @@ from archiver.archive.moments import Moment
 from archiver.archive.segment_facts import HoleCause
 from archiver.archive.segment_writer import FinishedSegment
 from archiver.backup.compacted.freshness import Answer, Freshness, note_answer, note_durable, note_limit, set_back
-from archiver.backup.compacted.turn import Broke, Event, Fetched, Put
+from archiver.backup.compacted.turn import Broke, Event, FetchEvent, Put
 from archiver.backup.feed import NO_END_OFFSET, Feed
 from archiver.backup.troubles import HELD_BACK
 from archiver.errors import StoreTemporaryError
@@ -79,7 +79,7 @@ class OpenReading:
             )
             if self.fresh.is_broken or not answer.by_topic_id:
                 self._break()
-        self.tell(Fetched(self.generation, feed.fetch_offset, answer.last_stable_offset, is_of_leader))
+        self.tell(FetchEvent(self.generation, feed.fetch_offset, answer.last_stable_offset, is_of_leader))
         is_complete = is_of_leader and feed.fetch_offset >= answer.last_stable_offset
         if is_complete and self.wants_end() and self.now_s() >= self.try_again_s:
             feed.is_paused = True
@@ -103,7 +103,7 @@ class OpenReading:
         self.wake()
 
     def note_set_back(self, feed: Feed) -> None:
-        self.tell(Fetched(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))
+        self.tell(FetchEvent(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))
 
     # --- what the turn asks
 

@@ -43,7 +43,7 @@ class Dues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class StoredState:
     """The state in storage at one look: the newest entry, and the listing made after reading it."""
 
     number: int  # of the newest entry; -1: none
@@ -76,7 +76,7 @@ class Reading:
 
 
 class Looked(NamedTuple):
-    sight: Sight
+    sight: StoredState
 
 
 class Opened(NamedTuple):
@@ -87,7 +87,7 @@ class Opened(NamedTuple):
     is_sure: bool
 
 
-class Fetched(NamedTuple):
+class FetchEvent(NamedTuple):
     """A broker answered a fetch, or fetched data was dropped. `last_stable` is that of the same answer."""
 
     generation: int
@@ -116,7 +116,7 @@ class GaveUp(NamedTuple):
     generation: int
 
 
-Event = Looked | Opened | Fetched | Put | Broke | GaveUp
+Event = Looked | Opened | FetchEvent | Put | Broke | GaveUp
 
 
 # --- effects
@@ -156,7 +156,7 @@ class Turn:
     """What a process knows of a partition. Two generations are read at once where the holder's instance makes the next, too."""
 
     instance: str
-    sight: Sight | None = None
+    sight: StoredState | None = None
     readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
     unusable: frozenset[int] = frozenset()  # generations that cannot be gone on with: an object of them is damaged
     switching: int | None = (
@@ -242,9 +242,9 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
             return replace(turn, readings={**turn.readings, event.generation: _moved(reading, event)}), ()
 
 
-def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
+def _moved(reading: Reading, event: FetchEvent | Put | Broke | GaveUp) -> Reading:
     match event:
-        case Fetched(_, position, last_stable, is_of_leader):
+        case FetchEvent(_, position, last_stable, is_of_leader):
             is_complete = is_of_leader and position >= last_stable
             kept = reading.complete_at if position == reading.position else None
             complete_at = position if is_complete else kept
@@ -257,7 +257,7 @@ def _moved(reading: Reading, event: Fetched | Put | Broke | GaveUp) -> Reading:
             return replace(reading, is_given_up=True)
 
 
-def _look(turn: Turn, sight: Sight) -> tuple[Turn, tuple[Effect, ...]]:
+def _look(turn: Turn, sight: StoredState) -> tuple[Turn, tuple[Effect, ...]]:
     before = turn
     turn = replace(turn, sight=sight, switching=None)
     wanted = turn.wanted
@@ -284,7 +284,7 @@ def _hints(before: Turn, now: Turn) -> list[Effect]:
     return []
 
 
-def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
+def _next_entry(turn: Turn, sight: StoredState) -> RoleEntry | None:
     """The entry that this process may put now. At most one: the look after it decides anew."""
     number, entry = sight.number + 1, sight.entry
     holds, candidacy = turn.holds, turn.candidacy
@@ -301,7 +301,7 @@ def _next_entry(turn: Turn, sight: Sight) -> RoleEntry | None:
     return None
 
 
-def _complete_copy(turn: Turn, sight: Sight, generation: int) -> CompleteCopy | None:
+def _complete_copy(turn: Turn, sight: StoredState, generation: int) -> CompleteCopy | None:
     """The candidate's copy, if it may hold now: complete, whole as it was listed, and no shorter than what readers are given."""
     reading, end = turn.readings.get(generation), sight.ends.get(generation)
     if reading is None or end is None or reading.is_given_up or not reading.is_complete:
@@ -321,12 +321,12 @@ def _is_sure(entry: RoleEntry) -> bool:
     return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
 
 
-def would_begin(turn: Turn, sight: Sight) -> bool:
+def would_begin(turn: Turn, sight: StoredState) -> bool:
     """Return whether this process would begin a generation on such a look: only then existing ones matter."""
     return _may_begin(replace(turn, sight=sight), sight)
 
 
-def _may_begin(turn: Turn, sight: Sight) -> bool:
+def _may_begin(turn: Turn, sight: StoredState) -> bool:
     entry, dues = sight.entry, sight.dues
     candidate = entry.open_candidate if entry else None
     if candidate is not None and turn.candidacy is not None:

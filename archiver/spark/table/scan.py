@@ -20,7 +20,7 @@ from archiver.archive.inventory import EMPTY_PARTITION
 from archiver.archive.learned_facts import share_learned
 from archiver.archive.parts import ObjectPart, parts_within
 from archiver.archive.reader import fetch_parts, open_part
-from archiver.archive.segments import Reading, blocks_of
+from archiver.archive.segments import SegmentSlice, blocks_of
 from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
@@ -86,7 +86,7 @@ def plan_scan(
         return None if selection is None or selection.is_empty else selection
 
     topic = _find(archive, options, selection_of, told.append)
-    readings: dict[int, Sequence[Reading]] = {}
+    readings: dict[int, Sequence[SegmentSlice]] = {}
     selections: dict[int, Selection] = {}
     for number in sorted({*topic.partitions, *topic.damaged}):
         selection = selection_of(number)
@@ -130,7 +130,7 @@ def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
 
 def _share(
     options: ScanOptions,
-    readings: Mapping[int, Sequence[Reading]],
+    readings: Mapping[int, Sequence[SegmentSlice]],
     selections: Mapping[int, Selection],
     parallelism: int,
     task_bytes: int,
@@ -154,20 +154,20 @@ def _share(
     ]
 
 
-def _without(readings: Sequence[Reading], given_up: Collection[str]) -> Sequence[Reading]:
+def _without(readings: Sequence[SegmentSlice], given_up: Collection[str]) -> Sequence[SegmentSlice]:
     if not given_up:
         return readings
     kept = ((block, [key not in given_up for key in block.segments.object_keys()]) for block in blocks_of(readings))
     return Chain(block.only(np.flatnonzero(chosen)) for block, chosen in kept)
 
 
-def sizes_of(readings: Sequence[Reading]) -> Numbers:
+def sizes_of(readings: Sequence[SegmentSlice]) -> Numbers:
     """Return how many bytes each object has in the store."""
     sizes = [block.segments.numbers("size").astype(np.int64) for block in blocks_of(readings)]
     return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
 
 
-def grouped(readings: Sequence[Reading], limit_bytes: int) -> list[Sequence[Reading]]:
+def grouped(readings: Sequence[SegmentSlice], limit_bytes: int) -> list[Sequence[SegmentSlice]]:
     """Cut a partition's objects into runs of about the limit, all of about one size; an object is never cut."""
     sizes = sizes_of(readings)
     stored = int(sizes.sum())

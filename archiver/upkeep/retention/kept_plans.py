@@ -11,7 +11,7 @@ from pydantic import Field
 from archiver.archive.control import is_readable
 from archiver.archive.fact_model import BoundedText, Item, Number
 from archiver.archive.handle import Archive
-from archiver.archive.note_stream import Damage, NoteKind
+from archiver.archive.note_stream import NoteDamage, NoteKind
 from archiver.archive.store_clock import epoch_ms
 from archiver.archive.sweeps import SWEEPS
 from archiver.errors import UsageError
@@ -40,7 +40,7 @@ class KeptPlan:
 
 
 _AGAIN: Final = "`archiver retention --dry-run` prints a new one"
-_KIND: Final = NoteKind(KeptPlan, Damage("a sweep's plan", _AGAIN), lambda plan: _stream(plan.digest))
+_KIND: Final = NoteKind(KeptPlan, NoteDamage("a sweep's plan", _AGAIN), lambda plan: _stream(plan.digest))
 
 
 def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.upkeep.retention.partition_plan import Going, GoingItem, Staying
 from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
@@ -61,7 +61,7 @@ class TopicSweep:
     @property
     def is_by_notes(self) -> bool:
         """Whether only the archive's notes select deletion, and no limits were ever agreed to."""
-        return self.terms.whose is not Whose.TOPIC and self.terms.noted.keeps_all
+        return self.terms.whose is not LimitSource.TOPIC and self.terms.noted.keeps_all
 
     @property
     def needs_agreement(self) -> bool:

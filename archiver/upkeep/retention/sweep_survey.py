@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, agreed_streams, read_applied
+from archiver.archive.applied_limits import AppliedLimits, LimitSource, agreed_streams, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.holds import read_holds
 from archiver.archive.policies import NotedPolicy, note_policy, read_policies
@@ -87,7 +87,7 @@ class SweepSurvey:
                 seen = policy_news(fact, noted, live, asked.store_now_ms)
                 news += seen
                 # Somebody else may have noted a policy: then it is no news, and has cancelled no agreement. Terms do that below.
-                is_swept = any(isinstance(one, TopicTerms) and one.whose is Whose.TOPIC for one in judged)
+                is_swept = any(isinstance(one, TopicTerms) and one.whose is LimitSource.TOPIC for one in judged)
                 longer += [self._seen_of(fact, one) for one in seen or ([] if is_swept else noted[-1:]) if noted]
         if stop := _other_cluster(facts.values(), asked.cluster):
             kept = [one if one.is_damage else replace(one, stop=stop) for one in kept]
@@ -107,7 +107,12 @@ class SweepSurvey:
     def _seen_of(self, fact: TopicFact, policy: NotedPolicy) -> AppliedLimits:
         """Return the limits of a policy that is news: also where nothing goes by it, because the topic is kept."""
         named = AppliedLimits(
-            topic=fact.topic, life=fact.root(fact.current.life), whose=Whose.TOPIC, ms=None, bytes=None, floor_ms=0
+            topic=fact.topic,
+            life=fact.root(fact.current.life),
+            whose=LimitSource.TOPIC,
+            ms=None,
+            bytes=None,
+            floor_ms=0,
         )
         return applied_of(named, kept_by_policy(policy, self._config.retention.of_topic(fact.topic)))
 
@@ -117,7 +122,7 @@ class SweepSurvey:
             return judged
         noted = limits_of_applied(read_applied(self._archive, judged.topic).get((judged.root, judged.whose)))
         log_starts = judged.log_starts
-        if judged.whose is not Whose.TOPIC:
+        if judged.whose is not LimitSource.TOPIC:
             log_starts = dict.fromkeys(list_partitions(self._archive, judged.topic, fact.lives_of(judged.root)))
         return replace(judged, noted=noted, swept_by=longest([noted, judged.limits]), log_starts=log_starts)
 
@@ -187,17 +192,17 @@ def _limits_of_kept(fact: TopicFact, config: RetentionConfig, *, asks_cluster: b
             yield AppliedLimits(topic=fact.topic, life=root, whose=whose, ms=None, bytes=None, floor_ms=0)
 
 
-def _keeping_sources(fact: TopicFact, config: RetentionConfig, *, asks_cluster: bool) -> Collection[Whose]:
+def _keeping_sources(fact: TopicFact, config: RetentionConfig, *, asks_cluster: bool) -> Collection[LimitSource]:
     """Return the sources of limits that keep all records of a topic now, by its cleanup.policy or by the configuration."""
     if config.keeps(fact.topic):
-        return list(Whose)
+        return list(LimitSource)
     policy = cleanup_policy(fact)
     if policy is not None and not says_delete(policy):  # a later note may say falsely that it deletes records
-        return [Whose.FIXED, Whose.GONE]
+        return [LimitSource.FIXED, LimitSource.GONE]
     if asks_cluster:
-        return [Whose.GONE] if config.gone_ms_of(fact.topic) is None else []
+        return [LimitSource.GONE] if config.gone_ms_of(fact.topic) is None else []
     fixed = config.of_topic(fact.topic).fixed
-    return [Whose.FIXED] if fixed.ms is None and fixed.bytes is None else []
+    return [LimitSource.FIXED] if fixed.ms is None and fixed.bytes is None else []
 
 
 def _change(before: TopicTerms, now: TopicTerms) -> str:
@@ -240,7 +245,7 @@ def _damaged(topic: str, error: NotWholeError) -> KeptTopic:
 
 def _untold_partitions(fact: TopicFact, terms: TopicTerms) -> Iterator[KeptTopic]:
     """Name the partitions that are not swept because their log start is unknown."""
-    for number in range(fact.partitions if terms.whose is Whose.TOPIC else 0):
+    for number in range(fact.partitions if terms.whose is LimitSource.TOPIC else 0):
         if number not in terms.log_starts:
             yield KeptTopic(topic=f"{fact.topic}-{number}", why="its leader did not tell where its log begins")
 

@@ -8,7 +8,7 @@ configuration says how long. A run that asks no cluster knows neither: it goes b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.holds import Hold
 from archiver.archive.policies import NotedPolicy
 from archiver.archive.topics import TopicFact, cleanup_policy
@@ -28,7 +28,7 @@ class TopicTerms:
     topic_id: str
     root: int  # the first of these lives
     newest: int  # the last of them
-    whose: Whose
+    whose: LimitSource
     limits: Limits
     noted: Limits = FOR_EVER  # the longest since the last agreement, as sweeps have noted them
     swept_by: Limits = FOR_EVER  # the longest of these and `limits`: deleting what they keep needs an agreement
@@ -135,11 +135,11 @@ def _terms(fact: TopicFact, root: int, noted: Sequence[NotedPolicy], asked: Aske
     if fact.topic == OFFSETS_TOPIC and not is_live:
         raise _KeptError("it goes by retention.groups, and only while the cluster has it")
     if asked.cluster is None:
-        whose, limits = Whose.FIXED, _fixed_limits(fact, root, config)
+        whose, limits = LimitSource.FIXED, _fixed_limits(fact, root, config)
     elif live is not None and is_live:
-        whose, limits = Whose.TOPIC, _own_limits(fact, noted, live, config, asked.store_now_ms)
+        whose, limits = LimitSource.TOPIC, _own_limits(fact, noted, live, config, asked.store_now_ms)
     else:
-        whose, limits = Whose.GONE, _limits_of_gone(fact, root, config, live)
+        whose, limits = LimitSource.GONE, _limits_of_gone(fact, root, config, live)
     return TopicTerms(
         topic=fact.topic,
         name=_name_of(fact, root),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied, read_applied
+from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied, read_applied
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
@@ -14,7 +14,7 @@ from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")
-WEEK = AppliedLimits(topic="orders", life=0, whose=Whose.TOPIC, ms=604_800_000, bytes=None, floor_ms=5)
+WEEK = AppliedLimits(topic="orders", life=0, whose=LimitSource.TOPIC, ms=604_800_000, bytes=None, floor_ms=5)
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ def count(archive: Archive) -> int:
 
 def test_the_newest_is_read_of_each_life_and_of_each_kind_of_limits(archive: Archive) -> None:
     assert read_applied(archive, "orders") == {}
-    for one in (WEEK, WEEK, replace(WEEK, ms=7), replace(WEEK, whose=Whose.GONE), replace(WEEK, life=3), WEEK):
+    for one in (WEEK, WEEK, replace(WEEK, ms=7), replace(WEEK, whose=LimitSource.GONE), replace(WEEK, life=3), WEEK):
         note(archive, one)
     note(archive, replace(WEEK, topic="orders.x", ms=1))
     assert read_applied(archive, "orders") == {
-        (0, Whose.TOPIC): WEEK,
-        (0, Whose.GONE): replace(WEEK, whose=Whose.GONE),
-        (3, Whose.TOPIC): replace(WEEK, life=3),
+        (0, LimitSource.TOPIC): WEEK,
+        (0, LimitSource.GONE): replace(WEEK, whose=LimitSource.GONE),
+        (3, LimitSource.TOPIC): replace(WEEK, life=3),
     }
     assert count(archive) == 6  # what is noted already is not noted again
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied
+from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.control import append_fact, latest_fact
 from archiver.archive.fact_model import BoundedText, Number
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold, release_hold
 from archiver.archive.layout import Layout
-from archiver.archive.note_stream import Damage, Noted, NoteKind
+from archiver.archive.note_stream import Noted, NoteDamage, NoteKind
 from archiver.archive.policies import NotedPolicy, note_policy
 from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, take_back_swept
 from archiver.archive.topics import Branch, accept_gone, record_branch, record_ends, record_topic
@@ -31,7 +31,7 @@ class Counter:
     count: Number
 
 
-KIND = NoteKind(Counter, Damage("a counter", "count again"), lambda one: f"counters/{one.name}")
+KIND = NoteKind(Counter, NoteDamage("a counter", "count again"), lambda one: f"counters/{one.name}")
 
 
 def plus_one(before: Counter | None) -> Counter:
@@ -95,7 +95,7 @@ def test_a_damaged_note_is_named_and_nothing_is_put_behind_it(note: dict[str, An
 
 PLACE = SweptPlace("orders", 0, 0)
 HOLD = Hold(name="h", topics="*", reason="", by="me", added_ms=1)
-LIMITS = AppliedLimits(topic="orders", life=0, whose=Whose.TOPIC, ms=1, bytes=None, floor_ms=0)
+LIMITS = AppliedLimits(topic="orders", life=0, whose=LimitSource.TOPIC, ms=1, bytes=None, floor_ms=0)
 POLICY = NotedPolicy(topic="orders", topic_id="A", effective={"retention.ms": "1"}, since_ms=1)
 RANGES = OffsetRanges(((0, 5),))
 CUT = Branch(offset=3, leader_epoch=1)

@@ -16,7 +16,7 @@ from archiver.archive.topics import Branch, TopicFact, record_branch, record_top
 from archiver.backup import history_return, role_watch
 from archiver.backup.compacted import entries
 from archiver.backup.history_return import History, Outcome, may_take_back, take_back
-from archiver.backup.role_watch import RoleWatch, Whose, judge
+from archiver.backup.role_watch import ArchivedBy, RoleWatch, judge
 from archiver.errors import CorruptSegmentError, StoreError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
@@ -86,21 +86,21 @@ class Site:
 @pytest.mark.parametrize(
     ("told", "is_compacted", "whose"),
     [
-        (None, True, Whose.OURS),
-        (BEGUN, True, Whose.OURS),  # nothing has switched yet
-        (replace(BEGUN, holder=None, switched=None), True, Whose.OURS),
-        (CorruptSegmentError("damaged"), True, Whose.OURS),
-        (SWITCHED, True, Whose.THEIRS),
-        (SWITCHED, None, Whose.THEIRS),  # unknown is no change
-        (NEXT_BEGUN, True, Whose.THEIRS),
-        (entries.unsure(SWITCHED, 2, "a"), True, Whose.THEIRS),
-        (SWITCHED, False, Whose.RETURNING),
-        (RETURNED, False, Whose.OURS),
-        (RETURNED, True, Whose.OURS),
+        (None, True, ArchivedBy.OURS),
+        (BEGUN, True, ArchivedBy.OURS),  # nothing has switched yet
+        (replace(BEGUN, holder=None, switched=None), True, ArchivedBy.OURS),
+        (CorruptSegmentError("damaged"), True, ArchivedBy.OURS),
+        (SWITCHED, True, ArchivedBy.THEIRS),
+        (SWITCHED, None, ArchivedBy.THEIRS),  # unknown is no change
+        (NEXT_BEGUN, True, ArchivedBy.THEIRS),
+        (entries.unsure(SWITCHED, 2, "a"), True, ArchivedBy.THEIRS),
+        (SWITCHED, False, ArchivedBy.RETURNING),
+        (RETURNED, False, ArchivedBy.OURS),
+        (RETURNED, True, ArchivedBy.OURS),
     ],
 )
 def test_whose_a_partition_is(
-    told: RoleEntry | CorruptSegmentError | None, *, is_compacted: bool | None, whose: Whose
+    told: RoleEntry | CorruptSegmentError | None, *, is_compacted: bool | None, whose: ArchivedBy
 ) -> None:
     assert judge(told, is_compacted) is whose
 

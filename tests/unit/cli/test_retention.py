@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.sweeps import SweepReport
 from archiver.cli.retention import add_options, agreement, retention_lines, retention_row, run
 from archiver.errors import UsageError
@@ -53,7 +53,13 @@ def test_a_dry_run_agrees_to_nothing(yes: list[str]) -> None:
 
 def sweep_of(name: str, root: int, count: int) -> TopicSweep:
     terms = TopicTerms(
-        topic="t", name=name, topic_id="T", root=root, newest=root, whose=Whose.GONE, limits=Limits(ms=1, floor_ms=2)
+        topic="t",
+        name=name,
+        topic_id="T",
+        root=root,
+        newest=root,
+        whose=LimitSource.GONE,
+        limits=Limits(ms=1, floor_ms=2),
     )
     told = AskedItem(next=1, min_timestamp=0, max_timestamp=0, source_bytes=1, records=3)
     going = (

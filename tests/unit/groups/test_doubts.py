@@ -8,7 +8,7 @@ import pytest
 from archiver.archive.inventory import Gap, PartitionInventory
 from archiver.archive.layout import Layout, SegmentKey
 from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
-from archiver.archive.segments import Reading, Segment
+from archiver.archive.segments import Segment, SegmentSlice
 from archiver.codec.selection import NO_TIMESTAMP
 from archiver.groups.doubts import Doubt, doubts_of, unsettled_above
 from archiver.groups.lives import CLOCKS_DIFFER_MS
@@ -30,15 +30,15 @@ def counted(base: int, following: int, unserved: int | None = None, **more: int)
 
 def reading(
     facts: SegmentFacts | Bounds, later_ms: int | None = 0, from_offset: int | None = None, life: int = 0
-) -> Reading:
+) -> SegmentSlice:
     """An object that was put so long after noon; None: nobody knows when."""
     key = SegmentKey(topic="__consumer_offsets", life=life, partition=0, base=facts.base)
     put_at = None if later_ms is None else NOON + timedelta(milliseconds=later_ms)
     segment = Segment(key=key, object_key=Layout("p").segment_key(key), size=1, put_at=put_at, facts=facts)
-    return Reading(segment=segment, from_offset=facts.base if from_offset is None else from_offset)
+    return SegmentSlice(segment=segment, from_offset=facts.base if from_offset is None else from_offset)
 
 
-def doubts(*readings: Reading, gaps: tuple[Gap, ...] = ()) -> list[Doubt]:
+def doubts(*readings: SegmentSlice, gaps: tuple[Gap, ...] = ()) -> list[Doubt]:
     return doubts_of(PartitionInventory(readable=readings, shadowed=(), gaps=gaps), RETENTION_MS)
 
 
@@ -74,12 +74,12 @@ def test_without_a_count_the_time_since_the_object_before_decides(later_ms: int 
     assert doubts(WHOLE, reading(counted(100, 200, records=100), later_ms)) == []
 
 
-def lacking(stable_end: int | None, base: int = 100, later_ms: int = 9 * HOUR_MS, life: int = 0) -> Reading:
+def lacking(stable_end: int | None, base: int = 100, later_ms: int = 9 * HOUR_MS, life: int = 0) -> SegmentSlice:
     """An object of a hundred offsets of which compaction took one; the log was stable up to an offset then."""
     return reading(replace(counted(base, base + 100, 1), stable_end=stable_end), later_ms, life=life)
 
 
-def unsettled(*readings: Reading, above: int = 0) -> list[Doubt]:
+def unsettled(*readings: SegmentSlice, above: int = 0) -> list[Doubt]:
     return unsettled_above(PartitionInventory(readable=readings, shadowed=(), gaps=()), above, RETENTION_MS)
 
 
@@ -164,7 +164,7 @@ def test_what_was_first_seen_a_short_time_ago_was_read_since(seen_before_ms: int
         reading(counted(0, 100, 0, min_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP)),
     ],
 )
-def test_an_object_before_without_a_time_tells_nothing(before: Reading) -> None:
+def test_an_object_before_without_a_time_tells_nothing(before: SegmentSlice) -> None:
     assert doubts(before, reading(counted(100, 200))) == [Doubt(100, 199, needs_later=False)]
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 
 from archiver.archive.archived_topic import wanted_readings
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segments import Reading, Segment
+from archiver.archive.segments import Segment, SegmentSlice
 from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, Selection
 from archiver.errors import UsageError
 from archiver.spark.table.filters import Narrowing
@@ -150,11 +150,13 @@ def test_filters_narrow_together() -> None:
 # --- plans
 
 
-def reading(base: int, next_offset: int, size: int = 1, *, min_timestamp: int = 0, max_timestamp: int = 0) -> Reading:
+def reading(
+    base: int, next_offset: int, size: int = 1, *, min_timestamp: int = 0, max_timestamp: int = 0
+) -> SegmentSlice:
     key = SegmentKey(topic="t", partition=0, base=base)
     facts = facts_of(base, next_offset)
     facts = dataclasses.replace(facts, min_timestamp=min_timestamp, max_timestamp=max_timestamp)
-    return Reading(
+    return SegmentSlice(
         segment=Segment(key=key, object_key=Layout().segment_key(key), size=size, facts=facts), from_offset=base
     )
 

@@ -8,7 +8,7 @@ import pytest
 import archiver.archive.block_budget
 import archiver.upkeep.lost_keys
 from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segments import Reading, Segment
+from archiver.archive.segments import Segment, SegmentSlice
 from archiver.codec.avro import SYNC_BYTES
 from archiver.store.port import ObjectKind
 from archiver.upkeep.comparison import PartitionComparison
@@ -34,7 +34,7 @@ def problems_of(folder: Path, archived: list[int], kafka: list[int], *, forged: 
     store.put_if_absent(NAME, content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
     segment = Segment(key=KEY, object_key=NAME, size=len(content), facts=facts)
     comparison = PartitionComparison(
-        store, KEY.topic, KEY.partition, [Reading(segment=segment, from_offset=0)], end=facts.next
+        store, KEY.topic, KEY.partition, [SegmentSlice(segment=segment, from_offset=0)], end=facts.next
     )
     records = [record(offset) if offset != forged else Rec(offset, offset, 0, b"k", b"forged") for offset in kafka]
     for start in range(0, len(records), 7):
@@ -94,7 +94,7 @@ def test_keys_that_kafka_no_longer_has_are_found_in_a_copy(
     kafka = [one for one in kafka if one.offset >= start]
     store, (content, facts) = MemoryStore(), written(tmp_path, copy)
     store.put_if_absent(NAME, content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
-    reading = Reading(segment=Segment(key=KEY, object_key=NAME, size=len(content), facts=facts), from_offset=0)
+    reading = SegmentSlice(segment=Segment(key=KEY, object_key=NAME, size=len(content), facts=facts), from_offset=0)
     keys, end = KeyComparison(), facts.next
     comparison = PartitionComparison(store, KEY.topic, KEY.partition, [reading], start=start, end=end, keys=keys)
     for first in range(0, len(kafka), 7):

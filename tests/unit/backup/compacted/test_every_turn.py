@@ -89,7 +89,7 @@ class CompleteByPosition(Rules):
     """A copy is complete wherever it has come to: the leader need not have said that this is the end."""
 
     def event(self, event: turns.Event) -> turns.Event:
-        return event._replace(last_stable=event.position) if isinstance(event, turns.Fetched) else event
+        return event._replace(last_stable=event.position) if isinstance(event, turns.FetchEvent) else event
 
 
 class NextForPosition(Rules):

@@ -28,11 +28,11 @@ def caught_up(*, is_holder_sure: bool) -> RoleEntry:
 
 def look(entry: RoleEntry, dues: turns.Dues, *, is_sure: bool) -> tuple[turns.Effect, ...]:
     """What b does, whose generation 2 has all of the log."""
-    sight = turns.Sight(
+    sight = turns.StoredState(
         number=2, entry=entry, readers_end=5, has_history=False, ends={2: turns.CopyEnd(9, is_whole=True)}, dues=dues
     )
     turn, _ = turns.react(turns.Turn(instance="b"), turns.Looked(sight))
-    for event in (turns.Opened(2, 0, is_sure), turns.Fetched(2, 9, 9, is_of_leader=True), turns.Put(2, 9, 9)):
+    for event in (turns.Opened(2, 0, is_sure), turns.FetchEvent(2, 9, 9, is_of_leader=True), turns.Put(2, 9, 9)):
         turn, _ = turns.react(turn, event)
     return turns.react(turn, turns.Looked(sight))[1]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.handle import Archive
 from archiver.archive.layout import FOLDS, Layout
 from archiver.archive.topics import TopicFact, read_newest_topic_facts
@@ -86,7 +86,9 @@ class Sweeper:
         return self.carry_out(self.chosen())
 
     def carry_out(self, chosen: PartitionSweep) -> Swept:
-        terms = TopicTerms(topic=TOPIC, name=TOPIC, topic_id="A", root=0, newest=0, whose=Whose.TOPIC, limits=FOR_EVER)
+        terms = TopicTerms(
+            topic=TOPIC, name=TOPIC, topic_id="A", root=0, newest=0, whose=LimitSource.TOPIC, limits=FOR_EVER
+        )
         topic = TopicSweep(terms=terms, partitions=[chosen])
         return sweep_topic(self.archive.archive, topic, lambda _: "", self.covering.ensure)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied
+from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.archive.topics import record_topic
@@ -60,7 +60,9 @@ def test_a_limit_is_noted_first_and_then_goes_by_itself_alone() -> None:
     (terms,) = site.survey(groups="30d").terms
     assert terms.limits == Limits(ms=30 * DAY_MS)
     assert terms.swept_by == FOR_EVER  # so that somebody has to agree to the first sweep
-    applied = AppliedLimits(topic=OFFSETS_TOPIC, life=0, whose=Whose.TOPIC, ms=30 * DAY_MS, bytes=None, floor_ms=0)
+    applied = AppliedLimits(
+        topic=OFFSETS_TOPIC, life=0, whose=LimitSource.TOPIC, ms=30 * DAY_MS, bytes=None, floor_ms=0
+    )
     change_applied(site.archive, applied.stream, lambda _: applied)
     (terms,) = site.survey(groups="20d").terms
     assert (terms.limits, terms.swept_by) == (Limits(ms=20 * DAY_MS), Limits(ms=30 * DAY_MS))

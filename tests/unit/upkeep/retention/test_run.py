@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import archiver.upkeep.retention.run as runs
-from archiver.archive.applied_limits import Whose, read_applied
+from archiver.archive.applied_limits import LimitSource, read_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold, release_hold
@@ -235,7 +235,7 @@ def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.M
     for base in range(30, 50, 10):
         site.put(base, base + 10, is_old=base < 40)
     assert len(site.run(agreed=True).swept[0].deleted) == 1
-    applied = read_applied(site.archive, "t")[0, Whose.FIXED]
+    applied = read_applied(site.archive, "t")[0, LimitSource.FIXED]
     assert applied.ms == 5 * 24 * 3600 * 1000
 
 

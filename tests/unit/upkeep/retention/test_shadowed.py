@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.handle import Archive
 from archiver.archive.inventory import read_inventory
 from archiver.archive.layout import Layout, SegmentKey
@@ -60,7 +60,7 @@ TOPIC = TopicTerms(
     topic_id=SOURCE.topic_id,
     root=0,
     newest=0,
-    whose=Whose.TOPIC,
+    whose=LimitSource.TOPIC,
     limits=FOR_EVER,
     log_starts={3: 0},
 )

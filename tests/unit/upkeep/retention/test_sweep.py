@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.handle import Archive
 from archiver.archive.holds import LOOK_S
 from archiver.archive.inventory import PartitionInventory, read_inventory
@@ -40,7 +40,7 @@ TERMS = TopicTerms(
     topic_id="t",
     root=0,
     newest=0,
-    whose=Whose.TOPIC,
+    whose=LimitSource.TOPIC,
     limits=Limits(ms=1000),
     log_starts={0: 60},
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, Whose, change_applied
+from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.control import FACT_FORMAT, append_fact
 from archiver.archive.handle import Archive
 from archiver.archive.holds import Hold, add_hold, release_hold
@@ -257,8 +257,8 @@ def test_partitions_of_lives_that_are_gone_are_those_of_the_archive() -> None:
     note_policy(site.archive, NotedPolicy(topic="t", topic_id="U", effective=HOUR, since_ms=0))
     found = terms_of(site)
     assert {name: (one.whose, one.log_starts) for name, one in found.items()} == {
-        "t@0": (Whose.GONE, {0: None, 7: None}),
-        "t": (Whose.TOPIC, {0: 60}),
+        "t@0": (LimitSource.GONE, {0: None, 7: None}),
+        "t": (LimitSource.TOPIC, {0: 60}),
     }
     site.is_there = False
     assert {name: one.log_starts for name, one in terms_of(site).items()} == {
@@ -269,12 +269,12 @@ def test_partitions_of_lives_that_are_gone_are_those_of_the_archive() -> None:
 
 def test_each_kind_of_limits_has_a_memory_of_its_own() -> None:
     site = Site(ArchiverConfig.model_validate({**STORAGE, "retention": SAYS_ALL}))
-    applied = AppliedLimits(topic="t", life=0, whose=Whose.TOPIC, ms=5, bytes=6, floor_ms=7)
+    applied = AppliedLimits(topic="t", life=0, whose=LimitSource.TOPIC, ms=5, bytes=6, floor_ms=7)
     note_applied(site.archive, applied)
     assert terms_of(site)["t"].noted == Limits(ms=5, bytes=6, floor_ms=7)
     site.is_there = False
     assert terms_of(site)["t"].noted == FOR_EVER
-    note_applied(site.archive, replace(applied, whose=Whose.GONE, ms=9))
+    note_applied(site.archive, replace(applied, whose=LimitSource.GONE, ms=9))
     assert terms_of(site)["t"].noted == Limits(ms=9, bytes=6, floor_ms=7)
     site.record("U")  # another topic of that name was seen, and went
     assert {name: one.noted.ms for name, one in terms_of(site).items()} == {"t@0": 9, "t": None}
@@ -285,7 +285,7 @@ def test_a_run_that_asks_no_cluster_notes_no_policy() -> None:
     site.put_object(0, 2)
     found = site.survey.survey()
     assert found.news == []
-    assert [(one.whose, one.log_starts) for one in found.terms] == [(Whose.FIXED, {2: None})]
+    assert [(one.whose, one.log_starts) for one in found.terms] == [(LimitSource.FIXED, {2: None})]
     assert found.kept == []
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.policies import NotedPolicy
 from archiver.archive.swept import OffsetRanges, SweptPlace
 from archiver.archive.topics import Branch, Life, TopicFact
@@ -17,7 +17,7 @@ from archiver.upkeep.retention.survey import PartitionSweep
 from archiver.upkeep.retention.sweep_survey import SurveyedTopics
 from archiver.upkeep.retention.topic_terms import Asked, TopicTerms, judge_topic
 
-TERMS = TopicTerms(topic="t", name="t", topic_id="T", root=0, newest=0, whose=Whose.TOPIC, limits=Limits(ms=1))
+TERMS = TopicTerms(topic="t", name="t", topic_id="T", root=0, newest=0, whose=LimitSource.TOPIC, limits=Limits(ms=1))
 
 
 def going(count: int) -> TopicSweep:

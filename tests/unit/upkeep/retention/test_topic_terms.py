@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import Whose
+from archiver.archive.applied_limits import LimitSource
 from archiver.archive.holds import Hold
 from archiver.archive.policies import NotedPolicy
 from archiver.archive.topics import Branch, Life, TopicFact
@@ -97,7 +97,7 @@ def test_a_shorter_policy_counts_when_its_grace_is_over() -> None:
 
 def test_the_live_topic_is_swept_through_all_lives_of_its_root() -> None:
     terms = only(judge(fact_of("T"), live("T")))
-    assert (terms.root, terms.newest, terms.whose, terms.name) == (0, 1, Whose.TOPIC, "t")
+    assert (terms.root, terms.newest, terms.whose, terms.name) == (0, 1, LimitSource.TOPIC, "t")
     assert (terms.log_starts, terms.effective) == ({0: 7}, WEEK)
 
 
@@ -178,8 +178,8 @@ def test_a_topic_that_the_cluster_no_longer_has_is_kept_until_the_configuration_
     assert whys(judge(fact_of("T"), ABSENT, {"gone": [{"topics": "x.*", "ms": "1d"}]})) == {"t": what}
     found = terms_of(judge(fact_of("S", "T"), ABSENT, GONE | {"floor": "2d", "factor": 5}))
     assert {name: (one.root, one.newest, one.whose) for name, one in found.items()} == {
-        "t@0": (0, 0, Whose.GONE),
-        "t": (1, 2, Whose.GONE),
+        "t@0": (0, 0, LimitSource.GONE),
+        "t": (1, 2, LimitSource.GONE),
     }
     assert {one.limits for one in found.values()} == {Limits(ms=30 * DAY_MS, floor_ms=2 * DAY_MS)}
     assert {(*one.log_starts, *one.effective) for one in found.values()} == {()}
@@ -193,8 +193,8 @@ def test_a_topic_that_was_created_again_goes_by_its_own_policy_and_the_one_befor
     assert terms_of(kept)["t"].limits == Limits(ms=7 * DAY_MS)
     both = terms_of(judge(fact_of("S", "T"), live("T"), GONE))
     assert {name: (one.whose, one.limits) for name, one in both.items()} == {
-        "t@0": (Whose.GONE, Limits(ms=30 * DAY_MS)),
-        "t": (Whose.TOPIC, Limits(ms=7 * DAY_MS)),
+        "t@0": (LimitSource.GONE, Limits(ms=30 * DAY_MS)),
+        "t": (LimitSource.TOPIC, Limits(ms=7 * DAY_MS)),
     }
     assert {name: dict(one.log_starts) for name, one in both.items()} == {"t@0": {}, "t": {0: 7}}
 
@@ -204,7 +204,7 @@ def test_also_a_life_that_was_created_again_and_not_yet_seen_is_gone() -> None:
     assert whys(judge(fact_of("T"), live("V"))) == {
         "t": f"{what}; no entry of retention.gone says how long it is kept then"
     }
-    assert only(judge(fact_of("T"), live("V"), GONE)).whose is Whose.GONE
+    assert only(judge(fact_of("T"), live("V"), GONE)).whose is LimitSource.GONE
 
 
 def test_a_broker_that_may_be_behind_lets_nothing_go_of_a_life_that_is_gone() -> None:
@@ -262,7 +262,7 @@ def test_fixed_limits_keep_one_file_of_kafka_more() -> None:
     terms = only(judge(fact_of("T"), None, config, noted=()))
     gibibyte = 1024**3
     assert terms.limits == Limits(ms=37 * DAY_MS, bytes=11 * gibibyte, floor_ms=7_200_000)
-    assert (terms.whose, terms.log_starts, terms.effective) == (Whose.FIXED, {}, {})
+    assert (terms.whose, terms.log_starts, terms.effective) == (LimitSource.FIXED, {}, {})
     config = {"fixed": {"bytes": 5, "segment-bytes": 2, "segment-ms": 0}, "overrides": [{"topics": "t", "ms": "1d"}]}
     assert only(judge(fact_of("T"), None, config)).limits == Limits(ms=DAY_MS, bytes=7)
     assert whys(judge(fact_of("T"), None, {"overrides": [{"topics": "x", "ms": "1d"}]})) == {
@@ -323,22 +323,22 @@ def is_proved_gone(topic_id: str, ids: Sequence[str], cluster: LiveCluster) -> b
     return topic.is_agreed and topic.topic_id not in {"", topic_id} and not is_behind
 
 
-def whose_may_go(fact: TopicFact, cluster: LiveCluster | None, config: RetentionConfig) -> dict[int, Whose]:
+def whose_may_go(fact: TopicFact, cluster: LiveCluster | None, config: RetentionConfig) -> dict[int, LimitSource]:
     """By life: whose limits let something of it go. What is in none stays."""
     roots = [life for life in fact.lives if life.parent is None]
     ids = [life.topic_id for life in roots]
     deletes = (fact.effective or {}).get("cleanup.policy") == "delete"
     if cluster is None:
-        return {roots[-1].life: Whose.FIXED} if deletes and config.fixed.ms is not None else {}
+        return {roots[-1].life: LimitSource.FIXED} if deletes and config.fixed.ms is not None else {}
     gone = [life.life for life in roots if deletes and config.gone and is_proved_gone(life.topic_id, ids, cluster)]
-    found = dict.fromkeys(gone, Whose.GONE)
+    found = dict.fromkeys(gone, LimitSource.GONE)
     if "t" in cluster.topics and cluster.topics["t"].topic_id == ids[-1] != "" and cluster.cluster_id == "c":
-        found[roots[-1].life] = Whose.TOPIC
+        found[roots[-1].life] = LimitSource.TOPIC
     return found
 
 
 def test_what_may_go_is_what_the_rules_say(seed: int) -> None:
-    rng, met = random.Random(seed), set[Whose]()
+    rng, met = random.Random(seed), set[LimitSource]()
     for _ in range(5000):
         fact, cluster = draw_fact(rng), draw_cluster(rng)
         written = {**(GONE if rng.randrange(4) else {}), **(FIXED if rng.randrange(4) else {})}
@@ -349,5 +349,5 @@ def test_what_may_go_is_what_the_rules_say(seed: int) -> None:
         for one in found.values():
             own = [life.life for life in fact.lives if one.root in {life.life, life.parent}]
             assert (one.newest, one.topic_id) == (own[-1], fact.lives[one.root].topic_id)
-            assert bool(one.log_starts) is (one.whose is Whose.TOPIC)
-    assert met == set(Whose)
+            assert bool(one.log_starts) is (one.whose is LimitSource.TOPIC)
+    assert met == set(LimitSource)

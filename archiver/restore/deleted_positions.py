@@ -1,4 +1,4 @@
-"""Restored lives of topics in which nobody has a position: where they were deleted before the newest snapshot, an earlier one tells."""
+"""Adds the last positions in restored topics that were deleted before the newest snapshot of positions."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
