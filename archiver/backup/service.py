@@ -320,6 +320,8 @@ class Service(GroupWorker):
     # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is not feed:  # its put outlasted the assignment: another instance commits by now
+            return
         assigned = self.held.get(feed.key)
         if assigned is not None:
             assigned.note_durable()

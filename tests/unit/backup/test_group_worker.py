@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -55,15 +56,17 @@ class GatedStore(MemoryStore):
         super().__init__()
         self.gate = threading.Event()
         self.gate.set()
+        self.is_asked = threading.Event()
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        self.is_asked.set()
         self.gate.wait(30)
         return super().put_if_absent(key, body, metadata, kind=kind)
 
 
 def a_backup(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -> Service:
     service = Service(request, GROUP, pool)
-    service._pump = pump
+    service._pump, service.feeds, pump._on_durable = pump, pump.feeds, service._note_durable
     service.held[feed.key] = Assignment(since_s=0.0)
     return service
 
@@ -87,6 +90,18 @@ def an_instance(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -
     service.turns[feed.key] = turn
     service.held.add(feed.key)
     return service
+
+
+def begin_put(worker: GroupWorker) -> None:
+    """Begin to put the held records of the partition, as if their segment was old."""
+    pump = worker._pump if isinstance(worker, Service) else cast("Any", worker).turns[KEY]._parts.pumps[0]
+    feed = pump.feeds[KEY]
+
+    def put() -> None:
+        feed.writer.close_early()
+        pump.advance(feed)
+
+    worker._loop.call_soon_threadsafe(put)
 
 
 async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[GroupWorker], Any]) -> GroupWorker:
@@ -161,6 +176,46 @@ def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -
     store = GatedStore()
     asyncio.run(take_away(make, store, tmp_path, lambda worker: worker.lost([KEY])))
     assert not store.objects
+
+
+@pytest.mark.parametrize("make", [a_backup, an_instance])
+def test_a_partition_that_is_lost_while_its_segment_is_closed_is_not_put(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, is_closing, goes_on, close = GatedStore(), threading.Event(), threading.Event(), PartitionWriter.close
+
+    def close_slowly(writer: PartitionWriter) -> None:
+        is_closing.set()
+        goes_on.wait(30)
+        close(writer)
+
+    def lose(worker: GroupWorker) -> None:
+        begin_put(worker)
+        assert is_closing.wait(30)
+        worker.lost([KEY])
+        worker._loop.call_soon_threadsafe(goes_on.set)
+
+    monkeypatch.setattr(PartitionWriter, "close", close_slowly)
+    asyncio.run(take_away(make, store, tmp_path, lose))
+    assert not store.objects
+
+
+def test_a_put_that_ends_after_its_partition_was_lost_is_not_committed(tmp_path: Path) -> None:
+    """Its new owner commits: an older position would take the place of a later one."""
+    store = GatedStore()
+    store.gate.clear()
+
+    def lose(worker: GroupWorker) -> None:
+        begin_put(worker)
+        assert store.is_asked.wait(30)
+        worker.lost([KEY])
+        worker._loop.call_soon_threadsafe(store.gate.set)
+        while not store.objects:
+            time.sleep(0.01)
+
+    service = asyncio.run(take_away(a_backup, store, tmp_path, lose))
+    assert isinstance(service, Service)
+    assert (len(store.objects), service.commits.all_hints()) == (1, [])
 
 
 @pytest.mark.parametrize(
