@@ -57,10 +57,13 @@ class GatedStore(MemoryStore):
         self.gate = threading.Event()
         self.gate.set()
         self.is_asked = threading.Event()
+        self.denies = False
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
         self.is_asked.set()
         self.gate.wait(30)
+        if self.denies:
+            raise StoreError("denied")
         return super().put_if_absent(key, body, metadata, kind=kind)
 
 
@@ -226,5 +229,29 @@ def test_a_stop_tells_what_fails_for_good_once(shut_out_s: float, told: list[str
     for number, error in enumerate([StoreError("denied"), StoreError("denied"), KafkaTemporaryError("no leader")]):
         held["t", number].fail(error, 0.0, None)
     membership = SimpleNamespace(error=KafkaError("not in the group"), shut_out_s=shut_out_s)
-    service: Any = SimpleNamespace(held=held, membership=membership, _opener=SimpleNamespace(findings={}))
-    assert [str(error) for error in Service._lasting_problems(service)] == told
+    service: Any = SimpleNamespace(membership=membership, _opener=SimpleNamespace(findings={}))
+    assert [str(error) for error in Service._lasting_problems(service, held.values())] == told
+
+
+@pytest.mark.parametrize("is_put_at_last", [False, True])
+def test_a_stop_does_not_tell_of_a_failure_that_its_own_puts_show_to_be_over(
+    tmp_path: Path, *, is_put_at_last: bool
+) -> None:
+    """A partition that failed and was opened again holds its records for a while before their put shows that the store works."""
+    store = GatedStore()
+
+    async def finish() -> None:
+        return
+
+    def stop(worker: GroupWorker) -> None:
+        service: Any = worker
+        service.held[KEY].fail(StoreError("denied"), 0.0, None)
+        service._opener, service._indexer = SimpleNamespace(findings={}), SimpleNamespace(finish=finish)
+        if not is_put_at_last:
+            store.denies = True
+        asyncio.run_coroutine_threadsafe(service._leave(), service._loop).result(30)
+
+    service = asyncio.run(take_away(a_backup, store, tmp_path, stop))
+    assert isinstance(service, Service)
+    assert [str(error) for error in service.problems] == ([] if is_put_at_last else ["denied"])
+    assert len(service.dropped) == (0 if is_put_at_last else 1)
