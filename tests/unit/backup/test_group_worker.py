@@ -221,6 +221,38 @@ def test_a_put_that_ends_after_its_partition_was_lost_is_not_committed(tmp_path:
     assert (len(store.objects), service.commits.all_hints()) == (1, [])
 
 
+def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once(tmp_path: Path) -> None:
+    """Both puts have one name. The new feed was opened before the old put ended, and goes on where the winner ends."""
+    store, feeds = GatedStore(), list[Feed]()
+    store.gate.clear()
+
+    async def regain(service: Service) -> None:
+        (old,) = service.feeds.values()
+        service.lose([KEY])
+        end = position_of(service._sink.archive, SOURCE.topic, SOURCE.life, SOURCE.partition)
+        feeds.append(Feed(writer=PartitionWriter(SOURCE, end, service._sink, silences=0)))
+        service.held[KEY] = Assignment(since_s=0.0)
+        service._add(feeds[0], service.held[KEY])
+        feeds[0].queue.append(fetch_of(0, 5))
+        service._pump.advance(feeds[0])
+        while feeds[0].writer.position < 5:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        store.gate.set()
+        await old.ended.wait()
+        await service.release([KEY])
+
+    def lose_and_regain(worker: GroupWorker) -> None:
+        assert isinstance(worker, Service)
+        begin_put(worker)
+        assert store.is_asked.wait(30)
+        asyncio.run_coroutine_threadsafe(regain(worker), worker._loop).result(30)
+
+    asyncio.run(take_away(a_backup, store, tmp_path, lose_and_regain))
+    assert len(store.objects) == 1
+    assert (feeds[0].writer.was_overtaken, feeds[0].writer.durable_position) == (True, 3)
+    assert feeds[0].dropped is None
+
+
 @pytest.mark.parametrize(
     ("shut_out_s", "told"), [(1.0, ["denied"]), (LASTING_FAILURE_S, ["denied", "not in the group"])]
 )
