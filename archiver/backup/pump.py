@@ -302,7 +302,8 @@ class Pump:
         await self._in_thread(
             feed, self._pool, feed.writer.close
         )  # closing compresses, which is work for decoding threads
-        await self._in_thread(feed, self._putters, feed.writer.flush)
+        if not feed.is_dropped:  # it may have been dropped meanwhile
+            await self._in_thread(feed, self._putters, feed.writer.flush)
         has_worked = feed.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
         self._follow(feed)

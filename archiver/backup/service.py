@@ -96,18 +96,22 @@ class Service(GroupWorker):
 
     async def _leave(self) -> None:
         """Put held records, and leave the group. Records that are not durable in time are dropped: the next owner fetches them again."""
-        self.problems = self._lasting_problems()
+        held, put_before = dict(self.held), {feed: feed.reported_base for feed in self._pump.feeds.values()}
         self.held.clear()
-        self.dropped = await self._pump.close(list(self._pump.feeds.values()), STOP_S)
+        self.dropped = await self._pump.close(list(put_before), STOP_S)
         self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
+        for feed, base in put_before.items():
+            if feed.reported_base != base and feed.key in held:  # what failed before works again
+                held[feed.key].note_durable()
+        self.problems = self._lasting_problems(held.values())
         reach("stop.flushed")
         await asyncio.gather(self._leave_group(self.commits.all_hints()), self._indexer.finish())
         for task in list(self._tasks):
             task.cancel()
 
-    def _lasting_problems(self) -> Sequence[ArchiverError]:
+    def _lasting_problems(self, held: Collection[Assignment]) -> Sequence[ArchiverError]:
         """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
-        failed = [assigned.lasting_error for assigned in self.held.values()]
+        failed = [assigned.lasting_error for assigned in held]
         is_shut_out = self.membership.shut_out_s >= LASTING_FAILURE_S
         found = [*self._opener.findings.values(), *failed, self.membership.error if is_shut_out else None]
         return list({str(error): error for error in found if error is not None and not error.retriable}.values())
@@ -320,6 +324,8 @@ class Service(GroupWorker):
     # --- partitions that fail
 
     def _note_durable(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is not feed:  # its put outlasted the assignment: another instance commits by now
+            return
         assigned = self.held.get(feed.key)
         if assigned is not None:
             assigned.note_durable()

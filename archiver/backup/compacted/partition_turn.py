@@ -419,9 +419,9 @@ class PartitionTurn:
         for reading in self.readings.values():
             reading.wants_end = lambda: False
         feeds = [reading.feed for reading in self.readings.values()]
-        for pump in self._parts.pumps:
-            mine = [feed for feed in feeds if pump.feeds.get(feed.key) is feed]
-            for error in await pump.close(mine, timeout_s):
+        fed = [(pump, [one for one in feeds if pump.feeds.get(one.key) is one]) for pump in self._parts.pumps]
+        for dropped in await asyncio.gather(*(pump.close(mine, timeout_s) for pump, mine in fed)):
+            for error in dropped:
                 log.warning("%s", error)
         for reading in list(self.readings.values()):
             self._leave(reading)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -55,15 +56,20 @@ class GatedStore(MemoryStore):
         super().__init__()
         self.gate = threading.Event()
         self.gate.set()
+        self.is_asked = threading.Event()
+        self.denies = False
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        self.is_asked.set()
         self.gate.wait(30)
+        if self.denies:
+            raise StoreError("denied")
         return super().put_if_absent(key, body, metadata, kind=kind)
 
 
 def a_backup(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -> Service:
     service = Service(request, GROUP, pool)
-    service._pump = pump
+    service._pump, service.feeds, pump._on_durable = pump, pump.feeds, service._note_durable
     service.held[feed.key] = Assignment(since_s=0.0)
     return service
 
@@ -87,6 +93,18 @@ def an_instance(request: BackupRequest, pool: Workers, pump: Pump, feed: Feed) -
     service.turns[feed.key] = turn
     service.held.add(feed.key)
     return service
+
+
+def begin_put(worker: GroupWorker) -> None:
+    """Begin to put the held records of the partition, as if their segment was old."""
+    pump = worker._pump if isinstance(worker, Service) else cast("Any", worker).turns[KEY]._parts.pumps[0]
+    feed = pump.feeds[KEY]
+
+    def put() -> None:
+        feed.writer.close_early()
+        pump.advance(feed)
+
+    worker._loop.call_soon_threadsafe(put)
 
 
 async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[GroupWorker], Any]) -> GroupWorker:
@@ -163,6 +181,78 @@ def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -
     assert not store.objects
 
 
+@pytest.mark.parametrize("make", [a_backup, an_instance])
+def test_a_partition_that_is_lost_while_its_segment_is_closed_is_not_put(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, is_closing, goes_on, close = GatedStore(), threading.Event(), threading.Event(), PartitionWriter.close
+
+    def close_slowly(writer: PartitionWriter) -> None:
+        is_closing.set()
+        goes_on.wait(30)
+        close(writer)
+
+    def lose(worker: GroupWorker) -> None:
+        begin_put(worker)
+        assert is_closing.wait(30)
+        worker.lost([KEY])
+        worker._loop.call_soon_threadsafe(goes_on.set)
+
+    monkeypatch.setattr(PartitionWriter, "close", close_slowly)
+    asyncio.run(take_away(make, store, tmp_path, lose))
+    assert not store.objects
+
+
+def test_a_put_that_ends_after_its_partition_was_lost_is_not_committed(tmp_path: Path) -> None:
+    """Its new owner commits: an older position would take the place of a later one."""
+    store = GatedStore()
+    store.gate.clear()
+
+    def lose(worker: GroupWorker) -> None:
+        begin_put(worker)
+        assert store.is_asked.wait(30)
+        worker.lost([KEY])
+        worker._loop.call_soon_threadsafe(store.gate.set)
+        while not store.objects:
+            time.sleep(0.01)
+
+    service = asyncio.run(take_away(a_backup, store, tmp_path, lose))
+    assert isinstance(service, Service)
+    assert (len(store.objects), service.commits.all_hints()) == (1, [])
+
+
+def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once(tmp_path: Path) -> None:
+    """Both puts have one name. The new feed was opened before the old put ended, and goes on where the winner ends."""
+    store, feeds = GatedStore(), list[Feed]()
+    store.gate.clear()
+
+    async def regain(service: Service) -> None:
+        (old,) = service.feeds.values()
+        service.lose([KEY])
+        end = position_of(service._sink.archive, SOURCE.topic, SOURCE.life, SOURCE.partition)
+        feeds.append(Feed(writer=PartitionWriter(SOURCE, end, service._sink, silences=0)))
+        service.held[KEY] = Assignment(since_s=0.0)
+        service._add(feeds[0], service.held[KEY])
+        feeds[0].queue.append(fetch_of(0, 5))
+        service._pump.advance(feeds[0])
+        while feeds[0].writer.position < 5:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        store.gate.set()
+        await old.ended.wait()
+        await service.release([KEY])
+
+    def lose_and_regain(worker: GroupWorker) -> None:
+        assert isinstance(worker, Service)
+        begin_put(worker)
+        assert store.is_asked.wait(30)
+        asyncio.run_coroutine_threadsafe(regain(worker), worker._loop).result(30)
+
+    asyncio.run(take_away(a_backup, store, tmp_path, lose_and_regain))
+    assert len(store.objects) == 1
+    assert (feeds[0].writer.was_overtaken, feeds[0].writer.durable_position) == (True, 3)
+    assert feeds[0].dropped is None
+
+
 @pytest.mark.parametrize(
     ("shut_out_s", "told"), [(1.0, ["denied"]), (LASTING_FAILURE_S, ["denied", "not in the group"])]
 )
@@ -171,5 +261,29 @@ def test_a_stop_tells_what_fails_for_good_once(shut_out_s: float, told: list[str
     for number, error in enumerate([StoreError("denied"), StoreError("denied"), KafkaTemporaryError("no leader")]):
         held["t", number].fail(error, 0.0, None)
     membership = SimpleNamespace(error=KafkaError("not in the group"), shut_out_s=shut_out_s)
-    service: Any = SimpleNamespace(held=held, membership=membership, _opener=SimpleNamespace(findings={}))
-    assert [str(error) for error in Service._lasting_problems(service)] == told
+    service: Any = SimpleNamespace(membership=membership, _opener=SimpleNamespace(findings={}))
+    assert [str(error) for error in Service._lasting_problems(service, held.values())] == told
+
+
+@pytest.mark.parametrize("is_put_at_last", [False, True])
+def test_a_stop_does_not_tell_of_a_failure_that_its_own_puts_show_to_be_over(
+    tmp_path: Path, *, is_put_at_last: bool
+) -> None:
+    """A partition that failed and was opened again holds its records for a while before their put shows that the store works."""
+    store = GatedStore()
+
+    async def finish() -> None:
+        return
+
+    def stop(worker: GroupWorker) -> None:
+        service: Any = worker
+        service.held[KEY].fail(StoreError("denied"), 0.0, None)
+        service._opener, service._indexer = SimpleNamespace(findings={}), SimpleNamespace(finish=finish)
+        if not is_put_at_last:
+            store.denies = True
+        asyncio.run_coroutine_threadsafe(service._leave(), service._loop).result(30)
+
+    service = asyncio.run(take_away(a_backup, store, tmp_path, stop))
+    assert isinstance(service, Service)
+    assert [str(error) for error in service.problems] == ([] if is_put_at_last else ["denied"])
+    assert len(service.dropped) == (0 if is_put_at_last else 1)

@@ -160,3 +160,29 @@ def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew
     with pytest.raises(KafkaTemporaryError, match="no broker"):
         asyncio.run(turn._look_until_quiet())
     assert newest(stand).candidate == generation("b4")
+
+
+def test_both_generations_of_a_partition_are_put_at_the_same_time_when_it_ends() -> None:
+    """One after the other would take twice the time that a stop has, where the store hangs."""
+
+    async def run() -> int:
+        begun, both = list[object](), asyncio.Event()
+
+        async def close(feeds: list[object], timeout_s: float) -> list[object]:
+            begun.extend(feeds)
+            if len(begun) == 2:
+                both.set()
+            await asyncio.wait_for(both.wait(), timeout_s)
+            return []
+
+        turn = turn_of(StandingCopies(), "a")
+        for number, pump in enumerate(turn._parts.pumps):
+            feed: Any = SimpleNamespace(key=(PLACE.topic, PLACE.partition))
+            pump.feeds[feed.key], cast("Any", pump).close = feed, close
+            turn.readings[number] = cast(
+                "Any", SimpleNamespace(generation=number, feed=feed, wants_end=None, moment=lambda: None)
+            )
+        await turn.close(5.0)
+        return len(begun)
+
+    assert asyncio.run(run()) == 2
