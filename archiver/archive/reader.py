@@ -59,10 +59,8 @@ def read_parts(
     for part, found in fetch_parts(store, parts, buffers):
         try:
             body = open_part(store, part, found)
-            if skip is not None and body.facts is None:
-                for _ in body.frames(
-                    topic, partition
-                ):  # its last block may show damage, when records were yielded already
+            if skip is not None and not body.has_metadata:  # no checksum covers facts of the header
+                for _ in body.frames(topic, partition):  # the last block may show damage
                     pass
             frames = body.frames(topic, partition, part.from_offset, part.until_offset)
             first = next(frames, None)  # damage that facts reveal is raised before the first frame

@@ -18,7 +18,7 @@ _TOPIC_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedTexts:
-    """SharedTexts shared by many rows: each once, and its number for each row."""
+    """Texts shared by many rows: each once, and its number for each row."""
 
     texts: Sequence[str]
     numbers: Longs
