@@ -9,9 +9,11 @@ from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.restore.notes import RestoreNotes
+from archiver.restore.strangers import advice_for
 from archiver.restore.target_shape import regrown_problems
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_noted_plan import plan_of
+from tests.unit.restore.test_repartition_source import task_of
 
 PLAN = replace(plan_of(), appends=True)
 NUMBERS = [one.partition for one in PLAN.partitions if one.parts]
@@ -39,6 +41,9 @@ def test_what_to_do_about_a_target_that_has_grown_can_be_done() -> None:
     targets = {PLAN.target: "A"}
     RestoreNotes(archive, "mine", "c").note_plans([PLAN], targets, {}, {PLAN.target: ENDS})
     assert RestoreNotes(archive, "other", "c").begun_by_others(targets) == {PLAN.target: "mine"}
+    assert advice_for(replace(task_of(1).source, appends=True)).endswith(
+        "Restore into another topic with --rename t=NEW"
+    )
     number, *others = NUMBERS
     (problem,) = problems({**ENDS, number: 11}, set())
     assert problem.endswith(f"delete control/restores/mine/{PLAN.target}/, and run the same command again")
