@@ -159,8 +159,8 @@ def _delete_batch(
     store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], changed: Changed, swept: DebrisSwept
 ) -> None:
     """Delete a batch up to its first locked object. What the store refuses for now is asked again, after a while."""
-    refused: Mapping[str, ArchiverError] = {}
     waiting = batch
+    delayed: Mapping[str, ArchiverError] = {}
     for pause_s in PAUSES_S:
         Event().wait(pause_s)
         unlocked, locked = _ask_now(store, group, waiting)
@@ -172,10 +172,12 @@ def _delete_batch(
         swept.objects[group.kind] += len(gone)
         swept.bytes[group.kind] += sum(item.size for item in gone)
         swept.refuse([f"{item.key}: is locked by the store" for item in locked[:1]])
-        waiting = [item for item in unlocked if isinstance(refused.get(item.key), StoreTemporaryError)]
+        delayed = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}
+        swept.refuse([str(error) for key, error in refused.items() if key not in delayed])
+        waiting = [item for item in unlocked if item.key in delayed]
         if not waiting:
             break
-    swept.refuse(list(map(str, refused.values())))
+    swept.refuse(list(map(str, delayed.values())))
 
 
 def _ask_now(

@@ -1,7 +1,7 @@
 """Debris: what goes, what stays and why; killed after any effect, a rerun ends in the same state, and `verify` never complains falsely."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
 from archiver.archive.lost_control import lost_control_objects
 from archiver.archive.restore_pins import RestorePins
 from archiver.config.model import ArchiverConfig
-from archiver.errors import StoreError
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, gather_again, survey_debris
@@ -261,6 +261,24 @@ def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tup
     sweep(archive)
     assert verified(archive) == []
     assert not any(key.startswith(tuple(GOING)) for key in left(store))
+
+
+def test_what_the_store_denies_is_told_also_where_another_delete_waits(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.PAUSES_S", (0.0, 0.0))
+    archive, store = world
+    denied, slow = (LAYOUT.fact_key(f"restores/r-1/{topic}/0", 1) for topic in ("a", "b"))
+    store.denied, delete_each, asked = frozenset([denied]), store.delete_each, list[str]()
+
+    def delete(keys: Sequence[str], **terms: float) -> Mapping[str, ArchiverError]:
+        waits = {slow: StoreTemporaryError("slow down")} if slow in keys and slow not in asked else {}
+        asked.extend(keys)
+        return {**waits, **delete_each([key for key in keys if key not in waits], **terms)}
+
+    monkeypatch.setattr(store, "delete_each", delete)
+    done = sweep(archive)
+    assert (done.left, done.refused) == ([], [f"{denied}: denied"])
 
 
 def test_a_locked_object_stays(world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch) -> None:
