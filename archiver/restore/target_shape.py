@@ -60,8 +60,8 @@ def unverified_problem(name: str, restore_id: str) -> str:
     """Return why a topic is not filled: a finished one belongs to its owner, and was verified before."""
     return (
         f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
-        f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
-        " restore's, or take another --id and an empty target"
+        f" something else has written or deleted below control/restores/{restore_id}/{name}/, or a retention sweep deletes what"
+        " is there; see who did, and delete what is not this restore's, or take another --id and an empty target"
     )
 
 

@@ -8,9 +8,14 @@ from archiver.archive.control import append_fact, latest_fact
 from archiver.archive.handle import Archive
 from archiver.archive.layout import Layout
 from archiver.errors import NotWholeError
+from archiver.kafka.cluster import Replicas, TopicDescription
+from archiver.restore.archived_logs import ArchivedLogs
 from archiver.restore.notes import RestoreNotes
+from archiver.restore.plan_check import PlanCheck
+from archiver.restore.request import RestoreRequest
 from archiver.restore.strangers import advice_for
 from archiver.restore.target_shape import regrown_problems
+from archiver.restore.target_survey import Survey, Surveyor
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_noted_plan import plan_of
 from tests.unit.restore.test_repartition_source import task_of
@@ -51,6 +56,39 @@ def test_what_to_do_about_a_target_that_has_grown_can_be_done() -> None:
     assert RestoreNotes(archive, "mine", "c").plans(targets, {}) == {}
     (problem,) = problems({**ENDS, number: 11}, set(others))  # the notes of these must stay
     assert problem.endswith(f"with --rename {PLAN.source}=NEW --partitions {number} and another --id")
+
+
+@pytest.mark.parametrize("appends", [True, False])
+def test_a_finished_target_without_its_other_notes_is_not_appended_to_again(appends: bool) -> None:
+    """As after a sweep that was stopped before its last step. One that is not appended to is not empty, which others report."""
+    notes = RestoreNotes(Archive(MemoryStore(), Layout("p")), "mine", "c")
+    surveyor = Surveyor(
+        notes,
+        PlanCheck(notes.archive.layout, "mine", RestoreRequest()),
+        RestoreRequest(),
+        ArchivedLogs(notes.archive, "c"),
+        cluster=(),
+        existing=None,
+        clock_ms=lambda: 0,
+    )
+    topic = TopicDescription(
+        name=PLAN.target,
+        topic_id="A",
+        partitions=tuple(ENDS),
+        leaders={},
+        is_internal=False,
+        fewest=Replicas(1, 1, 0),
+        replicas=(1,) * len(ENDS),
+    )
+    survey = Survey(
+        plans={PLAN.target: replace(PLAN, appends=appends)}, claims={PLAN.target: {}}, found={PLAN.target: topic}
+    )
+    assert surveyor._unverified_problems(survey, ()) == []
+    notes.note_finished({PLAN.target: "A"})
+    problems = surveyor._unverified_problems(survey, ())
+    assert [one.partition(" by restore")[0] for one in problems] == (
+        [f"target topic {PLAN.target} was noted as finished"] if appends else []
+    )
 
 
 def test_a_partition_that_the_plan_refused_was_never_written() -> None:
