@@ -46,7 +46,7 @@ def regrown_problems(
     wanted = {one.partition for one in noted.partitions if one.parts and not one.problem}
     for number, end in ends.items():
         if number not in claimed and (is_joint or number in wanted) and end > planned.get(number, 0):
-            way = f"restore it under another name, with --rename {noted.source}=NEW --partitions {number} and another --id"
+            way = f"restore that partition under another name, with --rename {noted.source}=NEW --partitions {number} and another --id"
             if not claimed:  # under another id it would be refused, for this restore has begun the topic
                 way = f"delete {notes}, and run the same command again"
             yield (
