@@ -17,6 +17,7 @@ from archiver.process.json_values import as_list, as_number, as_object
 
 PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 FINISHED: Final = "finished"
+APPLICATIONS: Final = "@groups"  # beside the directories of targets: notes of groups. No topic can have this name
 REPARTITION: Final = "repartition"  # the one claim of a target that has another number of partitions
 _VERIFIED: Final = "verified"
 # What a fact that is none makes of it.

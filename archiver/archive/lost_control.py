@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from archiver.archive.control import MOMENTS, RESTORES, TOPICS, Fact, read_fact
-from archiver.archive.finished_restores import FINISHED, PLAN, is_claim
+from archiver.archive.finished_restores import APPLICATIONS, FINISHED, PLAN, is_claim
 from archiver.archive.handle import Archive
 from archiver.archive.holds import HOLDS
 from archiver.archive.layout import FOLDS, FoldKey, Layout, chosen_name, is_partition_number
@@ -107,7 +107,9 @@ def _half_gone(there: _ControlListing) -> set[str]:
 def _lost_of_restores(archive: Archive, there: _ControlListing) -> Iterator[tuple[str, str]]:
     """Yield what restores lack, each finding with the id of its restore."""
     layout, streams, half_gone = archive.layout, there.of_restores(), _half_gone(there)
-    whole = [one for one in streams if "/".join(one.split("/")[:_TARGET_PARTS]) not in half_gone]
+    # Of notes of groups a sweep keeps the newest for last, when no target has a claim.
+    going = half_gone | {f"{RESTORES}/{_restore_of(target)}/{APPLICATIONS}" for target in half_gone}
+    whole = [one for one in streams if "/".join(one.split("/")[:_TARGET_PARTS]) not in going]
     for stream in whole:
         for text in gone_facts(layout, stream, there.numbers[stream], max(there.numbers[stream])):
             yield _restore_of(stream), text

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, St
 
 from archiver.archive.control import RESTORES, Fact, Listed, append_fact, list_numbers, newest_listed, read_fact
 from archiver.archive.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
-from archiver.archive.finished_restores import TargetIds
+from archiver.archive.finished_restores import APPLICATIONS, TargetIds
 from archiver.archive.handle import Archive
 from archiver.archive.layout import MOST_PARTITION, is_topic_name
 from archiver.errors import CorruptSegmentError, NotWholeError, TemporaryError
@@ -19,7 +19,6 @@ from archiver.kafka.group_positions import GroupPosition
 from archiver.process.json_values import spelled_number
 from archiver.process.workers import side_by_side
 
-APPLICATIONS: Final = "@groups"  # beside the directories of topics; no topic can have this name
 _MOST_EPOCH: Final = 2**31 - 1
 _READS_AT_ONCE: Final = 16
 

@@ -127,7 +127,7 @@ class RestoreNotes:
                         )
 
     def planned_ends(self, targets: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
-        """Return where the partitions of topics that are appended to ended when the first plan was noted. Raises NotWholeError."""
+        """Return where the partitions of topics that are appended to ended when they were planned. Raises NotWholeError."""
         return {
             one.topic: _ends_of(one.fact, one.stream)
             for one in self._latest(targets, PLAN.__eq__)
@@ -143,7 +143,8 @@ class RestoreNotes:
     ) -> dict[str, TopicPlan]:
         """Note the plans of topics. Returns the plans that hold: of two concurrent runs, the first one's.
 
-        A later plan changes only partitions that the plan before it refused. `ends`: of topics that are appended to.
+        A later plan changes only partitions that the plan before it refused. `ends`: of topics that are appended to; of a partition
+        those count that the first plan with its objects had.
         """
 
         def note(plan: TopicPlan) -> TopicPlan:
@@ -159,7 +160,9 @@ class RestoreNotes:
                     holds = noted.mended_by(plan)
                     if holds == noted:
                         return None
-                    planned = {_ENDS: latest[_ENDS]} if _ENDS in latest else {}
+                    unwritten = {one.partition for one in noted.partitions if one.problem}
+                    news = {number: end for number, end in ends.get(plan.target, {}).items() if number in unwritten}
+                    planned = {_ENDS: {**_ends_of(latest, stream), **news}} if _ENDS in latest else {}
                 as_fact = plan_to_fact(self.archive, stream, holds)
                 return {**self._place(topic_id), "terms": terms, **planned, **as_fact}
 
@@ -235,7 +238,10 @@ def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:
     try:
         return {spelled_number(name): as_number(end) for name, end in as_object(fact[_ENDS]).items()}
     except (KeyError, ValueError) as error:
-        raise NotWholeError(f"control/{stream}: does not tell where the target ended ({error!r:.300})") from error
+        raise NotWholeError(
+            f"control/{stream}: does not tell where the target ended ({error!r:.300}); bring its older version back, or take"
+            " another --id and an empty target"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

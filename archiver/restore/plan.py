@@ -246,7 +246,7 @@ def _plan_topic(topic: ArchivedTopic, target: str, request: RestoreRequest) -> T
     count = max(known, *(number + 1 for number in within), 1)
     asked = request.target_configs
     configs = {**(topic.fact.configs if topic.fact is not None else {}), **asked}
-    configs = {name: value for name, value in configs.items() if value}  # an empty one is to be left out
+    configs = {name: value for name, value in configs.items() if asked.get(name, "set")}  # asked for as empty: left out
     return TopicPlan(
         source=topic.topic,
         life=topic.life,

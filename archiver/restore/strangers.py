@@ -33,10 +33,8 @@ def advice_for(task: RestoreTask) -> str:
     """Return what to do about a target that someone else wrote to."""
     if not task.appends:
         return "delete the topic and restore again"
-    return (
-        "the records that are there stay. Stop whoever writes to it, and restore with another --id behind them, or into"
-        f" another topic with --rename {task.source_topic}=NEW"
-    )
+    # Another --id is refused: this restore has begun the topic.
+    return f"the records that are there stay. Restore into another topic with --rename {task.source_topic}=NEW"
 
 
 async def refuse_another_record(

@@ -35,15 +35,24 @@ class TargetCreation:
         self._to_create = to_create
 
     async def replace(
-        self, client: KafkaClient, survey: Survey, names: Sequence[str], offsets_at_check: Offsets
+        self,
+        client: KafkaClient,
+        survey: Survey,
+        names: Sequence[str],
+        offsets_at_check: Offsets,
+        check_others: Callable[[], None],
     ) -> set[str]:
-        """Purge existing topics, and create them. `offsets_at_check`: of topics that a user chose to delete."""
+        """Purge existing topics, and create them. `offsets_at_check`: of topics that a user chose to delete.
+
+        `check_others` raises an error if nothing more may be deleted, because other topics could not be filled.
+        """
         purged = {name: survey.purged[name] for name in names if name in survey.purged}
         # 1. Only a purge needs these notes. Without a purge, a single note shows early that this user may put notes.
         noted = names[:1] if self._existing is Existing.EMPTY else names
         self._notes.note_replaced({name: purged.get(name, "") for name in noted}, survey.replicas)
         if purged:
             await self._check_once_more(client, survey, purged, offsets_at_check)
+            check_others()
             await self._delete(client, purged)  # 2.
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
 

@@ -42,13 +42,17 @@ def regrown_problems(
     The notes of its claims may be lost: then the records are there already, and would be appended a second time.
     """
     is_joint = noted.repartition is not None
+    notes = f"control/restores/{restore_id}/{noted.target}/"
     wanted = {one.partition for one in noted.partitions if one.parts and not one.problem}
     for number, end in ends.items():
         if number not in claimed and (is_joint or number in wanted) and end > planned.get(number, 0):
+            way = f"restore that partition under another name, with --rename {noted.source}=NEW --partitions {number} and another --id"
+            if not claimed:  # under another id it would be refused, for this restore has begun the topic
+                way = f"delete {notes}, and run the same command again"
             yield (
                 f"target topic {noted.target} has grown in partition {number} since restore {restore_id} planned to append to"
                 f" it (offset {planned.get(number, 0)} to {end}), and no claim of that restore is noted: its records may be"
-                " there already, and would be there twice. Compare them, and take another --id if they are not"
+                f" there already, and would be there twice. Compare them. If none is there: {way}"
             )
 
 
@@ -56,8 +60,8 @@ def unverified_problem(name: str, restore_id: str) -> str:
     """Return why a topic is not filled: a finished one belongs to its owner, and was verified before."""
     return (
         f"target topic {name} was noted as finished by restore {restore_id}, and not all of it as verified, which comes first:"
-        f" something else has written below control/restores/{restore_id}/{name}/; see who did, and delete what is not this"
-        " restore's, or take another --id and an empty target"
+        f" something else has written or deleted below control/restores/{restore_id}/{name}/, or a retention sweep deletes what"
+        " is there; see who did, and delete what is not this restore's, or take another --id and an empty target"
     )
 
 

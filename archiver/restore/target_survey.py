@@ -6,7 +6,7 @@
 4. Of what is purged, find out what the archive has; of what is appended to, what the topic's own configs would do.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -172,7 +172,7 @@ class Surveyor:
             )
         survey.problems += self._regrown_problems(survey, noted)
         survey.problems += self._begun_problems(survey, noted.keys() | created)
-        survey.problems += self._unverified_problems(survey)
+        survey.problems += self._unverified_problems(survey, noted)
         # Another run may have filled some of them, and noted that, since they were asked for their ends.
         offsets |= await offsets_of(client, {name: found[name] for name in survey.plans if survey.cut_short(name)})
         cut = {name: some for name in survey.plans if ids[name] and (some := survey.cut_short(name))}
@@ -266,10 +266,15 @@ class Surveyor:
         ids = {name: topic_id for name in unbegun if (topic_id := survey.found[name].topic_id)}
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
-    def _unverified_problems(self, survey: Survey) -> list[str]:
-        """Return problems of topics that were noted as finished, but not as verified, which is noted first and never taken back then."""
-        claimed = {name: survey.found[name].topic_id for name in survey.plans if survey.is_claimed(name)}
-        doubtful = {name: of for name, of in claimed.items() if of and not survey.was_verified(name)}
+    def _unverified_problems(self, survey: Survey, noted: Container[str]) -> list[str]:
+        """Return problems of topics that were noted as finished, but not as verified, which is noted first and never taken back then.
+
+        Also of those that are appended to, and have neither a claim nor a plan: their records would be there twice.
+        """
+        bare = {name for name, plan in survey.plans.items() if plan.appends and name not in noted}
+        ours = [name for name in survey.plans if name in bare or survey.is_claimed(name)]
+        named = {name: survey.found[name].topic_id for name in ours}
+        doubtful = {name: of for name, of in named.items() if of and not survey.was_verified(name)}
         finished = self._notes.finished(doubtful) if doubtful else ()
         return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 

@@ -181,9 +181,11 @@ class Targets:
             log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
         self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
 
-    async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
-        """Create or continue some topics, so that they are ready for the fill."""
-        found, survey, created = await self._create_missing(client, names)
+    async def prepare(
+        self, client: KafkaClient, names: Collection[str], check_others: Callable[[], None]
+    ) -> list[Target]:
+        """Create or continue some topics, so that they are ready for the fill. `check_others` is called before a delete."""
+        found, survey, created = await self._create_missing(client, names, check_others)
         # Notes of a topic without an id may be of another topic: it counts as finished only when this run has finished it.
         self._unfinished.update(
             name for name in survey.plans if not found[name].topic_id and not survey.is_verified(name)
@@ -269,7 +271,7 @@ class Targets:
     # --- creation
 
     async def _create_missing(
-        self, client: KafkaClient, names: Collection[str]
+        self, client: KafkaClient, names: Collection[str], check_others: Callable[[], None]
     ) -> tuple[dict[str, TopicDescription], Survey, set[str]]:
         """Purge what is to be purged, and create what is not there, until all targets stand. Returns also which were created.
 
@@ -302,7 +304,9 @@ class Targets:
             try:
                 kept_back = [name for name in absent if name in survey.purged]
                 for some in ([name for name in absent if name not in survey.purged], kept_back):
-                    created |= await self._creation.replace(client, survey, some, self.purge.offsets) if some else set()
+                    if some:
+                        ends = self.purge.offsets
+                        created |= await self._creation.replace(client, survey, some, ends, check_others)
             except TopicGoneError:  # as above
                 continue
         raise KafkaError(

@@ -208,7 +208,9 @@ class _Restore:
                         self._stop_after_failure(running)
                     self._notice(f"preparing {spell_count(len(topics), 'topic')} of the target")
                     at_once, senders = self._senders(spark)
-                    tasks = self._brokers.ask(partial(self._prepare, topics=topics, senders=senders))
+                    check_others = partial(self._stop_after_failure, running)
+                    prepare = partial(self._prepare, topics=topics, senders=senders, check_others=check_others)
+                    tasks = self._brokers.ask(prepare)
                     self._notice(f"filling {spell_count(len(tasks), 'partition')}")
                     running[pool.submit(self._run, spark, tasks, at_once)] = tasks
             except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
@@ -285,8 +287,10 @@ class _Restore:
             total = sum(topic.records for topic in topics)
             self._notice(f"{done:,} of {spell_count(total, 'record')} on the target, {self._eta.spell(done, total)}")
 
-    async def _prepare(self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int) -> list[RestoreTask]:
-        targets = await self._targets.prepare(client, [topic.target for topic in topics])
+    async def _prepare(
+        self, client: KafkaClient, topics: Sequence[TopicPlan], senders: int, check_others: Callable[[], None]
+    ) -> list[RestoreTask]:
+        targets = await self._targets.prepare(client, [topic.target for topic in topics], check_others)
         self._filling += targets
         if self._has_one_portion:  # then fewer share the rate, where there are fewer
             filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)

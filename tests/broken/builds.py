@@ -102,8 +102,8 @@ BUILDS: Final[Mapping[str, Build]] = {
         (
             Change(
                 "upkeep/retention/debris_sweep.py",
-                "if target == APPLICATIONS or is_claim(name):",
-                "if target == APPLICATIONS and is_claim(name):",
+                "    if is_claim(name):",
+                "    if not name:",
             ),
         ),
         ("tests/unit/upkeep/retention/test_debris.py::test_claims_go_first_and_plan_and_finished_last",),
@@ -117,6 +117,16 @@ BUILDS: Final[Mapping[str, Build]] = {
             ),
         ),
         ("tests/unit/upkeep/retention/test_debris.py::test_a_rerun_after_a_kill_ends_in_the_same_state",),
+    ),
+    "a sweep that deletes the newest note of a group with earlier ones": Build(
+        (
+            Change(
+                "upkeep/retention/debris_sweep.py",
+                "if newest_notes.get(stream) == number else",
+                "if newest_notes.get(stream) is not None else",
+            ),
+        ),
+        ("tests/unit/upkeep/retention/test_debris.py::test_a_half_gone_restore_with_earlier_notes_of_groups_goes",),
     ),
     "a target that has grown without a claim is appended to": Build(
         (Change("restore/target_shape.py", "and end > planned.get(number, 0):", "and end < 0:"),),

@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import Final
 
 from archiver.archive.control import RESTORES
-from archiver.archive.finished_restores import FINISHED, PLAN
+from archiver.archive.finished_restores import APPLICATIONS, FINISHED, PLAN
 from archiver.archive.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.store_clock import epoch_ms
-from archiver.groups.application_notes import APPLICATIONS
 from archiver.store.port import ListedObject
 
 _MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. Who has more is no restore of ours

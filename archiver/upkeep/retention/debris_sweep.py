@@ -2,8 +2,8 @@
 
 1. Of each group, everything that could stop it is asked again, and it is listed again. Right before each delete of snapshots holds
    and unfinished restores are read once more; the delete is sent within LOOK_S.
-2. Of a restore, claims and notes of groups go first, `plan` last but one, `finished` last, each in its own request. So a restore
-   that is half gone is still finished, and the next run goes on.
+2. Of a restore, claims go first, then the notes of groups, the newest of each group behind its earlier ones, `plan` last but one,
+   `finished` last, each in its own request. So a restore that is half gone is still finished, and the next run goes on.
 3. The highest number of a stream goes first: no number is missing below one that is left.
 """
 
@@ -17,13 +17,13 @@ from itertools import islice, takewhile
 from threading import Event
 from typing import Final
 
-from archiver.archive.finished_restores import FINISHED, PLAN, is_claim
+from archiver.archive.control import newest_numbers
+from archiver.archive.finished_restores import APPLICATIONS, FINISHED, PLAN, is_claim
 from archiver.archive.handle import Archive
 from archiver.archive.holds import delete_after_look
 from archiver.archive.store_clock import epoch_ms, since_boot_s
 from archiver.archive.sweeps import old_reports
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
-from archiver.groups.application_notes import APPLICATIONS
 from archiver.process.failpoints import reach
 from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisTerms
@@ -40,10 +40,12 @@ _MOST_TOLD: Final = 1_000  # problems
 class _Phase(IntEnum):
     """The order in which the objects of a group go."""
 
-    CLAIMS = 0  # and notes of groups; of a day or a version of the index everything
-    REST = 1
-    PLAN = 2
-    FINISHED = 3
+    CLAIMS = 0  # of a day or a version of the index everything
+    EARLIER_NOTES = 1  # of groups
+    NOTES = 2  # the newest of each group: only that one tells that the group was set
+    REST = 3
+    PLAN = 4
+    FINISHED = 5
 
 
 @dataclass(slots=True)
@@ -130,21 +132,25 @@ def _sweep_group(archive: Archive, group: DebrisGroup, changed: Changed, swept: 
 
 def _of_phase(archive: Archive, group: DebrisGroup, phase: _Phase) -> Iterator[ListedObject]:
     """Leave out what goes later. Nothing may be left that went before, and nothing may be new."""
+    is_restore = group.kind is DebrisKind.RESTORE
+    newest_notes = newest_numbers(archive, f"{group.stream}/{APPLICATIONS}") if is_restore else {}
     for item in list_group(archive, group.stream):
-        found = _phase_of(archive, group, item)
+        found = _phase_of(archive, group, item, newest_notes)
         if found < phase or epoch_ms(item.last_modified) > group.newest_ms:
             raise _LeftError(group, _PUT_MEANWHILE)
         if found is phase:
             yield item
 
 
-def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject) -> _Phase:
+def _phase_of(archive: Archive, group: DebrisGroup, item: ListedObject, newest_notes: Mapping[str, int]) -> _Phase:
     if group.kind is not DebrisKind.RESTORE:
         return _Phase.CLAIMS
-    fact = archive.layout.split_fact(item.key)
-    target, *names = fact[0].removeprefix(f"{group.stream}/").split("/") if fact is not None else [""]
+    stream, number = archive.layout.split_fact(item.key) or ("", 0)
+    target, *names = stream.removeprefix(f"{group.stream}/").split("/")
     name = names[0] if len(names) == 1 else ""  # of a stream of the target; empty: a piece of a plan, or no note
-    if target == APPLICATIONS or is_claim(name):
+    if target == APPLICATIONS:
+        return _Phase.NOTES if newest_notes.get(stream) == number else _Phase.EARLIER_NOTES
+    if is_claim(name):
         return _Phase.CLAIMS
     return {PLAN: _Phase.PLAN, FINISHED: _Phase.FINISHED}.get(name, _Phase.REST)
 
@@ -153,8 +159,8 @@ def _delete_batch(
     store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject], changed: Changed, swept: DebrisSwept
 ) -> None:
     """Delete a batch up to its first locked object. What the store refuses for now is asked again, after a while."""
-    refused: Mapping[str, ArchiverError] = {}
     waiting = batch
+    delayed: Mapping[str, ArchiverError] = {}
     for pause_s in PAUSES_S:
         Event().wait(pause_s)
         unlocked, locked = _ask_now(store, group, waiting)
@@ -166,10 +172,12 @@ def _delete_batch(
         swept.objects[group.kind] += len(gone)
         swept.bytes[group.kind] += sum(item.size for item in gone)
         swept.refuse([f"{item.key}: is locked by the store" for item in locked[:1]])
-        waiting = [item for item in unlocked if isinstance(refused.get(item.key), StoreTemporaryError)]
+        delayed = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}
+        swept.refuse([str(error) for key, error in refused.items() if key not in delayed])
+        waiting = [item for item in unlocked if item.key in delayed]
         if not waiting:
             break
-    swept.refuse(list(map(str, refused.values())))
+    swept.refuse(list(map(str, delayed.values())))
 
 
 def _ask_now(

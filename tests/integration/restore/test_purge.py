@@ -225,9 +225,9 @@ def test_a_topic_that_comes_meanwhile_is_not_purged_unread(
     archived(broker_41, topic, site, records_of(10))
     prepare = archiver.restore.targets.Targets.prepare
 
-    async def come_and_prepare(self: Any, client: KafkaClient, names: Sequence[str]) -> Any:  # noqa: ANN401
+    async def come_and_prepare(self: Any, client: KafkaClient, names: Sequence[str], *more: Any) -> Any:  # noqa: ANN401
         await asyncio.to_thread(foreign_topic, broker_41, f"{topic}.back", 7)
-        return await prepare(self, client, names)
+        return await prepare(self, client, names, *more)
 
     monkeypatch.setattr(archiver.restore.targets.Targets, "prepare", come_and_prepare)
     with pytest.raises(TargetError, match="it was not there when the restore began"):
@@ -347,9 +347,9 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
         recreate_topic(broker_41.bootstrap, f"{topic}.back", 1, KEEP_ALL)
         write(broker_41, f"{topic}.back", records_of(50))
 
-    async def replace_and_prepare(self: Any, client: KafkaClient, names: Sequence[str]) -> Any:  # noqa: ANN401
+    async def replace_and_prepare(self: Any, client: KafkaClient, names: Sequence[str], *more: Any) -> Any:  # noqa: ANN401
         await asyncio.to_thread(replace_it)
-        return await prepare(self, client, names)
+        return await prepare(self, client, names, *more)
 
     monkeypatch.setattr(archiver.restore.targets.Targets, "prepare", replace_and_prepare)
     with pytest.raises(TargetError, match="it came when the targets had been looked at"):

@@ -54,3 +54,10 @@ def test_target_configs_stand_in_place_of_the_archived_ones(
 ) -> None:
     (plan,) = plan_restore([topic(0, noted=1, **ARCHIVED)], {"t": "t"}, RestoreRequest(target_configs=asked)).topics
     assert (plan.final_configs, plan.archived_retention) == (final, retention)
+
+
+def test_an_archived_config_with_an_empty_value_comes_back() -> None:
+    """With an empty cleanup.policy, brokers that take one neither delete nor compact; their default deletes."""
+    archived = topic(0, noted=1, **{"cleanup.policy": ""})
+    (plan,) = plan_restore([archived], {"t": "t"}, RestoreRequest()).topics
+    assert plan.final_configs == {"cleanup.policy": ""}

@@ -1,7 +1,7 @@
 """Debris: what goes, what stays and why; killed after any effect, a rerun ends in the same state, and `verify` never complains falsely."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
 from archiver.archive.lost_control import lost_control_objects
 from archiver.archive.restore_pins import RestorePins
 from archiver.config.model import ArchiverConfig
-from archiver.errors import StoreError
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
 from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
 from archiver.upkeep.retention.debris_survey import debris_terms, gather_again, survey_debris
@@ -263,6 +263,24 @@ def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tup
     assert not any(key.startswith(tuple(GOING)) for key in left(store))
 
 
+def test_what_the_store_denies_is_told_also_where_another_delete_waits(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.PAUSES_S", (0.0, 0.0))
+    archive, store = world
+    denied, slow = (LAYOUT.fact_key(f"restores/r-1/{topic}/0", 1) for topic in ("a", "b"))
+    store.denied, delete_each, asked = frozenset([denied]), store.delete_each, list[str]()
+
+    def delete(keys: Sequence[str], **terms: float) -> Mapping[str, ArchiverError]:
+        waits = {slow: StoreTemporaryError("slow down")} if slow in keys and slow not in asked else {}
+        asked.extend(keys)
+        return {**waits, **delete_each([key for key in keys if key not in waits], **terms)}
+
+    monkeypatch.setattr(store, "delete_each", delete)
+    done = sweep(archive)
+    assert (done.left, done.refused) == ([], [f"{denied}: denied"])
+
+
 def test_a_locked_object_stays(world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = world
     locked, head = LAYOUT.fact_key("restores/r-2/b/0", 0), store.head
@@ -292,12 +310,31 @@ def test_claims_go_first_and_plan_and_finished_last(
 
     monkeypatch.setattr(store, "delete_each", delete)
     sweep(archive)
-    assert phases == ["claim", "claim", "rest", "rest", "plan", "finished"]
+    assert phases == ["claim", "claim", "note", "rest", "rest", "plan", "finished"]
+
+
+@pytest.mark.parametrize("dies_at", [(effect, is_done) for effect in range(14) for is_done in (False, True)])
+def test_a_half_gone_restore_with_earlier_notes_of_groups_goes(
+    world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch, dies_at: tuple[int, bool]
+) -> None:
+    """Only the newest note of a group tells that the group was set: an earlier one that is left would keep the restore for ever."""
+    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep._BATCH", 1)
+    archive, store = world
+    for number, applied in enumerate((False, False, True)):
+        add_note(store, applied=applied, number=number)
+    store.effects, store.dies_at = 0, dies_at
+    with pytest.raises(KilledError):
+        sweep(archive)
+    store.dies_at = None
+    assert verified(archive) == []
+    assert "restores/r-1" in streams(survey_debris(archive, TERMS)) or not any("/r-1/" in key for key in store.objects)
 
 
 def phase_of(key: str) -> str:
     name = key.split("/")[-2]
-    return "claim" if name == "0" or "@groups" in key else name if name in {"plan", "finished"} else "rest"
+    if "@groups" in key:
+        return "note"
+    return "claim" if name == "0" else name if name in {"plan", "finished"} else "rest"
 
 
 def test_what_is_left_of_a_restore_when_only_ends_are_there_goes(world: tuple[Archive, MortalStore]) -> None:
@@ -446,7 +483,7 @@ def change_nothing(_: MemoryStore) -> None:
     """It is finished."""
 
 
-def add_note(store: MemoryStore, *, applied: bool, topic_id: str = "T") -> None:
+def add_note(store: MemoryStore, *, applied: bool, topic_id: str = "T", number: int = 0) -> None:
     move = {
         "before": None,
         "wanted": {"offset": 1, "metadata": ""},
@@ -455,7 +492,7 @@ def add_note(store: MemoryStore, *, applied: bool, topic_id: str = "T") -> None:
     }
     topics = {"a": {"topic_id": topic_id, "partitions": {"0": move}}}
     note = {"format": 1, "target_cluster_id": "c", "group": "g", "source_group": "g", "topics": topics}
-    key = LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", 0)
+    key = LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", number)
     put_old(store, key, encode_fact(note))
 
 
