@@ -245,7 +245,7 @@ def _is_copy(topic: ArchivedTopic, number: int) -> bool:
 
 
 def _reach_of(topic: ArchivedTopic, number: int) -> int:
-    """Return the offset below which all of a partition is archived. A copy was read beyond its last object."""
+    """Return the end of the archived offsets of a partition. A copy was read beyond its last object."""
     end = _end_of(topic, number)
     return max(end, topic.copies[number].reach) if _is_copy(topic, number) else end
 
