@@ -246,7 +246,7 @@ def is_as_filled(own: Configs) -> bool:
 
 
 def _known(among: Configs) -> Configs:
-    """Return the configs of a filling that the cluster has, by the names in `among`. If empty, all are requested."""
+    """Return the configs of a filling that the cluster has, by the names in `among`. If that is empty, all are requested."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 
