@@ -1,4 +1,4 @@
-"""Checks objects of records, one or a task of `verify`: their blocks or records are compared with their facts.
+"""Compares objects with their facts, by blocks or by records: single objects, or all of a task of `verify`.
 
 Sweeps and proofs of a purge check single objects by it, too.
 """
