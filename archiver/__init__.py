@@ -6,7 +6,7 @@ objects in the bucket); groups; backup, restore, upkeep (the order of effects); 
 
 import sys
 
-# `python -m archiver...` is looking for what to run: no other line of ours comes before this. Spark's daemon is started as
+# `python -m archiver...` still looks for its module: no other line of ours comes before this. Spark's daemon is started as
 # if with -P, on a cluster in a folder of Spark's own, to which a PYTHONPATH of the job may be relative.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     from archiver.import_path import leave_out_current_folder

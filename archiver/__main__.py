@@ -4,7 +4,7 @@ from archiver.import_path import leave_out_current_folder
 
 
 def run() -> None:
-    """Be quiet about Ctrl-C before the rest is imported, which takes longer than it takes to press it."""
+    """Handle Ctrl-C before the rest is imported, which takes a while."""
     leave_out_current_folder()
     from archiver.interrupt import leave_when_interrupted  # noqa: PLC0415
 

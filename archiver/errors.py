@@ -1,4 +1,4 @@
-"""Every error raised on purpose. Its class answers two questions: may a retry help, and which exit code is it."""
+"""Every error raised on purpose. The class decides whether a retry may help, and the exit code."""
 
 from typing import ClassVar, Self
 
@@ -6,7 +6,7 @@ from archiver.interrupt import EXIT_CODE, INTERRUPTED
 
 
 class ArchiverError(Exception):
-    """Something went wrong that a user can understand. Messages say what, where, and what to do next."""
+    """An error that a user can understand. Its message has the problem, the place, and the next step."""
 
     exit_code: ClassVar[int] = 1
     retriable: ClassVar[bool] = False
@@ -14,7 +14,7 @@ class ArchiverError(Exception):
     has_lines: bool = False
 
     def in_lines(self) -> Self:
-        """Say that the line breaks in the message are ours."""
+        """Mark the line breaks in the message as ours."""
         self.has_lines = True
         return self
 
@@ -37,7 +37,7 @@ class NotWholeError(ArchiverError):
 
 
 class TemporaryError(ArchiverError):
-    """What failed may work when tried again. `cause` is a word for metrics: a code or a class name, never free text."""
+    """A retry may succeed. `cause` is a word for metrics: a code or a class name, never free text."""
 
     exit_code = 4
     retriable = True
@@ -48,14 +48,14 @@ class TemporaryError(ArchiverError):
 
 
 class SpoolFullError(TemporaryError):
-    """There is no room for what was fetched."""
+    """The spool has no room for fetched records."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, cause="spool_full")
 
 
 class StoppedError(TemporaryError):
-    """A signal came before the end."""
+    """A signal ended the command early."""
 
     exit_code = EXIT_CODE
 
@@ -64,7 +64,7 @@ class StoppedError(TemporaryError):
 
 
 class DroppedError(TemporaryError):
-    """The work on a partition ended while records were held in memory, and nothing proves that they are in the archive."""
+    """The work on a partition ended with records in memory that are not proved to be in the archive."""
 
     def __init__(self, message: str, *, records: int) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class DroppedError(TemporaryError):
 class CorruptBatchError(NotWholeError):
     """A record batch that cannot be trusted: bad CRC, bad structure, unknown codec.
 
-    `good_bytes` is how many of the fetched bytes lie before the batch.
+    `good_bytes`: the number of fetched bytes before the batch.
     """
 
     def __init__(self, message: str, *, good_bytes: int = 0) -> None:
@@ -93,7 +93,7 @@ class LargeBatchError(CorruptBatchError):
 class MisplacedBatchError(CorruptBatchError):
     """A record batch whose header names an offset at which it cannot be. No checksum covers that field.
 
-    `next_offset` is where the next batch begins, or where the log ends; -1: not known.
+    `next_offset`: the start of the next batch, or the end of the log; -1: unknown.
     """
 
     def __init__(self, message: str, *, next_offset: int = -1) -> None:
@@ -106,15 +106,15 @@ class CorruptSegmentError(NotWholeError):
 
 
 class TooLargeError(CorruptSegmentError):
-    """An object with more bytes than this program writes there. It was not read."""
+    """An object larger than this program writes. It was not read."""
 
 
 class SweptError(CorruptSegmentError):
-    """A sweep took an object after its reading was planned: its topic does not keep it, or another object has its records."""
+    """A sweep deleted an object after its reading was planned: its retention ended, or another object has its records."""
 
 
 class FalseFactsError(ArchiverError):
-    """A whole object has other facts than those by which its reading was planned, so other objects may be missing from the plan."""
+    """A whole object's facts differ from those in the plan of a reading, so other objects may be missing from the plan."""
 
     exit_code = 3
 
@@ -124,11 +124,11 @@ class FormatTooNewError(NotWholeError):
 
 
 class StoreError(ArchiverError):
-    """The object store refused."""
+    """The object store refused a request."""
 
 
 class StoreLacksError(StoreError):
-    """The object store cannot do what was asked: not for any user, and not later."""
+    """The object store does not support the request: not for any user, and not later."""
 
 
 class StoreNameError(StoreError):
@@ -136,11 +136,11 @@ class StoreNameError(StoreError):
 
 
 class StoreTemporaryError(TemporaryError):
-    """The store failed for now: throttled, timed out, broken connection. Whether a put that failed so was done is unknown."""
+    """The store failed for now: throttled, timed out, broken connection. The outcome of such a put is unknown."""
 
 
 class KafkaError(ArchiverError):
-    """The broker refused. `code` is Kafka's own and `said` is the broker's text, where it gave them."""
+    """The broker refused a request. `code`: Kafka's own code; `said`: the broker's text; both if the answer had them."""
 
     def __init__(self, message: str, *, code: int = 0, said: str = "") -> None:
         super().__init__(message)
@@ -149,7 +149,7 @@ class KafkaError(ArchiverError):
 
 
 class TargetError(KafkaError):
-    """The target topics, as they are now, cannot take what is to be restored; a line for each problem."""
+    """The target topics cannot take the restored records now; a line for each problem."""
 
     exit_code = 2
     has_lines = True
@@ -160,7 +160,7 @@ class KafkaTemporaryError(TemporaryError):
 
 
 class NoTopicIdError(KafkaError):
-    """Brokers report a topic without a topic id, and the archive knows none of it: the topic is not archived."""
+    """Brokers report a topic without a topic id, and the archive has none for it: the topic is not archived."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -181,12 +181,12 @@ class LostTopicIdError(KafkaTemporaryError):
 
 
 class CutBackError(NotWholeError):
-    """The broker's log was cut back behind what was read of it: it lost records, and may have others at their offsets now."""
+    """The broker's log was cut back below offsets that were already read: it lost records, and may have others there now."""
 
 
 class TopicGoneError(KafkaError):
-    """The topic was deleted; if a topic has its name now, that is another one."""
+    """The topic was deleted; a present topic of its name is another one."""
 
 
 class StrangerError(NotWholeError):
-    """Somebody else wrote where only this program should."""
+    """Another program wrote where only this one may."""

@@ -1,15 +1,15 @@
-"""Where Python finds modules: never in the current folder, only because the program was started there."""
+"""Removes the current folder from Python's module path at start, so that its files are never imported."""
 
 import os
 import sys
 
 
 def leave_out_current_folder() -> None:
-    """Take the current folder, and relative ones, off the path of this process and of all that it starts; before other imports.
+    """Remove the current folder, and relative ones, from the path of this process and its children; before other imports.
 
-    `python -m` puts the current folder first, and calls itself "-m" until it has found what to run. An empty or relative
-    entry of PYTHONPATH is a place at or below the current folder: `PYTHONPATH=$PYTHONPATH:/more` has one that nobody meant
-    where the variable was unset.
+    `python -m` puts the current folder first, and calls itself "-m" until it has found its module. An empty or relative
+    entry of PYTHONPATH is a place at or below the current folder: `PYTHONPATH=$PYTHONPATH:/more` has one by mistake
+    if the variable was unset.
     """
     here = _current_folder()
     if sys.argv[:1] == ["-m"] and sys.path[0] == here:

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM, which end a command alike. Before a command runs, and after it: one line and exit code 4.
+"""Handles Ctrl-C and SIGTERM alike. Before and after a command's run, they end the process with one line and exit code 4.
 
-This module is imported before all others, so that Ctrl-C is handled as soon as anybody can press it: it imports next to nothing.
+This module is imported before all others, so that Ctrl-C is handled from the start: it imports almost nothing.
 """
 
 import _signal  # type: ignore[import-not-found]  # what the module signal wraps, without the enums that take it 3 ms
@@ -11,13 +11,13 @@ EXIT_CODE = 4
 
 
 def leave(_number: int, _frame: object) -> None:
-    """End the process at once: nothing has been begun that would have to be ended in order."""
+    """End the process at once: it has nothing to clean up."""
     os.write(2, f"archiver: {INTERRUPTED}\n".encode())
     os._exit(EXIT_CODE)
 
 
 def leave_when_interrupted() -> None:
-    """Call this first. A signal that this process ignores (as shells have it for what runs with `&`) stays ignored."""
+    """Call this first. A signal that this process ignores (as shells set it for commands with `&`) stays ignored."""
     for number in ENDING:
         if _signal.getsignal(number) in {_signal.SIG_DFL, _signal.default_int_handler}:
             _signal.signal(number, leave)
@@ -30,7 +30,7 @@ def terminate(_number: int, _frame: object) -> None:
 
 
 def overlook_repeats(_number: int, _frame: object) -> None:
-    """Ignore each further SIGTERM, so that what the first one began is ended in order."""
+    """Ignore each further SIGTERM, so that the first one's cleanup can finish."""
 
 
 ENDING = {

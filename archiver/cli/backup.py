@@ -122,7 +122,7 @@ def backup_row(report: "BackupReport", seconds: float) -> dict[str, Any]:
 
 
 def backup_lines(report: "BackupReport", seconds: float, *, by_partition: bool) -> Iterator[str]:
-    """List what changed. Idle topics are only counted: a cluster has thousands of idle partitions."""
+    """List the changes. Idle topics are only counted: a cluster has thousands of idle partitions."""
     topics = _by_topic(report.partitions)
     changed = {name: some for name, reports in topics.items() if (some := [one for one in reports if _changed(one)])}
     if changed and by_partition:
@@ -151,7 +151,7 @@ def _by_topic(reports: "Reports") -> Mapping[str, "Reports"]:
 
 
 def _changed(report: "PartitionReport") -> bool:
-    """Whether a line is worth printing. A new position alone is not: markers and aborted records move it in every run."""
+    """Return whether to print a line. A new position alone is not enough: markers and aborted records move it in every run."""
     return bool(report.written.segments or report.written.holes or report.open_transactions or report.error)
 
 

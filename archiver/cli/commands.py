@@ -7,7 +7,7 @@ from typing import Final
 from archiver import __version__
 from archiver.cli.options import EXIT_STATUS, Parser, parser_of
 
-# Each module has `add_options(parser)`, which also sets what is run.
+# Each module has `add_options(parser)`, which also sets the function to run.
 COMMANDS: Final = {
     "demo": ("demo", "real broker, embedded S3: backup, disaster, restore, proof"),
     "backup": ("backup", "archive topics, until stopped or up to what is committed now"),

@@ -173,7 +173,7 @@ def _cells(one: "PartitionStatus") -> tuple[str, ...]:
 
 
 def _holder_cells(one: "PartitionStatus") -> tuple[str, str, str, str]:
-    """Who is active, since when, the position, and whether it is sure."""
+    """Return the active instance, its start, its position, and its certainty."""
     since = "" if one.since_ms is None else moment(one.since_ms)
     match one.holder:
         case None:

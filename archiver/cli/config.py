@@ -1,4 +1,4 @@
-"""`archiver config`: shows the configuration that holds, and the reference of all keys."""
+"""`archiver config`: shows the configuration in force, and the reference of all keys."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`archiver groups apply`: its options, its run, and the two printers of what became of the groups of a restore."""
+"""`archiver groups apply`: its options, its run, and the two printers of the result for a restore's groups."""
 
 import argparse
 import asyncio
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def in_groups(report: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Make a reporter of how many groups are done."""
+    """Make a reporter of the number of finished groups."""
     return lambda done, total: report(f"{done:,} of {spell_count(total, 'group')}")
 
 
@@ -88,7 +88,7 @@ def print_groups(found: "GroupRestore", *, as_json: bool) -> int:
 
 
 def complain_of_groups(found: "GroupRestore", of_other_moments: str = GIVE_AS_OF) -> None:
-    """Say what was left as it is, and why. `of_other_moments`: how to set positions that are known as of another time."""
+    """Report unset positions, and why. `of_other_moments`: advice on positions that are known as of another time."""
     if not found.plan.groups:
         complain("no group that --groups matches has an archived position; none was set")
     for problem in [

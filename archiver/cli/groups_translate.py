@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_problems(plan: "GroupPlan", of_other_moments: str = GIVE_AS_OF) -> Iterator[str]:
-    """Say what should be set and cannot be, and why: a line for each reason. `of_other_moments`: what to do about the time."""
+    """Yield a line for each reason why positions cannot be set. `of_other_moments`: advice on the time."""
     counts = Counter(one.told or str(one.reason) for one in plan.open)
     for why, count in counts.most_common(_MOST_REASONS):
         yield f"{spell_count(count, 'position')} cannot be translated: {why}"
@@ -173,7 +173,7 @@ def _list(head: str, lines: list[str]) -> Iterator[str]:
 
 
 def _removal(position: "ArchivedPosition") -> str:
-    """Say when a position was removed, why, and where it stood."""
+    """Spell when and why a position was removed, and its offset."""
     when = "" if position.removed_ms < 0 else f" at {moment(position.removed_ms)}"
     stood = f"stood at {position.offset}" if position.is_removed_value_known else "where it stood is not known"
     return f"{position.cause or 'unknown'}{when}, {stood}"

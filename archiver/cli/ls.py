@@ -1,4 +1,4 @@
-"""`archiver ls`: its options, its run, and its printers: of what each topic or partition holds, and of single objects."""
+"""`archiver ls`: its options, its run, and its printers: of each topic or partition, and of single objects."""
 
 import argparse
 from collections.abc import Iterator, Sequence

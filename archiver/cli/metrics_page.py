@@ -1,4 +1,4 @@
-"""The page that documents the metrics, docs/metrics.md: made of their declarations."""
+"""Generates the reference page of metrics, docs/metrics.md, from their declarations."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(UsageError.exit_code)
 
     def _print_message(self, message: str, _: object = None) -> None:
-        """Print a help text. argparse alone would ignore that it cannot be written."""
+        """Print a help text. argparse alone would ignore a failed write."""
         try:
             write(message.rstrip("\n"))
         except ArchiverError as error:
@@ -162,7 +162,7 @@ def topic_name(text: str) -> str:
 
 def pattern(option: str, text: str) -> re.Pattern[str]:
     """Parse the value of an option that is a regular expression."""
-    if not text:  # as a script writes it whose variable is not set
+    if not text:  # written by a script with an unset variable
         raise UsageError(f"{option}: is empty; give a regular expression, or leave it out")
     try:
         return re.compile(text, re.DOTALL)  # names of groups may have line breaks

@@ -26,9 +26,9 @@ def complain(problem: object) -> None:
 
 
 def complain_of(error: BaseException) -> None:
-    """Complain of the error that ended a command: one line, or several where the error says that its line breaks are its own.
+    """Print the error that ended a command: one line, or several if the error marks its line breaks as its own.
 
-    What other threads log from then on is dropped: behind the complaint comes what to do next, and nothing else.
+    Later logs of other threads are dropped: after the error, only the next steps are printed.
     """
     from archiver.process.logs import log_this_thread_alone
 
@@ -47,7 +47,7 @@ def print_line(line: str) -> bool:
 
 
 def write(text: str, *, end: str = "\n", flush: bool = False) -> bool:
-    """Print a text as it is. Returns False when the reader has closed the pipe (`| head`): what is printed from then on is lost,
+    """Print a text unescaped. Returns False when the reader has closed the pipe (`| head`): later output is lost,
     and the exit code does not change.
     """
     try:

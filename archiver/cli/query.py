@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def query_rows(answer: "QueryAnswer") -> Iterator[str]:
-    """Each row as a line of JSON."""
+    """Yield each row as a line of JSON."""
     doubled = sorted(name for name, count in Counter(answer.columns).items() if count > 1)
     if doubled:
         raise UsageError(f"two columns are called {', '.join(doubled)}; name them with AS, or take --format text")

@@ -1,4 +1,4 @@
-"""`archiver restore`: its options, its run, and what to type when it stopped. Its printers are in restore_report."""
+"""`archiver restore`: its options, its run, and the command to continue it. Its printers are in restore_report."""
 
 import argparse
 import time
@@ -216,7 +216,7 @@ def run(options: argparse.Namespace) -> int:
             )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - also a defect: a script waits for the JSON
             failure = StoppedError() if isinstance(error, KeyboardInterrupt) else as_ours(error)
-            progress.close()  # closing may print a last line of progress: print how to go on behind it
+            progress.close()  # closing may print a last line of progress: print the next command after it
             complain_of(failure)
             if begun and not isinstance(failure, PredicateError):
                 complain(_way_on(options, begun[0], is_stopped=isinstance(failure, StoppedError)))
@@ -230,7 +230,7 @@ def run(options: argparse.Namespace) -> int:
 def _groups_request(
     config: "ArchiverConfig", options: argparse.Namespace, request: "RestoreRequest"
 ) -> "GroupRequest | None":
-    """Return which groups are to be set; None: none. Raises UsageError."""
+    """Return the groups to set; None: no groups. Raises UsageError."""
     if options.groups_approximate or (options.groups is not None and request.repartition is not None):
         from archiver.restore.group_restore import RESET_BY_TIME
 
@@ -288,7 +288,7 @@ def _without_groups(plan: "GroupPlan", topics: AbstractSet[str], restore_id: str
 
 
 def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = False) -> str:
-    """Print how to continue an unfinished restore. With its id it continues whatever its options mean by then."""
+    """Print how to continue an unfinished restore. With its id it continues, whatever its options mean by then."""
     from archiver.config.environment import is_submitted
 
     named = [] if options.id is not None else ["--id", restore_id]
@@ -296,13 +296,13 @@ def _way_on(options: argparse.Namespace, restore_id: str, *, is_stopped: bool = 
     way = f"go on with: {spell_command(words)}"
     if is_submitted():
         way = f"submit it again with --id {restore_id}"
-    elif not can_be_typed(words):  # the printed command would not be the one that was typed
+    elif not can_be_typed(words):  # the printed command would differ from the typed one
         way = f"go on with the same command, and --id {restore_id}"
     return f"restore {restore_id} is not done; {'' if is_stopped else 'when that is mended, '}{way}"
 
 
 def _predicate(text: str) -> str:
-    """Refuse an empty predicate: a script makes one of a variable that is not set, and every record would come back."""
+    """Refuse an empty predicate: a script makes one from an unset variable, and every record would be restored."""
     if not text.strip():
         raise ValueError("is empty; give a predicate, or leave it out to have all records")
     return text

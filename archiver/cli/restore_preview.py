@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "GroupRequest | None") -> int:
-    """Print what a restore would do, and why it would be refused."""
+    """Print the plan of a restore, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
     from archiver.groups.backup_groups import NAMELESS

@@ -118,7 +118,7 @@ def _outcome(topic: "TopicReport", report: "TaskReport") -> str:
 
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:
-    """Say which configs a topic has now, and which the user has still to set."""
+    """Yield the configs of a topic now, and those that the user has still to set."""
     if topic.refusal is not None and topic.is_finished:
         yield f"{topic.target}: all of it is there, with the configs that were archived, but for those that this cluster refused"
     elif topic.refusal is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from archiver.upkeep.retention.result import SweepResult
 
 _MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
-_ANY_PLAN: Final = True  # no text: an empty digest, as a script may give it, is none
+_ANY_PLAN: Final = True  # no text: a script may give an empty digest, which is none
 _COMMAND: Final = ("archiver", "retention")
 
 
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
-    """Return whether all planned deletions may go, and which agreed plan, by the value of `--yes`. Raises UsageError."""
+    """Return whether all planned deletes are agreed to, and the agreed plan, by the value of `--yes`. Raises UsageError."""
     from archiver.errors import UsageError
 
     if yes == "":

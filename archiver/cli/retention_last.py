@@ -1,4 +1,4 @@
-"""`archiver retention --last`: what the last sweep did, by its report in the archive; its run, and its two printers."""
+"""`archiver retention --last`: shows the last sweep's report in the archive; its run, and its two printers."""
 
 import argparse
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run_last(options: argparse.Namespace) -> int:
-    """Ask the archive alone. The exit code is that of the question: the sweep has had its own."""
+    """Print the report. The exit code is that of this command: the sweep has had its own."""
     from archiver.archive.handle import open_archive
     from archiver.archive.sweeps import read_last_report
     from archiver.config.load import load_config

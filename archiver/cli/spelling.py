@@ -1,4 +1,4 @@
-"""How the printers of several commands spell moments, tables, and lists that are too long for a terminal."""
+"""Spells moments, tables, and lists that are too long for a terminal, for the printers of several commands."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ def _cell(value: Any) -> str:  # noqa: ANN401 - any that JSON can hold
 
 
 def _line(text: str) -> str:
-    """Escape what would break the line, or act on a terminal."""
+    """Escape characters that would break the line, or act on a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text) if not text.isprintable() else text
 
 
@@ -54,7 +54,7 @@ def put_moment(moment: datetime) -> str:
 
 
 def moment_from(timestamp_ms: int) -> str:
-    """Spell the first whole second that is not earlier: whoever types it must not ask for a time before."""
+    """Spell the first whole second that is not earlier: typed in a command, it must not mean an earlier time."""
     return moment(-(-timestamp_ms // 1000) * 1000)
 
 

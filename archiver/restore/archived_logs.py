@@ -1,4 +1,4 @@
-"""The archived logs of topics that a cluster has now: what of a live topic is in no object would be gone for good with the topic."""
+"""Counts unarchived records of live topics that are archived themselves: a purge would lose these. Used by its checks."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -20,21 +20,21 @@ from archiver.kafka.epochs import end_of_epoch
 from archiver.kafka.log_reader import LogRange, first_record_offset
 
 _QUESTIONS_AT_ONCE = 16
-_MOST_READ = 64  # ranges of a partition that are looked into: of a log that lacks more, the offsets are told
+_MOST_READ = 64  # ranges of a partition that are searched for records: with more, their offsets are reported
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """What the archive has of a topic that some cluster has now, by partition: of its life, and of the lives that it continues."""
+    """The archived objects of a live topic, by partition: of its life, and of the lives that it continues."""
 
     topic: str
     topic_id: str
     partitions: Mapping[int, PartitionInventory]
 
     async def count_unarchived(self, client: KafkaClient, offsets: Mapping[int, PartitionOffsets]) -> int:
-        """Count the offsets of the topic that are in no object, also those of partitions that the archive does not know.
+        """Count the topic's offsets that are in no object, also in partitions that the archive does not have.
 
-        Not each of these offsets need be a record. Ranges without a record, such as an aborted transaction at the end, do not
+        Not every one of these offsets is a record. Ranges without a record, such as an aborted transaction at the end, do not
         count.
         """
         turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
@@ -68,7 +68,7 @@ class ArchivedLog:
             return True
 
     async def _agreed_end(self, client: KafkaClient, number: int, archived: PartitionInventory, log_start: int) -> int:
-        """Return up to which offset archive and log can have the same records: where the log was cut, it has got others since."""
+        """Return the offset up to which archive and log can have the same records: a log that was cut back has others since."""
         if not archived.readable:
             return 0
         last = archived.readable[-1]
@@ -80,7 +80,7 @@ class ArchivedLog:
 
 
 def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) -> Iterator[tuple[int, int]]:
-    """Return the ranges that no object has. From `agreed` on the log has other records than the archive, so that range counts whole."""
+    """Return the ranges that no object has. From `agreed` on, log and archive differ, so that range counts whole."""
     position = max(start, agreed)
     for block in reversed(blocks_of(archived.readable)):
         first = min(max(start, int(block.from_offset[0])), position)
@@ -92,10 +92,10 @@ def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) 
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """The topics of a cluster that are archived themselves, and those for which that is unknown. The archive has no others."""
+    """The archived topics of a cluster, and those that may be archived. The archive has no others."""
 
     themselves: Mapping[str, ArchivedLog] = field(default_factory=dict)
-    unknown: frozenset[str] = frozenset()  # which may be archived, or not
+    unknown: frozenset[str] = frozenset()  # perhaps archived
 
 
 class ArchivedLogs:
@@ -116,7 +116,7 @@ class ArchivedLogs:
         self._unknown |= {(topic, of) for topic, of in new if self._may_be_nameless(facts[topic], of)}
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
-            # Topics are deleted because of this, so each object is asked; the index is not trusted.
+            # Topics are deleted because of this, so each object's facts are read; the index is not trusted.
             inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
             copied = {one.topic: one for one in find_copied_topics(self._archive, inventory, read.__contains__)[0]}
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}

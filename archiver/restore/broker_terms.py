@@ -1,4 +1,4 @@
-"""The limits of the brokers' own configs: topic deletion, and request size."""
+"""Reads the brokers' own configs that limit a restore: topic deletion and creation, and request size."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class BrokerTerms:
         )
 
     def notes(self) -> Iterator[str]:
-        """Return what is unknown because a broker's configs are unreadable."""
+        """Return the unknown limits, if a broker's configs are unreadable."""
         if self.silent is not None:
             yield (
                 f"broker {self.silent} does not tell its configs; whether it deletes topics, and how large a request it takes,"
@@ -40,7 +40,7 @@ class BrokerTerms:
             )
 
     def warnings(self, purged: Collection[str]) -> Iterator[str]:
-        """Return what may happen between the deletion of a topic and its creation."""
+        """Return the dangers between the deletion of a topic and its creation."""
         if purged and self.creating is not None:
             yield (
                 f"broker {self.creating} has {_CREATES}=true: stop all clients of the topics that are purged, or they have them"
@@ -60,7 +60,7 @@ class BrokerTerms:
 
 
 async def broker_terms(client: KafkaClient) -> BrokerTerms:
-    """Ask each broker for its configs."""
+    """Read the configs of each broker."""
     told = await broker_configs(client, (_DELETES, _CREATES, _REQUEST_BYTES))
     limits = {int(configs[_REQUEST_BYTES]): node for node, configs in told.items() if _REQUEST_BYTES in configs}
     least = min(limits, default=None)

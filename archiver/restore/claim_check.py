@@ -1,6 +1,6 @@
-"""Whether a claim that stands in the archive can be one of this restore, by its tasks: others may write claims there, too (docs/format.md §8).
+"""Checks that a claim in the archive can be one of this restore, by its tasks (docs/format.md §8).
 
-Whoever may write below `control/restores/` may write a claim.
+Any program that may write below `control/restores/` may write a claim.
 """
 
 from collections.abc import Collection, Sequence
@@ -45,13 +45,13 @@ def check_topic_claim(claim: TopicClaim, tasks: Sequence[RestoreTask], partition
 
 
 def _starts(offsets: Collection[int], task: RestoreTask) -> list[str]:
-    """Find offsets at which a claim cannot begin: a topic that is not appended to was empty when it was claimed."""
+    """Find offsets at which a claim cannot begin: unless it is appended to, a topic was empty when it was claimed."""
     wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
     return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
 
 
 def _behind(start: int, task: RestoreTask) -> list[str]:
-    """Find a claim on records that were there before: they would count as restored."""
+    """Find a claim on records from before the restore: they would count as restored."""
     if start >= task.first_offset:
         return []
     return [f"begins at offset {start}, where records of others were: they ended at {task.first_offset}"]
@@ -67,7 +67,7 @@ def _skips(skipped: Collection[str], tasks: Sequence[RestoreTask]) -> list[str]:
 
 
 def _counts(records: int, skipped: Collection[str], task: RestoreTask) -> list[str]:
-    """Find a wrong number of verified records: as many are restored as are wanted, by the facts of objects."""
+    """Find a number of verified records that differs from the wanted records, by the facts of objects."""
     least = 0 if skipped else task.wanted.at_least
     if least <= records <= task.wanted.at_most:
         return []

@@ -1,4 +1,4 @@
-"""Where a claim stands in the archive: a claim is put once for a target, and later facts note what was skipped and verified there (docs/format.md §8)."""
+"""Reads and writes the claim on a target: put once; later facts note skipped objects and verified records (docs/format.md §8)."""
 
 from dataclasses import replace
 from typing import Generic
@@ -31,13 +31,13 @@ class ClaimStream(Generic[Claim, Verified]):
         self._facts: ClaimFacts[Claim, Verified] = facts
 
     def latest(self, target_topic_id: str) -> Claim | None:
-        """Return the claim on exactly this topic; None if none exists, or it is of a deleted topic."""
+        """Return the claim on exactly this topic; None if missing, or of a deleted topic."""
         fact = latest_fact(self._archive, self._stream)
         claim = None if fact is None else self._facts.read(fact, self._stream)
         return claim if is_of(fact, self._cluster_id, target_topic_id) else None
 
     def put(self, claim: Claim) -> Claim:
-        """Claim the target, unless another run has. Returns the claim that holds: this very one, if it is ours."""
+        """Claim the target, unless another run has. Returns the valid claim: this very object, if it is ours."""
         ours = self._facts.write(claim)
 
         def decide(latest: Fact | None) -> Fact | None:
@@ -48,7 +48,7 @@ class ClaimStream(Generic[Claim, Verified]):
         return claim if fact is None or fact is ours else self._facts.read(fact, self._stream)
 
     def note_skipped(self, target_topic_id: str, object_key: str) -> None:
-        """Write down that an object is left out: a record's number must be the same in each attempt."""
+        """Note that an object is skipped: a record's number must be the same in each attempt."""
 
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or not is_of(latest, self._cluster_id, target_topic_id):
@@ -60,7 +60,7 @@ class ClaimStream(Generic[Claim, Verified]):
         reach("skipped.noted")
 
     def forget_verified(self, claim: Claim) -> Claim:
-        """Withdraw that the target is whole: it has lost records, and refilling may fail."""
+        """Withdraw the note that the target is whole: it has lost records, and refilling may fail."""
 
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or claim.verified is None or self._facts.read(latest, self._stream) != claim:
@@ -72,7 +72,7 @@ class ClaimStream(Generic[Claim, Verified]):
         return replace(claim, verified=None)
 
     def note_verified(self, target_topic_id: str, verified: Verified) -> None:
-        """Write down that the target is whole, for runs that come later, when it may have moved on."""
+        """Note that the target is whole, for later runs, when it may have grown."""
 
         def decide(latest: Fact | None) -> Fact | None:
             if latest is None or "verified" in latest or not is_of(latest, self._cluster_id, target_topic_id):

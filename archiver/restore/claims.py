@@ -1,7 +1,7 @@
-"""The contents of a claim: the producer of a target, its first offsets, and the records that were read back (docs/format.md §8).
+"""The values of a claim: the producer of a target, its first offsets, and the records that were read back (docs/format.md §8).
 
-A partition that becomes one partition has a claim of its own. A topic that is dealt out into another number of partitions has
-one claim for all of them, for each source writes to each target partition.
+A partition that becomes one partition has its own claim. A topic that is repartitioned has
+one claim for all partitions, because each source writes to each target partition.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ _PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOS
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Records in their order: those of a target partition as it was read back, or those that one source has in it."""
+    """Records in order: of a target partition as it was read back, or of one source in it."""
 
     records: Number
     digest: Digest
@@ -56,7 +56,7 @@ class PartitionClaim:
 
     @property
     def verified_end(self) -> int:
-        """Where the partition ended when it was read back; 0: it was not."""
+        """The end of the partition when it was read back; 0: not read back."""
         return 0 if self.verified is None else self.start_offset + self.verified.records
 
 
@@ -70,7 +70,7 @@ class TopicContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaim:
-    """Who writes all partitions of a target: one producer for each source partition, because each writes to all of them."""
+    """The producers of a target, one for each source partition, because each writes to all target partitions."""
 
     target_cluster_id: BoundedText
     target_topic_id: BoundedText
@@ -82,7 +82,7 @@ class TopicClaim:
 
     @property
     def verified_ends(self) -> dict[int, int]:
-        """Where each target partition ended when it was read back; empty: they were not."""
+        """The end of each target partition when it was read back; empty: not read back."""
         contents = () if self.verified is None else self.verified.targets
         ends = zip(self.start_offsets, contents, strict=False)
         return {number: start + one.records for number, (start, one) in enumerate(ends)}
@@ -94,7 +94,7 @@ Verified = TypeVar("Verified")
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts(Generic[Claim, Verified]):
-    """How one kind of claim, on a partition or on a topic, is read from control facts, and written."""
+    """Conversion of one kind of claim, on a partition or on a topic, from and to control facts."""
 
     read: Callable[[Fact, str], Claim]  # a fact, and its stream. Raises NotWholeError, which names the stream
     write: Callable[[Claim], Fact]  # claims are put before anything is skipped or verified

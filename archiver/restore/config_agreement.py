@@ -1,4 +1,4 @@
-"""What one run knows of the configs of its targets, while they are filled and in the end, and what these would do to the records."""
+"""Agrees with the cluster on the configs of targets, for the fill and for the end, and finds records that these would harm."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ Plans = Mapping[str, TopicPlan]
 
 
 class Agreement:
-    """What this run has asked the cluster about the configs of its targets, and what the cluster has agreed to. Asking changes nothing."""
+    """The cluster's answers about the configs of this run's targets. Asking changes nothing."""
 
     def __init__(
         self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str, clock_ms: Callable[[], int]
@@ -40,7 +40,7 @@ class Agreement:
         self._admin = KafkaAdmin(kafka)
         self._request = request
         self._replication_factor = request.replication_factor
-        self._replication_factors: dict[str, int] = {}  # of topics that are not created with that, or the cluster's
+        self._replication_factors: dict[str, int] = {}  # of topics that keep their former number
         self._purges = request.existing is Existing.PURGE
         self._left_out_in_the_end: dict[str, str] = {}
 
@@ -57,7 +57,7 @@ class Agreement:
         )
 
     def replicas(self, name: str) -> int:
-        """Return how many replicas a target would have if it were created; 0: not known."""
+        """Return the number of replicas that a target would be created with; 0: unknown."""
         return self._terms[name].replicas if name in self._terms else 0
 
     def configs(self, name: str) -> Configs:
@@ -65,15 +65,15 @@ class Agreement:
         return self._terms[name].configs
 
     def is_perhaps_limited(self, name: str) -> bool:
-        """Return whether the cluster refused something for a target, or was not asked in this run."""
+        """Return whether the cluster refused a config for a target, or was not asked in this run."""
         return name not in self._terms or bool(self._terms[name].refused)
 
     def left_out(self, name: str) -> tuple[str, ...]:
-        """Return what of the filling's configs the cluster refuses for a target, and what holds instead."""
+        """Return the configs of the filling that the cluster refuses for a target, and the values in force instead."""
         return tuple(self._terms[name].notes()) if name in self._terms else ()
 
     def notes(self, names: Iterable[str]) -> Iterator[str]:
-        """Return what targets are not given while they are filled, and in the end: each sentence once, with its number of targets."""
+        """Return a sentence for each config that targets do not get, for the fill or in the end, with the number of targets."""
         yield from _once_each(
             (name, told)
             for name in sorted(names)
@@ -81,16 +81,16 @@ class Agreement:
         )
 
     def limits(self, names: Iterable[str], kept: Mapping[str, Configs]) -> dict[str, BatchLimits]:
-        """Return how large batches may be for targets that are limited, also by the configs that they keep."""
+        """Return the batch limits of targets that have any, also by configs that they keep."""
         most = None if self._brokers is None else self._brokers.request_bytes
         limited = {name: one.holding for name, one in self._terms.items() if one.refused or is_small(most)} | dict(kept)
         return {name: batch_limits(limited[name], self._batch_bytes, most) for name in names if name in limited}
 
     async def on_end(self, client: KafkaClient, plans: Plans, found: Mapping[str, TopicDescription]) -> list[str]:
-        """Return why the cluster refuses the configs that targets are to have in the end, in one request for all of them.
+        """Return why the cluster refuses the final configs of targets, with one request for all of them.
 
-        `found` are those that exist; some of these are purged first. Brokers (KRaft) ask their policy for changed configs also
-        about a topic that is created.
+        `found`: existing targets; some of them are purged first. Brokers (KRaft) check changed configs by their policy also
+        for a new topic.
         """
         agreed = {name: self._terms[name] for name in plans if name in self._terms}
         changes = {name: final_changes(plans[name], one.holding, self._request) for name, one in agreed.items()}
@@ -111,14 +111,14 @@ class Agreement:
         return list(_once_each((name, said.format(said_of(one), OTHER_CONFIGS)) for name, one in told.items()))
 
     async def on_brokers(self, client: KafkaClient) -> BrokerTerms:
-        """Ask once what brokers allow, whatever the configs of a topic are."""
+        """Read once the brokers' own limits, which hold for any config of a topic."""
         self._brokers = self._brokers or await broker_terms(client)
         return self._brokers
 
     def target_replicas(
         self, names: Iterable[str], existing: Mapping[str, TopicDescription]
     ) -> dict[str, TargetReplicas]:
-        """Return the configs and replicas that targets have, or would have, as far as that is known."""
+        """Return the known configs and replicas that targets have, or would have."""
         found: dict[str, TargetReplicas] = {}
         for name in names:
             terms = self._terms.get(name)
@@ -131,9 +131,9 @@ class Agreement:
     async def on_new(
         self, client: KafkaClient, plans: Plans, purged: Collection[str], replicas: Mapping[str, int]
     ) -> list[str]:
-        """Agree on the configs of topics that are to be created; returns why some cannot be created.
+        """Agree on the configs of new topics; returns why some cannot be created.
 
-        `replicas`: how many replicas each of those topics had that keep their number.
+        `replicas`: the former number of replicas of topics that keep it.
         """
         self._replication_factors |= replicas
         terms, refused = await self._asked.of_new(
@@ -150,7 +150,7 @@ class Agreement:
         return told
 
     def _way_past(self, error: Refusal) -> str:
-        """Return what to do about a policy that no configs of a filling satisfy."""
+        """Return advice on a policy that refuses all configs of a filling."""
         if getattr(error, "code", 0) != Code.POLICY_VIOLATION:
             return ""
         if self._purges:
@@ -164,15 +164,15 @@ class Agreement:
         )
 
     async def on_existing(self, client: KafkaClient, names: frozenset[str]) -> list[str]:
-        """Agree on the configs of topics that exist; returns why those of some cannot be changed."""
+        """Agree on the configs of existing topics; returns why some cannot be changed."""
         terms, refused = await self._asked.of_existing(client, names)
         self._terms |= terms
         return [str(error) for _, error in sorted(refused.items())]
 
     async def on_begun(self, client: KafkaClient, plans: Plans) -> list[str]:
-        """Return problems of topics that have records, and not the configs that a restore gives a topic before its first record.
+        """Return problems of topics that have records, but lack the configs that a restore sets before the first record.
 
-        Such a topic is somebody else's, and the facts that say that this restore has begun it are not its own.
+        Such a topic belongs to someone else, and the facts that name this restore for it are false.
         """
         configs, refused = await topic_configs_each(client, plans.keys() & self._terms.keys())
         for error in refused.values():
@@ -184,13 +184,13 @@ class Agreement:
         ]
 
     def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
-        """Return whether a topic has just the configs of the end: the run that set them may have been killed before it noted that."""
+        """Return whether a topic has exactly the final configs: the run that set them may have been killed before its note."""
         changes = final_changes(plan, self._terms[plan.target].holding, self._request)
         kept = () if self._request.retention is Retention.ARCHIVED else RETENTION_KEYS
         return dict(own) == _changed(dict.fromkeys(kept, UNLIMITED), changes)
 
     def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
-        """Return what targets would change or lose, with the configs that were agreed on."""
+        """Return the records that targets would change or lose, with the agreed configs."""
         now_ms = self._clock_ms()
         for name, plan in plans.items():
             terms = self._terms.get(name)
@@ -204,7 +204,7 @@ class Agreement:
 
 
 def _once_each(told: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Return each sentence about a target once, with the number of other targets that it is true of."""
+    """Return each sentence about a target once, with the number of other targets that it applies to."""
     targets: dict[str, list[str]] = {}
     for name, sentence in told:
         targets.setdefault(sentence, []).append(name)
@@ -215,5 +215,5 @@ def _once_each(told: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _changed(configs: Configs, changes: Changes) -> dict[str, str]:
-    """Return configs as they are after changes."""
+    """Return configs with changes applied."""
     return {name: value for name, value in {**configs, **changes}.items() if value is not None}

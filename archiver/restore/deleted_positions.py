@@ -1,4 +1,4 @@
-"""Adds the last positions in restored topics that were deleted before the newest snapshot of positions."""
+"""Adds the last positions in restored topics that were deleted before the newest snapshot. Used by group_restore."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -54,7 +54,7 @@ def _without_word(lives: Iterable[tuple[str, int]], positions: Iterable[Archived
 
 
 def _is_word(one: ArchivedPosition) -> bool:
-    """Tell whether a position is more than one of an old log that a snapshot has no more: earlier snapshots may tell of its end."""
+    """Return whether a position counts. One that a snapshot lacks does not: earlier snapshots may show its last value."""
     return not (one.state is State.REMOVED and one.source is PositionSource.SNAPSHOT)
 
 

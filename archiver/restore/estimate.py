@@ -1,4 +1,4 @@
-"""How long a restore takes, and how much it sends and puts: an estimate before it begins."""
+"""Estimates time, requests and bytes of a restore before it begins."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from archiver.restore.request import SENT_BATCH_BYTES, RestoreRequest
 
 
 class BatchLimits(NamedTuple):
-    """How many bytes a batch may have."""
+    """The largest size of a batch in bytes."""
 
     records: int  # of its records, uncompressed
     sent: int = SENT_BATCH_BYTES  # size of a batch on the wire
@@ -19,7 +19,7 @@ class BatchLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What a plan takes, roughly: requests, bytes, time."""
+    """The estimated effort of a plan: requests, bytes, time."""
 
     gets: int  # of objects
     puts: int  # of small ones: claims, maps, notes
@@ -31,25 +31,25 @@ class Effort:
 _RECORDS_A_SECOND = 900_000
 _BYTES_A_SECOND = 160_000_000
 _SENT_FOR_STORED = 1.7  # lz4 on the wire for zstd in storage (decision 10)
-_PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, however little is in it
+_PARTITION_S = 0.085  # its claim, map and note, and its log's first and last steps, even if it is empty
 _BATCH_S = 0.0007
 _START_S = 7.0
 _PUTS_A_PARTITION = 3  # claim, offset map, verification
-_PUTS_A_TOPIC = 2  # its plan, that it is finished
-_PUTS_A_DEALT_TOPIC = 4  # and one claim on all its partitions, that they were read back
-_OPEN_BATCHES_BYTES = 32 * 1024 * 1024  # of all partitions together that a source is dealt out to
+_PUTS_A_TOPIC = 2  # its `plan` and `finished` notes
+_PUTS_A_DEALT_TOPIC = 4  # also one claim on all its partitions, and the note that they were read back
+_OPEN_BATCHES_BYTES = 32 * 1024 * 1024  # of all target partitions of a source together
 _LEAST_BATCH_BYTES = 16 * 1024  # each; below this the broker's work per batch shows
 
 
 def dealt_batch_bytes(batch_bytes: int, partitions: int) -> int:
-    """Return how large a batch may be where so many batches are open at once."""
+    """Return the largest size of a batch if so many batches are open at once."""
     return min(batch_bytes, max(_LEAST_BATCH_BYTES, _OPEN_BATCHES_BYTES // partitions))
 
 
 def effort_of(
     topics: Collection[TopicPlan], request: RestoreRequest, cores: int, limits: Mapping[str, BatchLimits]
 ) -> Effort:
-    """Estimate from facts: how many requests, and how long on so many cores, unless brokers or store are slower.
+    """Estimate, from facts, the requests, and the time on so many cores, unless brokers or store are slower.
 
     `limits` are of targets that keep their own configs.
     """
@@ -57,7 +57,7 @@ def effort_of(
     partitions = [partition for topic in topics for partition in topic.partitions if not partition.problem]
     parts = sum(len(one.parts) for one in partitions)
     choosing = [one for topic in topics if request.chooses(is_copied=topic.is_copied) for one in topic.partitions]
-    lists = sum(len(one.parts) for one in choosing if not one.problem)  # of which records were chosen
+    lists = sum(len(one.parts) for one in choosing if not one.problem)  # of chosen records
     to_choose = sum(len(one.parts) for one in choosing if not one.problem and not are_chosen(one.parts))
     batches = sum(_batches(topic, limits.get(topic.target, of_request)) for topic in topics)
     sent_bytes = sum(map(_sent_bytes, partitions))
@@ -76,7 +76,7 @@ def effort_of(
 
 
 def _work_s(partitions: Iterable[PartitionPlan]) -> float:
-    """Return what one core takes for records and bytes."""
+    """Return the time of one core for records and bytes."""
     counts = [(one.records, _size(one)) for one in partitions]
     return max(
         sum(records for records, _ in counts) / _RECORDS_A_SECOND, sum(size for _, size in counts) / _BYTES_A_SECOND
@@ -98,7 +98,7 @@ def _puts(topic: TopicPlan) -> int:
 
 def _batches(topic: TopicPlan, limits: BatchLimits) -> int:
     """Estimate how many batches are sent: the last batch to each partition is not full, and each has one record at least."""
-    targets = topic.repartition or 1  # that a partition is dealt out to
+    targets = topic.repartition or 1  # target partitions of a source
     most_bytes = dealt_batch_bytes(limits.records, targets) if topic.repartition else limits.records
     return sum(
         min(one.records, max(_size(one) // most_bytes, _sent_bytes(one) // limits.sent) + targets)

@@ -1,4 +1,4 @@
-"""With which configs the cluster lets each target be filled, and why it refuses the others that a filling wants: asked before anything is changed."""
+"""Finds the configs for filling each target that the cluster accepts, and why it refuses others, before anything is changed."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -18,15 +18,15 @@ from archiver.restore.plan import FILL_CONFIGS
 from archiver.restore.request import RETENTION_KEYS, RestoreRequest, Retention
 
 Configs = Mapping[str, str]
-Ask = Callable[[Mapping[str, Configs]], Awaitable[Mapping[str, Refusal]]]  # by topic: which are refused all of them
+Ask = Callable[[Mapping[str, Configs]], Awaitable[Mapping[str, Refusal]]]  # returns the refused topics
 
 _OF_CONFIGS = frozenset({Code.POLICY_VIOLATION, Code.INVALID_CONFIG})
 _LARGEST_NAME = 249
-_SHORTEST_MARK = 8  # of a stand-in for a name behind which there is no room
+_SHORTEST_MARK = 8  # of a substitute for a name that is too long to extend
 _POLICY = "cleanup.policy"
 _ANY_CHANGE = {_POLICY: "delete"}
 _TAKEN_BACK = (_POLICY, "message.timestamp.type", "segment.bytes", "segment.ms")
-_LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # what clusters allow less of
+_LIMITED = (*RETENTION_KEYS, "max.message.bytes")  # configs that clusters limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class FillTerms:
-    """The configs with which one topic is filled, and what the cluster refuses of those that are wanted."""
+    """The configs of one topic for its filling, and the wanted ones that the cluster refuses."""
 
-    configs: Configs  # that the topic is given
-    holding: Configs  # all that the topic then has
-    replicas: int = 0  # of a topic that is to be created; 0: that is not known
-    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config: why it is not as wanted
+    configs: Configs  # set on the topic
+    holding: Configs  # all configs of the topic then
+    replicas: int = 0  # of a new topic; 0: unknown
+    refused: Mapping[str, Refusal] = field(default_factory=dict)  # by config: why it differs from the wanted value
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a topic with these configs may delete records that are restored into it, or refuse them."""
+        """Whether a topic with these configs may delete or refuse restored records."""
         return bool(self.refused) or has_old_format(self.holding)
 
     @property
@@ -57,7 +57,7 @@ class FillTerms:
         return {name: said_of(error) for name, error in self.refused.items()}
 
     def notes(self) -> Iterator[str]:
-        """Return a sentence for each config that the topic is filled with otherwise than the restore wants."""
+        """Return a sentence for each config that differs from the wanted one during the fill."""
         for name, said in self.reasons.items():
             yield f"the cluster refuses {name}={FILL_CONFIGS[name]} ({said}); it is filled with {name}={self.holding[name]}"
 
@@ -69,17 +69,17 @@ class FillTermsOf:
         self._kafka = kafka
         self._admin = KafkaAdmin(kafka)
         self._mark = f"-archiver-{restore_id}"
-        # A topic that gets limits of retention in the end can have the largest limits while it is filled.
+        # A topic with limits of retention in the end can have the largest limits while it is filled.
         self._sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
-        self._defaults: Configs = {}  # of a new topic, once they are known
-        self._replicas = 0  # by default, as well
+        self._defaults: Configs = {}  # of a new topic, once known
+        self._replicas = 0  # by default
 
     async def of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str] = ()
     ) -> tuple[dict[str, FillTerms], dict[str, Refusal]]:
-        """Return the terms of topics that are to be created, and why others cannot be created.
+        """Return the terms of new topics, and why others cannot be created.
 
-        Topics of the names in `taken` still exist, and are purged before: until then, names that begin like them are asked for.
+        Topics in `taken` still exist, and are purged first: until then, free names that begin like theirs are validated.
         """
         asked_as = {name: self._stand_in(name, number) if name in taken else name for number, name in enumerate(topics)}
         asked = {asked_as[name]: topic for name, topic in topics.items()}
@@ -116,9 +116,9 @@ class FillTermsOf:
     async def _known_of_new(
         self, client: KafkaClient, topics: Mapping[str, ToCreate], taken: Collection[str]
     ) -> Configs:
-        """Return which of the wanted configs the cluster knows: asked of any one new topic that this user may ask about.
+        """Return the wanted configs that the cluster knows, from a validation of any new topic that this user may create.
 
-        A topic with the cluster's own number of replicas is asked about first: then that number is known, too.
+        A topic with the cluster's default number of replicas is validated first: then that number is known, too.
         """
         of_default = [name for name, topic in topics.items() if topic.replication_factor < 0]
         if topics and (not self._defaults or (of_default and not self._replicas)):
@@ -128,17 +128,17 @@ class FillTermsOf:
             self._replicas = tried.replicas if tried and of_default else self._replicas
         if self._defaults or not topics:
             return _known(self._defaults)
-        # The configs of a new topic are not known: those of an existing topic will do, even one that another run has just created.
+        # The configs of a new topic are unknown: those of an existing topic suffice, even one that another run has just created.
         described, _ = await topic_configs_each(client, list(taken or topics)[:1])
         return _known(next((one.effective for one in described.values()), {}))
 
     async def _denied(self, names: Iterable[str]) -> dict[str, Refusal]:
-        """Return the topics whose archived configs this user may not set at the end: brokers answer that for absent topics, too."""
+        """Return the topics whose archived configs this user may not set: brokers check that for absent topics, too."""
         refused = await self._admin.alter_configs_of_topics(dict.fromkeys(names, _ANY_CHANGE), validate_only=True)
         return {name: error for name, error in refused.items() if _is_denied(error)}
 
     async def _never_again(self, names: Collection[str]) -> dict[str, Refusal]:
-        """Return which of the taken names this user may not create: the right for the name that stood in may be another right."""
+        """Return the taken names that this user may not create: the right for the substitute may be another one."""
         return {
             name: KafkaError(
                 f"it could not be created again; grant this user Create on topic {name}, or on the cluster",
@@ -168,7 +168,7 @@ class FillTermsOf:
         return terms, refused
 
     def _stand_in(self, name: str, number: int) -> str:
-        """Return a free name that begins with all of this name, so that prefixed rights hold for both; shorter, if names get too long."""
+        """Return a free name that begins with this name, so that prefixed rights cover both; shorter, if it would be too long."""
         end, room = f"{self._mark}-{number}", _LARGEST_NAME - len(name)
         if len(end) > room:
             digest = f"-{hashlib.sha256(f'{end} {name}'.encode()).hexdigest()}"
@@ -179,11 +179,11 @@ class FillTermsOf:
 async def accepted(
     ask: Ask, held: Mapping[str, Configs], wanted: Configs, sought: Collection[str]
 ) -> tuple[dict[str, Accepted], dict[str, Refusal]]:
-    """Return which of the wanted configs the cluster accepts for each topic, and which topics it refuses without any.
+    """Return the wanted configs that the cluster accepts for each topic, and the topics that it refuses without any.
 
-    One request is enough where the cluster accepts all. Otherwise the refused topics are asked about config by config, and then
-    with all that was accepted. `held`: what each topic has without these configs. `sought`: configs of which the largest accepted
-    value is taken.
+    One request suffices if the cluster accepts all. Otherwise the refused topics are validated config by config, and then
+    with all accepted ones. `held`: each topic's configs without these. `sought`: configs whose largest accepted
+    value is used.
     """
     refused = dict(await ask(dict.fromkeys(held, wanted)))
     found = {name: Accepted(wanted) for name in held if name not in refused}
@@ -205,7 +205,7 @@ async def accepted(
 
 
 async def _largest(ask: Ask, config: str, limits: Mapping[str, int]) -> dict[str, str]:
-    """Find the largest accepted value of a config for several topics at once, above their limits; a negative one is none."""
+    """Find the largest accepted value of a config for several topics at once, above their limits; negative: no limit."""
     bounds = {name: (limit, LAST_LONG) for name, limit in limits.items() if limit >= 0}
     found: dict[str, str] = {}
     while tried := {name: (low + high) // 2 for name, (low, high) in bounds.items() if high - low > 1}:
@@ -228,14 +228,14 @@ def is_of_configs(error: Refusal) -> bool:
 
 
 def is_of_filling(own: Configs) -> bool:
-    """Return whether a topic's own configs can be those of a filling: it has none, or only configs that a restore gives a topic."""
+    """Return whether a topic's own configs can be those of a filling: it has none, or only configs that a restore sets."""
     return not own or (_POLICY in own and all(FILL_CONFIGS.get(name) == own[name] or name in _LIMITED for name in own))
 
 
 def lacking(wanted: Configs, own: Configs) -> dict[str, str]:
-    """Return the configs of a filling that a topic lacks: of these `wanted` configs those that it has not, or with other values.
+    """Return the `wanted` configs of a filling that a topic lacks, or has with other values.
 
-    Configs that clusters allow less of are not compared: their values differ from topic to topic.
+    Configs that clusters limit are not compared: their values differ from topic to topic.
     """
     return {name: value for name, value in wanted.items() if name not in _LIMITED and own.get(name) != value}
 
@@ -246,7 +246,7 @@ def is_as_filled(own: Configs) -> bool:
 
 
 def _known(among: Configs) -> Configs:
-    """Return the configs of a filling that the cluster has, by the names in `among`. Empty: they are not known, and all are asked for."""
+    """Return the configs of a filling that the cluster has, by the names in `among`. If that is empty, all are requested."""
     return {name: value for name, value in FILL_CONFIGS.items() if name in among} if among else FILL_CONFIGS
 
 

@@ -1,4 +1,4 @@
-"""A preview of the groups of a restore that has not begun: without offset maps, positions are only counted."""
+"""Previews the groups of a restore that has not begun: without offset maps, positions are only counted."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from archiver.restore.source_lives import SourceLives
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPreview:
-    """One group: how many of its positions would be set, and how many not, for each reason."""
+    """One group: the number of positions that would be set, and of unset ones by reason."""
 
     group: str  # on the target
     source: str
     positions: int
     unset: Mapping[Reason, int]
-    has_members: bool  # on the target, now: it would not be set
-    takes_positions: bool = True  # False: on the target the name is that of a group of a kind that has none
-    removed: tuple[ArchivedPosition, ...] = ()  # in restored topics: those that would not be set, and those that would
+    has_members: bool  # on the target, now: its positions would not be set
+    takes_positions: bool = True  # False: the target has a group of that name, of a kind without positions
+    removed: tuple[ArchivedPosition, ...] = ()  # in restored topics: both unset and set ones
 
     @property
     def is_open(self) -> bool:
-        """Whether something that should be set would not be."""
+        """Whether a position that should be set would not be."""
         is_left = self.has_members or not self.takes_positions
         return not OPEN_REASONS.isdisjoint(self.unset) or (is_left and self.positions > 0)
 
@@ -44,7 +44,7 @@ async def preview_groups(
     positions: Sequence[ArchivedPosition],
     topics: Sequence[TopicPlan],
 ) -> list[GroupPreview]:
-    """Count what would be set. Changes nothing."""
+    """Count the positions that would be set. Changes nothing."""
     async with KafkaClient(kafka) as client:
         listed = await list_groups(client)
         positions = await judge_removed(archive, client, asked.removed, positions)
@@ -62,9 +62,9 @@ def count_positions(
     renames: Mapping[str, str],
     listed: Mapping[str, ListedGroup],
 ) -> list[GroupPreview]:
-    """Count positions by what would become of them.
+    """Count positions by outcome.
 
-    `roots`: of the restored topics, the life without a parent; `whole`: the source partitions that would be restored; `listed`: the
+    `roots`: the parentless life of each restored topic; `whole`: the source partitions that would be restored; `listed`: the
     target's groups.
     """
     by_group: dict[str, list[tuple[ArchivedPosition, Reason | None]]] = {}

@@ -47,9 +47,9 @@ RESET_BY_TIME: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """Which groups are wanted, as of when, and under which names.
+    """The wanted groups, their time, and their new names.
 
-    `removed`: the treatment of positions that were removed before then.
+    `removed`: the treatment of positions that were removed before that time.
     """
 
     config: ArchiverConfig
@@ -59,7 +59,7 @@ class GroupRequest:
 
     @property
     def as_of_ms(self) -> int | None:
-        """As of when positions are wanted; None: the newest."""
+        """The time of the wanted positions; None: the newest."""
         return None if self.wanted.as_of_ms == LAST_LONG else self.wanted.as_of_ms
 
 
@@ -75,7 +75,7 @@ class PlannedGroup:
 
     @property
     def wanted(self) -> list[WantedPosition]:
-        """All that is to be set; empty: the group gets nothing."""
+        """The positions to set; empty: the group gets none."""
         return [
             WantedPosition(
                 one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
@@ -94,7 +94,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """All groups, by their names on the target; and which groups were left out: the archiver's own, and the one without a name."""
+    """All groups, by their names on the target; and the groups left out: the archiver's own, and the one without a name."""
 
     restored: RestoredTopics
     groups: tuple[PlannedGroup, ...]
@@ -118,7 +118,7 @@ class GroupPlan:
 
     @property
     def known_from_ms(self) -> int | None:
-        """The earliest time as of which no position is unknown; None: no such time, or none is unknown."""
+        """The earliest time without unknown positions; None: no such time, or all are known."""
         times = [one.position.known_from_ms for one in self.open if one.reason is Reason.UNKNOWN]
         return max(times) if times and min(times) >= 0 else None
 
@@ -147,7 +147,7 @@ def plan_group_positions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRestore:
-    """What became of the groups of a restore. `problems`: what could not be read of the archive."""
+    """The result for the groups of a restore. `problems`: unreadable parts of the archive."""
 
     plan: GroupPlan
     report: ApplicationReport
@@ -162,11 +162,11 @@ class GroupRestore:
 def read_positions(
     archive: Archive, asked: GroupRequest, report_problem: Callable[[str], None]
 ) -> Sequence[ArchivedPosition]:
-    """Read the wanted positions from the archive. Raises UsageError where nothing of groups is archived, and for wrong renames."""
+    """Read the wanted positions from the archive. Raises UsageError if no positions are archived, and for wrong renames."""
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
     groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
-    # Of a group that earlier snapshots alone know, it is asked when the restored topics are known.
+    # Groups that only earlier snapshots have are checked when the restored topics are known.
     lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
     renames = {old: new for old, new in asked.renames.items() if old not in lost}
     _target_names(groups, renames, {group_of(asked.config)})
@@ -181,7 +181,7 @@ async def read_group_plan(
     positions: Sequence[ArchivedPosition],
     report_problem: Callable[[str], None],
 ) -> GroupPlan:
-    """Ask the target, and plan the groups' positions there. Writes nothing."""
+    """Survey the target, and plan the groups' positions there. Writes nothing."""
     use = asked.config.storage.index
     async with KafkaClient(kafka) as client:
 
@@ -210,7 +210,7 @@ async def apply_group_plan(
     as_of_ms: int | None,
     is_dry_run: bool = False,
 ) -> tuple[GroupPlan, ApplicationReport]:
-    """Set the groups of a plan. A group that fails is in the report, and the others go on. In the plan, what an earlier run has set is told."""
+    """Set the groups of a plan; a failed one stops no other. Returns the plan, with earlier runs' positions marked, and a report."""
     wanted = {
         group.group: WantedGroup(source_group=group.source, positions=group.wanted, untold=group.untold)
         for group in plan.groups
@@ -230,7 +230,7 @@ async def apply_group_plan(
 
 
 def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
-    """Say of what the archive cannot tell any more that an earlier run has set it: nothing is left to be done there."""
+    """Mark positions that the archive no longer has as set by an earlier run: these need no action."""
     done = {group.group: {one.place for one in group.positions if one.outcome.is_done} for group in report.groups}
 
     def settled(group: PlannedGroup) -> PlannedGroup:
@@ -325,7 +325,7 @@ def _without_commit(
 
 
 def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics) -> Iterator[TranslatedPosition]:
-    """Translate positions, those of one partition together: into each target of their topic, if there are several."""
+    """Translate positions, by partition, into each target of their topic."""
     topics: dict[str, list[RestoredTopic]] = defaultdict(list)
     for topic in restored.topics:
         topics[topic.source].append(topic)
@@ -349,7 +349,7 @@ def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPositio
     reason, told = _refusal(topic, number)
     target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
     for one in positions:
-        known = unset_reason(one, topic.root)  # what the archive tells comes first
+        known = unset_reason(one, topic.root)  # reasons from the archive come first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
 
 

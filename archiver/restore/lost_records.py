@@ -1,4 +1,4 @@
-"""Finds whether brokers have lost records of a target since they were read back: verified records must still exist."""
+"""Checks whether brokers have lost records of a target since they were read back: verified records must still exist."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from archiver.restore.claims import PartitionClaim, TopicClaim
 def cut_short(
     claims: Mapping[int, PartitionClaim], joint: TopicClaim | None, ends: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Return the partitions that end earlier than when they were read back: {partition: (end now, end then)}."""
+    """Return the partitions that now end before their verified end: {partition: (end now, end then)}."""
     verified = {number: one.verified_end for number, one in claims.items()} if joint is None else joint.verified_ends
     return {number: (ends.get(number, 0), end) for number, end in verified.items() if ends.get(number, 0) < end}
 
@@ -20,11 +20,11 @@ def cut_short(
 async def still_stands(
     client: KafkaClient, verified: LogRange, log_start: int, producer_ids: Collection[int], leader_epoch: int
 ) -> bool:
-    """Return whether a range is what was read back, by its last record: a log is cut at its end, and can have grown again.
+    """Return whether a range still has the verified records, by its last one: a log is cut at its end, and can have grown again.
 
-    `leader_epoch` is that of the last record, -1 when nobody noted it. False: only reading the whole range would tell.
+    `leader_epoch`: of the last record; -1: not noted. False: only reading the whole range would show it.
     """
-    if verified.end <= max(verified.start, log_start):  # no record, or none any more
+    if verified.end <= max(verified.start, log_start):  # no record, or all expired
         return True
     last = replace(verified, start=verified.end - 1)
     found = await batch_at(client, last)
@@ -36,7 +36,7 @@ async def still_stands(
 
 
 def lost_problems(short: Mapping[str, Mapping[int, tuple[int, int]]], finished: Collection[str]) -> list[str]:
-    """Return why topics are left alone that are in use again, and of which brokers have lost records: only their owner may fill them."""
+    """Return why topics in use whose brokers have lost records are left alone: only their owner may fill them."""
     return [
         f"target topic {name} was restored and finished, with partition {number} up to offset {end}, and ends at {now}"
         " now: the brokers have lost records since; restore under another name with --rename and another --id, or delete"

@@ -1,4 +1,4 @@
-"""The noted plan of a topic's restore: one fact has the whole plan, or names the pieces of a large plan (docs/format.md §8)."""
+"""Reads and writes the noted plan of a topic: one fact has all of it, or names the pieces of a large plan (docs/format.md §8)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ from archiver.process.json_values import as_list, as_number, as_object, as_text,
 from archiver.restore.plan import PartitionPlan, TopicPlan
 from archiver.store.port import ObjectKind
 
-_MOST_WHOLE: Final = 5_000  # parts of a topic that its fact has itself: two megabytes
+_MOST_WHOLE: Final = 5_000  # parts of a topic within its fact: two megabytes
 _PIECE: Final = MOST_OF_PIECE
 _READS_AT_ONCE: Final = 8
 _MOST_CONFIG: Final = 1 << 20
@@ -39,9 +39,9 @@ _MOST_PROBLEM: Final = 16 << 20  # characters: each damaged object of a partitio
 
 
 def plan_to_fact(archive: Archive, stream: str, plan: TopicPlan) -> Fact:
-    """Return the fact of a plan, which is put last: until then its pieces, which are put here, mean nothing.
+    """Put the pieces of a plan, and return its fact. That is put last: until then the pieces mean nothing.
 
-    A piece is named after its content. So a run that was killed between two pieces puts the same pieces again, and a run
+    A piece is named after its content. So a run after a kill between two pieces puts the same pieces again, and a run
     that plans otherwise puts others.
     """
     is_large = sum(len(one.parts) for one in plan.partitions) > _MOST_WHOLE
@@ -99,11 +99,11 @@ def _put_piece(archive: Archive, stream: str, partition: int, piece: Fact) -> st
     return name
 
 
-# --- and back
+# --- reading
 
 
 def plan_from_fact(archive: Archive, stream: str, fact: Fact) -> TopicPlan:
-    """Read a plan, with the pieces that its fact names. Raises NotWholeError."""
+    """Read a plan with the pieces that its fact names. Raises NotWholeError."""
     try:
         if stream.split("/")[-2:] != [fact["target"], PLAN]:
             raise ValueError(f"of target {fact['target']!r:.300}")  # noqa: TRY301
@@ -153,7 +153,7 @@ def heading_from_fact(stream: str, fact: Fact) -> PlanHeading:
 
 
 def last_object(archive: Archive, stream: str, partition: Fact) -> str | None:
-    """Return the key of the last object that was planned for a partition, of all pieces reading only the last. Raises NotWholeError."""
+    """Return the key of the last planned object of a partition. Reads only the last piece. Raises NotWholeError."""
     try:
         if "pieces" in partition:
             names = pieces_of({"partitions": [partition]})[-1:]
@@ -170,7 +170,7 @@ def _configs(found: object) -> dict[str, str]:
 
 
 def _read_pieces(archive: Archive, stream: str, fact: Fact) -> Callable[[], Piece]:
-    """Read pieces ahead. The returned function gives one piece after the other."""
+    """Read pieces ahead. The returned function returns one piece after the other."""
     found = run_ahead(lambda name: read_piece(archive, stream, name), pieces_of(fact), _READS_AT_ONCE, "pieces")
     return lambda: next(found)
 
@@ -192,7 +192,7 @@ def _partition(fact: Fact, read: Callable[[], Piece]) -> PartitionPlan:
 
 
 def _joined(pieces: Sequence[Sequence[ObjectPart]]) -> Sequence[ObjectPart]:
-    """Join the parts of several pieces to the one sequence that the plan had."""
+    """Join the parts of several pieces into the one sequence of the plan."""
     runs = groupby(pieces, lambda one: one.stem if isinstance(one, ObjectParts) else None)
     return Chain(_as_one(stem, list(run)) for stem, run in runs)
 

@@ -1,4 +1,4 @@
-"""Whether what a run of a restore has noted is of the topic that has the target's name now."""
+"""Checks whether a restore's note is of the topic that has the target's name now. Used by all readers of these notes."""
 
 from archiver.archive.control import Fact
 

@@ -1,4 +1,4 @@
-"""What a restore notes in the archive of each topic: its plan, its claims, that it is finished."""
+"""Reads and writes a restore's notes on each topic: its plan, its claims, its end. Used by targets and their survey."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from archiver.restore.plan import TopicPlan
 
 _REPLACED = "replaced"  # a stream beside those of a topic's partitions
 _REPLICATION_FACTOR = "replication_factor"  # of a topic that is replaced
-_ENDS = "ends"  # of a topic that is appended to: where its partitions ended when that was planned
+_ENDS = "ends"  # of a topic that is appended to: the ends of its partitions when that was planned
 _NOTHING: Mapping[str, Mapping[str, object]] = {}
 _NO_ENDS: Mapping[str, Mapping[int, int]] = {}
 _NOTES_AT_ONCE = 16
@@ -41,9 +41,9 @@ class _Latest(NamedTuple):
 
 
 class RestoreNotes:
-    """What all runs of a restore have noted of its targets, read together: one listing, and each fact once.
+    """The notes of all runs of a restore on its targets, read together: one listing, and each fact once.
 
-    Targets are given as {topic: topic id}; what was noted of an earlier topic of that name is not returned.
+    Targets are given as {topic: topic id}; notes on an earlier topic of that name are not returned.
     """
 
     def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
@@ -72,13 +72,13 @@ class RestoreNotes:
         }
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
-        """Return which of these very topics were finished: filled, read back, their configs set."""
+        """Return the finished ones of these very topics: filled, read back, their configs set."""
         return {
             one.topic for one in self._latest(targets, FINISHED.__eq__) if self._is_of(one.fact, targets[one.topic])
         }
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
-        """Return which of these very topics another restore has begun to fill, and has not finished: {topic: id of that restore}."""
+        """Return those of these very topics that another restore has begun and not finished: {topic: id of that restore}."""
         begun: dict[str, str] = {}
         ids = self.archive.store.list_directories(self.archive.layout.control_prefix(RESTORES)) if targets else ()
         for restore_id in (one for one in ids if one != self.restore_id and is_restore_id(one)):
@@ -109,9 +109,9 @@ class RestoreNotes:
         return plans
 
     def check_earlier_plans(self, targets: Mapping[str, str]) -> None:
-        """Raise NotWholeError where an earlier plan of these very topics has other objects of a partition than the newest one.
+        """Raise NotWholeError if an earlier plan of these very topics has other objects of a partition than the newest one.
 
-        A later plan changes only partitions that the plan before it refused. Else whoever may put a note could leave records out.
+        A later plan changes only partitions that the plan before it refused. Otherwise, a forged note could leave records out.
         """
         for stream, topic, _, newest_number, fact in self._latest(targets, PLAN.__eq__):
             earlier = [read_fact(self.archive, stream, number) for number in range(newest_number)]
@@ -127,7 +127,7 @@ class RestoreNotes:
                         )
 
     def planned_ends(self, targets: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
-        """Return where the partitions of topics that are appended to ended when they were planned. Raises NotWholeError."""
+        """Return the partition ends of topics that are appended to, when the first plan was noted. Raises NotWholeError."""
         return {
             one.topic: _ends_of(one.fact, one.stream)
             for one in self._latest(targets, PLAN.__eq__)
@@ -141,7 +141,7 @@ class RestoreNotes:
         terms: Terms,
         ends: Mapping[str, Mapping[int, int]] = _NO_ENDS,
     ) -> dict[str, TopicPlan]:
-        """Note the plans of topics. Returns the plans that hold: of two concurrent runs, the first one's.
+        """Note the plans of topics. Returns the valid plans: of two concurrent runs, the first one's.
 
         A later plan changes only partitions that the plan before it refused. `ends`: of topics that are appended to; of a partition
         those count that the first plan with its objects had.
@@ -181,7 +181,7 @@ class RestoreNotes:
         }
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
-        """Return how many replicas topics had that this restore has begun to make again, where that was noted."""
+        """Return the noted former number of replicas of topics that this restore has begun to recreate."""
         return {
             one.topic: _replicas(one.fact, one.stream)
             for one in self._latest(topics, _REPLACED.__eq__)
@@ -189,14 +189,14 @@ class RestoreNotes:
         }
 
     def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
-        """Write down, before anything is deleted or created, which topics will be made again, their ids, and how many replicas they have.
+        """Note, before anything is deleted or created, the topics to recreate, their ids, and numbers of replicas.
 
-        Whatever else has the name afterwards is not what was there before.
+        Any later topic of that name is another one.
         """
         self._note_each(_REPLACED, targets, {name: {_REPLICATION_FACTOR: count} for name, count in replicas.items()})
 
     def note_finished(self, targets: Mapping[str, str]) -> None:
-        """Write down that these topics were finished, once each. From then on a rerun leaves them alone."""
+        """Note that these topics were finished, once each. From then on a rerun leaves them alone."""
         self._note_each(FINISHED, targets)
 
     def _note_each(

@@ -1,4 +1,4 @@
-"""The offset map of a partition that was restored: which offset of the archive became which of the target (docs/format.md §10)."""
+"""Writes the offset map of a restored partition, from archived offsets to target offsets (docs/format.md §10)."""
 
 from archiver.archive.handle import Archive
 from archiver.archive.layout import OffsetMapKey
@@ -33,7 +33,7 @@ def put_map(archive: Archive, offsets: OffsetMapWriter, task: RestoreTask) -> st
 
 
 def keep_map(archive: Archive, claim: PartitionClaim, task: RestoreTask, records: int) -> str:
-    """Return the key of a verified partition's offset map. A map that is gone is made again, from the archive's records alone."""
+    """Return the key of a verified partition's offset map. A missing map is made again, from the archive's records alone."""
     key = _map_key(archive, task)
     if archive.store.head(key) is None:
         offsets = OffsetMapWriter(claim.start_offset)

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 _ClaimStream = ClaimStream[PartitionClaim, Contents]
 
-_SILENT_S = 5.0  # after which another attempt may have gone on, and brokers may have forgotten us
+_SILENT_S = 5.0  # then another attempt may have continued, and brokers may have forgotten our producer
 
 
 def run_task(task: RestoreTask) -> TaskReport:
@@ -83,7 +83,7 @@ async def _restore(task: RestoreTask) -> TaskReport:
         try:
             return await _fill_and_verify(client, archive, stream, claim, task)
         except ArchiverError:
-            # Another run of this restore may have finished meanwhile, and the target gone on living.
+            # Another run of this restore may have finished meanwhile, and the target be in use again.
             report = await _report_again(client, archive, await _claim(client, stream, task), task)
             if report is None:
                 raise
@@ -93,15 +93,15 @@ async def _restore(task: RestoreTask) -> TaskReport:
 async def _report_again(
     client: KafkaClient, archive: Archive, claim: PartitionClaim, task: RestoreTask
 ) -> TaskReport | None:
-    """Report a partition that an earlier run has restored, if it still ends where it ended then, or behind that.
+    """Report a partition that an earlier run has restored, if it still ends there or later.
 
-    As long as its last record stands, the partition is not read again unless that is asked for: its owner may have written
+    While its last record exists, the partition is not read again unless requested: its owner may have written
     to it since. Without a topic id it is read: it may be of another topic.
     """
     restored = claim.verified
     if restored is None:
         return None
-    if not restored.records and task.wanted:  # the target cannot prove that; reading again can
+    if not restored.records and task.wanted:  # the target cannot prove zero records; reading again can
         return None
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark < claim.verified_end:
@@ -168,7 +168,7 @@ async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -
         identity = await patiently(lambda: init_producer_id(client))
         reach("producer.given")
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
+        # Another run of this restore has put its claim before its first record: the records are ours, and that claim is valid.
         if offsets.high_watermark and not task.appends and stream.latest(task.target_topic_id) is None:
             raise StrangerError(
                 f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {advice_for(task)}"
@@ -198,7 +198,7 @@ async def _fill(
     for _ in range(ATTEMPTS):
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         if task.skips_damage:
-            claim = _stream_of(archive, task).latest(task.target_topic_id) or claim  # what was skipped meanwhile
+            claim = _stream_of(archive, task).latest(task.target_topic_id) or claim  # with objects skipped meanwhile
         already_there = offsets.high_watermark - claim.start_offset
         if already_there < 0:
             raise StrangerError(f"the target ends at {offsets.high_watermark}, before this restore began")
@@ -326,7 +326,7 @@ async def _send(
 async def _find_sent(
     client: KafkaClient, task: RestoreTask, batch: EncodedBatch, identity: ProducerIdentity, offset: int
 ) -> int | None:
-    """Return the offset of a batch to which no answer came, if it is the last in the log. Raises Behind when more is there."""
+    """Return the offset of an unanswered batch, if it is the last in the log. Raises Behind if the log has more."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     if offsets.high_watermark <= offset:
         return None
@@ -348,6 +348,6 @@ async def _read_back(
     if (found.records, found.digest) == (restored.records, restored.digest):
         return found.digest, leader_epoch
     stands = f"the target holds {spell_count(found.records, 'record')} of digest {found.digest:016x}"
-    if claim.verified is not None:  # by an earlier run, and then its configs were set
+    if claim.verified is not None:  # by an earlier run, which then set the configs
         raise changed_since(stands, restored.records, restored.digest)
     raise NotWholeError(f"{stands}, the archive {restored.records} of {restored.digest:016x}; {advice_for(task)}")

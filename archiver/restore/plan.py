@@ -1,4 +1,4 @@
-"""The plan of a restore, as a value: for each topic and partition, the records of each object and their target. Planning has no effects."""
+"""Plans a restore, as a value: for each topic and partition, the records of each object and their target. Has no effects."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _LONGEST = str(2**63 - 1)
 UNLIMITED = "-1"
 _LARGEST_MESSAGE = str(2**31 - 1)  # the target accepts what the source accepted; facts do not count headers
 
-# They keep the broker's hands off while records of any age are filled in. Names that a broker lacks are left out later.
+# They keep the broker from deleting or changing records of any age during the fill. Names that a broker lacks are left out later.
 FILL_CONFIGS = {
     "cleanup.policy": "delete",
     **dict.fromkeys(RETENTION_KEYS, UNLIMITED),
@@ -35,7 +35,7 @@ FILL_CONFIGS = {
     "message.timestamp.difference.max.ms": _LONGEST,
     "max.message.bytes": _LARGEST_MESSAGE,
     "segment.bytes": str(2**30),  # Kafka's default; a batch must fit a segment
-    "segment.ms": _LONGEST,  # counted from record to record: old ones would begin a new file again and again
+    "segment.ms": _LONGEST,  # counted from record to record: old records would begin many files
 }
 
 
@@ -46,17 +46,17 @@ class PartitionPlan:
     partition: int
     parts: Sequence[ObjectPart]
     stored_bytes: int
-    # By the facts of objects: an upper bound where only some records of an object are wanted, or the object is of v1.0.
+    # By the facts of objects: an upper bound if only some records of an object are wanted, or the object is of v1.0.
     records: int
     selection: Selection  # of the parts' records
     selection_digest: str
-    problem: str = ""  # why this partition is not restored; the others are
+    problem: str = ""  # why this partition is not restored
     missing: tuple[str, ...] = ()  # missing or damaged objects, to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
-    copies: tuple[CopyStretch, ...] = ()  # whose objects are read, where the topic has role logs
+    copies: tuple[CopyStretch, ...] = ()  # copies that are read, if the topic has role logs
 
     def held_copies(self, life: int) -> tuple[CopyStretch, ...]:
-        """Return the copy whose objects are read, or the history under `topics/` in a life."""
+        """Return the copy that is read, or the history under `topics/` in a life."""
         return self.copies or (CopyStretch(None, life, 0),)
 
     def reads_as(self, other: "PartitionPlan") -> bool:
@@ -78,7 +78,7 @@ class TopicPlan:
     life: int
     target: str
     partitions: tuple[PartitionPlan, ...]
-    final_configs: Mapping[str, str]  # of the archive, and of the request; retention only if the request gives it
+    final_configs: Mapping[str, str]  # of the archive, and of the request; retention only if the request sets it
     archived_retention: Mapping[str, str]
     appends: bool = False  # the target existed, with others' records: its records and configs are left alone
     repartition: int | None = None  # into so many partitions, by key; None: each into its own
@@ -89,7 +89,7 @@ class TopicPlan:
 
     @property
     def given_retention(self) -> dict[str, str]:
-        """The retention that the request gives the topic in the end, in place of the archive's."""
+        """The final retention that the request sets, in place of the archive's."""
         return {name: self.final_configs[name] for name in RETENTION_KEYS if name in self.final_configs}
 
     @property
@@ -102,7 +102,7 @@ class TopicPlan:
 
     @property
     def has_objects(self) -> bool:
-        """Whether objects are read for the topic, or should have been: a topic may have a control fact, and no object."""
+        """Whether objects are read for the topic, or should have been: a topic may have a control fact without any object."""
         return any(partition.parts or partition.problem or partition.missing for partition in self.partitions)
 
     @property
@@ -112,12 +112,12 @@ class TopicPlan:
 
     @property
     def is_copied(self) -> bool:
-        """Whether a copy of a compacted topic is read of any partition."""
+        """Whether a copy of a compacted topic is read for any partition."""
         return any(stretch.generation is not None for one in self.partitions for stretch in one.copies)
 
     @property
     def pins(self) -> dict[int, CopyReading]:
-        """Whose objects are read of each partition, so that a later run reads those, whoever holds by then."""
+        """The copy to read for each partition: a later run reads the same one, whatever the current copy is."""
         return {
             one.partition: CopyReading(stretches=one.held_copies(self.life))
             for one in self.partitions
@@ -130,11 +130,11 @@ class TopicPlan:
 
     @property
     def may_be_mended(self) -> bool:
-        """Whether partitions that were refused can still come back: nothing was written of them, or for them."""
+        """Whether refused partitions can still be restored: nothing was written of them, or for them."""
         return self.has_problems and self.repartition is None
 
     def mended_by(self, later: "TopicPlan") -> "TopicPlan":
-        """Take partitions from a later plan that this plan had to refuse. All others stay, for they may be half done."""
+        """Replace refused partitions by those of a later plan. All others stay: they may be half restored."""
         if not self.may_be_mended or (later.source, later.life) != (self.source, self.life):
             return self
         fresh = {partition.partition: partition for partition in later.partitions}
@@ -144,7 +144,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """Topics in the order of their names."""
+    """The planned topics, by name."""
 
     topics: tuple[TopicPlan, ...]
 
@@ -167,7 +167,7 @@ def plan_restore(
 
 
 def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
-    """Return which wanted offsets no archive can give back: Kafka had records there that no backup could read."""
+    """Return the wanted offsets that cannot be restored: Kafka had records there that the backup could not read."""
     told = [
         f"{topic.topic}-{number}: offsets {first}-{after - 1} do not come back: the backup could not read them (unreadable)"
         for topic in archive
@@ -180,7 +180,7 @@ def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) 
 
 
 def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: RestoreRequest) -> Iterator[str]:
-    """Yield what a restore must not end with 0 for, though it restores all that is read."""
+    """Yield problems that forbid exit code 0, though all read records are restored."""
     of_source = {topic.source: topic for topic in plan.topics}
     for topic in archive:
         yield from topic.ignored
@@ -201,7 +201,7 @@ def with_objects(archive: Iterable[ArchivedTopic]) -> set[str]:
 
 
 def told_of_no_record(records: Mapping[str, int], archived: Collection[str], request: RestoreRequest) -> Iterator[str]:
-    """Yield what a restore must not end with 0 for: no record comes back. `records`: by topic; `archived`: topics that have objects."""
+    """Yield reasons against exit code 0: no record is restored. `records`: by topic; `archived`: topics with objects."""
     if any(records.values()) or not (named := sorted(records.keys() & set(archived))):
         return
     why = f"what was asked for ({_CHOICES}) takes none" if request.is_partial else "the objects that are read have none"
@@ -213,7 +213,7 @@ def _first_of(names: Sequence[str]) -> str:
 
 
 def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> None:
-    """Refuse what would bring back nothing: partitions that none of the topics has. Raises UsageError."""
+    """Refuse partitions that none of the topics has: nothing would be restored. Raises UsageError."""
     known = max((len(topic.partitions) for topic in topics), default=0)
     for option, asked in (("--partitions", request.wanted.partitions), ("--offsets", request.wanted.offsets)):
         absent = sorted(number for number in asked or () if number >= known)
@@ -223,7 +223,7 @@ def check_partitions(topics: Iterable[TopicPlan], request: RestoreRequest) -> No
 
 
 def _partition_limit(topic: ArchivedTopic) -> int:
-    """Return from which number on partitions are not restored: no topic has so many."""
+    """Return the first partition number that is not restored: no topic has so many."""
     return _MOST_PARTITIONS if topic.fact is None else topic.fact.partitions + _MOST_UNNOTED
 
 
@@ -282,7 +282,7 @@ def _plan_partition(topic: ArchivedTopic, number: int, request: RestoreRequest) 
 
 
 def _selection_digest(readings: Sequence[SegmentSlice], selection: Selection) -> str:
-    """Return a digest of what is read: of the lines of all readings, and a line of the selection, unless that is everything."""
+    """Return a digest of the records to read: of a line for each slice, and one for the selection, unless it selects all."""
     digest, sign = hashlib.sha256(), ""
     for lines in _lines(readings, selection):
         digest.update(f"{sign}{chr(10).join(lines)}".encode())

@@ -1,6 +1,6 @@
-"""Whether this restore can have noted a plan that stands in the archive: the command must ask for it, and the archive bear it out (docs/format.md §8).
+"""Validates a noted plan against the command and the archive: another program may have written it (docs/format.md §8).
 
-Whoever may write below `control/restores/` may write a plan. None of its values decides alone what is read, or what is done
+Any program that may write below `control/restores/` may write a plan. None of its values alone decides on reads, or on changes
 to a topic.
 """
 
@@ -18,7 +18,7 @@ from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 from archiver.restore.plan_comparison import Source, difference, has_gaps, later
 from archiver.restore.request import Existing, RestoreRequest
 
-# Targets by source, the life that is read, and whose objects of it are read.
+# Targets by source, the life to read, and its copies to read.
 PlanIn = Callable[[Mapping[str, str], int, Pins], RestorePlan]
 
 
@@ -31,7 +31,7 @@ class CheckedPlans(NamedTuple):
 
     plans: Sequence[TopicPlan]
     fresh: Sequence[TopicPlan]  # present plans of topics with refused partitions, which may have been mended
-    notes: Sequence[str]  # what the archive has behind them
+    notes: Sequence[str]  # archived objects after their ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class PlanCheck:
     request: RestoreRequest
 
     def check_plan(self, noted: TopicPlan, present: TopicPlan) -> TopicPlan:
-        """Return a noted plan as this run may carry it out, or refuse it where this restore cannot have noted it.
+        """Return a noted plan as this run may carry it out, or refuse it if this restore cannot have noted it.
 
-        `present` is what this run plans for the target, in the same life: the noted objects must be the archive's, and configs are
-        taken from it. Raises UsageError for another command, and NotWholeError for what somebody else has noted.
+        `present`: this run's plan for the target, in the same life: the noted objects must be the archive's, and configs are
+        taken from it. Raises UsageError for another command, and NotWholeError for a foreign plan.
         """
         self.check_command(noted, present.source)
         try:
@@ -71,9 +71,9 @@ class PlanCheck:
         )
 
     def check_held(self, held: TopicPlan, planned: TopicPlan) -> TopicPlan:
-        """Return the plan that holds when a target is ready. Raises NotWholeError where somebody has noted another one meanwhile.
+        """Return the valid plan of a ready target. Raises NotWholeError if another one was noted meanwhile.
 
-        Only a run that goes on leaves out what came behind a plan, and it says so.
+        Only a continuing run leaves out objects after the plan's end, and it reports them.
         """
         found = self.check_plan(held, planned)
         pairs = zip(found.partitions, planned.partitions, strict=False)
@@ -86,7 +86,7 @@ class PlanCheck:
         return found
 
     def check_plans(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
-        """Check each noted plan against what the archive has now (check_plan)."""
+        """Check each noted plan against the present archive (check_plan)."""
         begun = list(noted)
         present: dict[str, TopicPlan] = {}
         for life in sorted({one.life for one in begun}):
@@ -114,7 +114,7 @@ class PlanCheck:
             )
 
     def refusal(self, target: str, what: str) -> NotWholeError:
-        """Make the error for a plan that is not this restore's."""
+        """Return the error for a plan that is not this restore's."""
         return NotWholeError(
             f"{self.layout.control_prefix(f'{RESTORES}/{self.restore_id}/{target}/plan')} (the newest): {what}; this restore has"
             " not noted that. Nothing was changed. See who wrote it, and take another --id and an empty target"
@@ -133,7 +133,7 @@ class PlanCheck:
         _same(noted.selection, present.selection, f"selection of {where}")
         if noted.missing and not self.request.skips_damage:
             raise _ForeignPlanError(f"leaves out of {where} what is missing, without --skip-damaged")
-        if noted.problem:  # nothing is read of this partition; where it is planned again, the present plan is taken
+        if noted.problem:  # this partition is not read; if planned again, the present plan is used
             return noted
         _same(noted.held_copies(topic.life), present.held_copies(topic.life), f"copies of {where}")
         if noted.parts and are_chosen(noted.parts) is not self.request.chooses(is_copied=topic.is_copied):
@@ -166,7 +166,7 @@ class PlanCheck:
         )
 
     def _stems(self, source: str, partition: PartitionPlan) -> Iterator[str]:
-        """Spell what the keys of all objects begin with that may be read of copies."""
+        """Yield the common beginnings of keys of objects that may be read from copies."""
         number = partition.partition
         for stretch in partition.copies:
             copy = stretch.copy_of(source, number)
@@ -174,7 +174,7 @@ class PlanCheck:
                 yield f"{self.layout.copy_prefix(copy)}{source}+{number}-"
 
     def _later(self, noted: TopicPlan, present: TopicPlan) -> Iterator[str]:
-        """Return what a continued restore leaves out: objects that came after it was planned."""
+        """Return the objects that a continued restore leaves out: those put after it was planned."""
         if self.request.chooses(is_copied=noted.is_copied):  # objects without a chosen record are in no plan
             return
         pairs = zip(noted.partitions, present.partitions, strict=False)

@@ -1,4 +1,4 @@
-"""The comparison of a partition's noted plan with the plan that the archive gives now, object by object: in columns, for plans have millions of objects."""
+"""Compares a partition's noted plan with the present one, object by object, in columns: plans have millions of objects."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from archiver.restore.plan import PartitionPlan
 
 _CHOSEN_NAME: Final = re.compile(r"([0-9a-f]{24})\.offsets", re.ASCII)
 _DIGEST_DIGITS: Final = 24
-_UNTOLD: Final = -1  # where an object's coverage ends
+_UNTOLD: Final = -1  # the end of an object's coverage
 _BOUNDS: Final = (
     "records",
     "bytes",
     "largest_record",
     "max_timestamp",
-)  # what some of an object's records have less of
+)  # smaller for some of an object's records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Source:
     topic: str
     life: int  # or an earlier life that this life continues
     partition: int
-    chosen_stem: str  # with which the keys of all lists of chosen records begin
-    stems: frozenset[str] = frozenset()  # with which the keys of objects in copies begin
+    chosen_stem: str  # common beginning of the keys of lists of chosen records
+    stems: frozenset[str] = frozenset()  # common beginnings of the keys of objects in copies
 
     def place_of(self, key: str) -> tuple[str, int, int] | None:
         """Return the topic, life and partition of an object that may be read; None for any other object."""
@@ -68,9 +68,9 @@ class _Block(NamedTuple):
 
 
 def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, may_lack: bool) -> str:
-    """Return how a noted plan contradicts the archive; empty: in nothing. Raises ValueError and TypeError for what is no plan of this partition.
+    """Return how a noted plan contradicts the archive; empty: not at all. Raises ValueError and TypeError if it is none of this partition.
 
-    Objects that came after the plan, or are gone since, are no contradiction. `may_lack`: nor are objects that the plan left
+    Objects put after the plan, or deleted since, are no contradiction. `may_lack`: nor are objects that the plan left
     out before its end, which were damaged then and may have been mended.
     """
     ours, theirs = list(_blocks(noted, source)), list(_blocks(present, source))
@@ -84,7 +84,7 @@ def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, 
 
 
 def later(noted: PartitionPlan, present: PartitionPlan, source: Source) -> tuple[int, int]:
-    """Count the archived objects after the noted plan, and their records at most."""
+    """Count the archived objects after the noted plan, and an upper bound of their records."""
     ours = list(_blocks(noted, source))
     end = int(ours[-1].ends[-1]) if ours else 0
     behind = [(block, block.column("from_offset") >= end) for block in _blocks(present, source)]
@@ -158,7 +158,7 @@ def _life_of(parts: ObjectParts, source: Source) -> int:
 
 
 def _disorder(blocks: Sequence[_Block]) -> str:
-    """Return where parts are not ranges of their objects in order: records would be read twice, or out of order."""
+    """Return the first parts out of order, or no ranges of their objects: records would be read twice, or out of order."""
     position = 0
     for block in blocks:
         base, first, ends = block.column("base"), block.column("from_offset").astype(np.int64), block.ends
@@ -173,15 +173,15 @@ def _disorder(blocks: Sequence[_Block]) -> str:
     return ""
 
 
-# --- held against what the archive gives
+# --- comparison with the archive
 
 
 class _Match(NamedTuple):
-    """Where objects of a noted plan are in the present one."""
+    """The places of a noted plan's objects in the present one."""
 
     noted: _Block
     present: _Block | None
-    places: Numbers | slice  # in the present block, of the objects that both have
+    places: Numbers | slice  # in the present block, of the common objects
     ours: Numbers | slice  # in the noted block, of the same objects
 
     @classmethod
@@ -203,7 +203,7 @@ class _Match(NamedTuple):
         return cls(noted, present, places[found], found)
 
     def change(self, *, is_narrowed: bool) -> str:
-        """Return how the plan has noted an object otherwise than the archive has it; empty: all is the same."""
+        """Return how a noted object differs from the archive's; empty: no difference."""
         if self.present is None:
             return ""
         wrong = np.zeros(len(self.noted.column("base")[self.ours]), bool)
@@ -229,7 +229,7 @@ class _Match(NamedTuple):
         return found
 
     def _narrowed_facts(self) -> Numbers:
-        """Facts of some of an object's records are at most those of the object. For objects of v1.0, and parts of objects, nothing is known."""
+        """Facts of some of an object's records are at most those of the object. Unknown for objects of v1.0, and parts of objects."""
         wrong = np.logical_or.reduce([one > two for one, two in map(self._facts, _BOUNDS)])
         one, two = self._facts("min_timestamp")
         is_exact = self._facts("is_exact")[1]
@@ -247,8 +247,8 @@ class _Match(NamedTuple):
 def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
     """Report an object that only the noted plan has, and that overlaps others.
 
-    An object that is gone by now has left a gap, and an object that was merged lies in the range of the merged one. Where
-    it ends is compared when it is read, so the plan must tell that.
+    A deleted object has left a gap, and an object that was merged is in the range of the merged one. The end
+    of an object is compared when it is read, so the plan must have it.
     """
     noted = match.noted
     alone = np.ones(len(noted), bool)
@@ -273,7 +273,7 @@ def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
 
 
 def has_gaps(noted: PartitionPlan, source: Source) -> bool:
-    """Return whether offsets below the end of the noted plan are in no object of it."""
+    """Return whether some offsets below the end of the noted plan are in none of its objects."""
     blocks = list(_blocks(noted, source))
     if not blocks:
         return True
@@ -302,7 +302,7 @@ def _lack(ours: Sequence[_Block], theirs: Sequence[_Block], matches: Sequence[_M
 
 
 def _runs(blocks: Sequence[_Block]) -> tuple[Numbers, Numbers]:
-    """Join ranges that follow each other: where they begin, and where they end."""
+    """Join consecutive ranges. Returns their starts, and their ends."""
     firsts = np.concatenate([block.column("from_offset").astype(np.int64) for block in blocks])
     ends = np.concatenate([block.ends for block in blocks])
     begins = np.concatenate(([True], firsts[1:] > ends[:-1]))

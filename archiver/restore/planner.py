@@ -1,4 +1,4 @@
-"""Plans the topics of a restore from what the archive holds now, and keeps what is to be reported beside the plan; for a restore and its dry run."""
+"""Plans the topics of a restore from the present archive, and collects notes for the report; for a restore and its dry run."""
 
 from collections.abc import Callable, Mapping
 
@@ -33,10 +33,10 @@ class Planner:
         self._problems: dict[str, None] = {}
         self._with_objects: set[str] = set()
         self.lives: dict[str, None] = {}  # a note for each topic that has other lives than the planned one
-        self.notes: dict[str, None] = {}  # of copies, and of what no backup could read
+        self.notes: dict[str, None] = {}  # of copies, and of records that no backup could read
 
     def plan(self, targets: Mapping[str, str], life: int | None = None, pinned: Pins | None = None) -> RestorePlan:
-        """Plan topics, given with their targets, in a life; None: in that which was asked for. `pinned`: the copies planned before."""
+        """Plan topics, given with their targets, in a life; None: the requested one. `pinned`: the copies planned before."""
         if not targets:
             return RestorePlan(topics=())
         archived = read_archive(
@@ -58,7 +58,7 @@ class Planner:
         return planned
 
     def problems(self, records: Mapping[str, int]) -> tuple[str, ...]:
-        """Return what is wrong with the archive, and stops no restore. `records`: how many come back of each topic."""
+        """Return problems of the archive that stop no restore. `records`: the number of restored records by topic."""
         return tuple(self._problems | dict.fromkeys(told_of_no_record(records, self._with_objects, self._request)))
 
 

@@ -1,4 +1,4 @@
-"""What a restore would do, and why it could not, as a dry run reports it."""
+"""The result of a dry run: the changes that a restore would make, and the problems that would stop it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,29 +15,29 @@ NOT_TRIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePreview:
-    """What a restore would do, and why it could not."""
+    """The changes that a restore would make, and the problems that would stop it."""
 
     restore_id: str
     topics: Sequence[TopicPlan]
     begun: Collection[str]  # targets that an earlier run has begun to fill, by its plan
-    existing: Collection[str]  # targets that are there
-    policy: Existing  # what becomes of existing targets
+    existing: Collection[str]  # existing targets
+    policy: Existing  # the treatment of existing targets
     is_partial: bool  # only a part of the archived records was requested
     refused: Sequence[str]
-    damage: Sequence[str]  # why targets are not purged, as was read
-    notes: Sequence[str]  # possible typing errors, and what is unknown before the restore
-    doubts: Sequence[str]  # what may be refused, by what --where or --latest-per-key choose
+    damage: Sequence[str]  # why targets are not purged, by a reading of the archive
+    notes: Sequence[str]  # possible typing errors, and unknowns before the restore
+    doubts: Sequence[str]  # possible refusals, by the choice of --where or --latest-per-key
     effort: Effort
-    told: Sequence[str] = ()  # problems of the archive, which keep nothing from being restored
+    told: Sequence[str] = ()  # problems of the archive that stop no restore
 
     @property
     def problems(self) -> list[str]:
-        """Why partitions would not be restored, though the others are; and what else is wrong with the archive."""
+        """Why single partitions would not be restored; and other problems of the archive."""
         return [*(one.problem for topic in self.topics for one in topic.partitions if one.problem), *self.told]
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """What the plans know to be missing, by target partition; the tasks of a restore may meet more."""
+        """The missing parts that plans know, by target partition; the tasks of a restore may find more."""
         return [
             (f"{topic.target}-{one.partition}", missing)
             for topic in self.topics
@@ -47,7 +47,7 @@ class RestorePreview:
 
 
 def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]]) -> TopicPlan:
-    """Add to the gaps that a plan knows what reading its objects has found to be damaged, given by (target, partition)."""
+    """Add damage that was found by reading a plan's objects, by (target, partition), to its known gaps."""
     return replace(
         topic,
         partitions=tuple(
@@ -60,7 +60,7 @@ def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]
 def copies_archived_again(
     select_topics: Callable[[Iterable[str]], Sequence[str]], targets: Mapping[str, str]
 ) -> Sequence[str]:
-    """Return which copies under other names a backup would archive a second time."""
+    """Return a note on renamed targets that a backup would archive as copies."""
     copies = select_topics([target for source, target in targets.items() if source != target])
     if not copies:
         return ()

@@ -1,4 +1,4 @@
-"""Reasons not to purge a topic: it is deleted only if the archive can replace it."""
+"""Finds reasons not to purge a topic: it is deleted only if the archive can replace it. Used by target_survey and targets."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class ArchiveReading:
     """The result of reading the objects that replace purged topics, and the archived objects of the purged topics."""
 
     damage: Sequence[Damage] = ()
-    filled: Collection[str] = ()  # targets of which at least one record was read
+    filled: Collection[str] = ()  # targets with at least one read record
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Purge:
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)  # of those topics, when they were surveyed
-    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
-    replicas: Mapping[str, int] = field(default_factory=dict)  # of the topics that are to have as many replicas again
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # their archived logs, if any
+    replicas: Mapping[str, int] = field(default_factory=dict)  # of topics that keep their number
 
 
 def purge_problems(
@@ -69,7 +69,7 @@ def purge_problems(
 
 
 def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
-    """Return the conditions of a purge that are checked only when records are chosen, which a dry run does not do."""
+    """Return the conditions of a purge that are checked only when records are chosen: a dry run does not choose."""
     if request.chooses(is_copied=topic.is_copied) and not topic.is_chosen and topic.records:
         yield (
             f"target topic {topic.target} is purged only if a record of {topic.source} is chosen; where none is, nothing would"
@@ -78,7 +78,7 @@ def choice_doubts(topic: TopicPlan, request: RestoreRequest) -> Iterator[str]:
 
 
 async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offsets) -> list[str]:
-    """Return which topics are themselves in the archive, but not whole: those records would be lost. No option allows that."""
+    """Return problems of archived topics with unarchived records: these would be lost. No option allows that."""
     counts = {name: await one.count_unarchived(client, offsets[name]) for name, one in sorted(purge.archived.items())}
     return [
         f"target topic {name} is not purged: it is itself the topic that was archived, and up to"
@@ -90,7 +90,7 @@ async def unarchived_problems(client: KafkaClient, purge: Purge, offsets: Offset
 
 
 def unknown_problems(names: Iterable[str]) -> list[str]:
-    """Return problems of topics that may be archived ones, so that their unarchived records are unknown."""
+    """Return problems of topics that may be archived, so that their unarchived records are unknown."""
     return [
         f"target topic {name} is not purged: the archive has a topic of this name without a topic id, and it may be this very"
         " one; run `archiver backup --until-end`, which finds that out, and restore again; or delete the topic yourself, or"
@@ -100,7 +100,7 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
 
 
 def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
-    """Return problems of topics, given as {topic: topic id}, that came after the targets were surveyed."""
+    """Return problems of topics, given as {topic: topic id}, that were created after the survey of the targets."""
     return [
         f"target topic {name} is not purged: it came when the targets had been looked at; stop whoever deletes and creates it,"
         " and run the same command again"
@@ -110,7 +110,7 @@ def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) 
 
 
 def late_problem(name: str, *, is_successor: bool) -> str:
-    """Return why a topic is not purged that was created after the restore began: no user can have meant it."""
+    """Return why a topic that was created after the restore began is not purged: no user can have meant it."""
     if is_successor:
         return (
             f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"
@@ -143,7 +143,7 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
 def damage_problems(
     topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
 ) -> list[str]:
-    """Return the topics that the archive cannot replace. What --skip-damaged leaves out may exist only on the target."""
+    """Return the topics that the archive cannot replace. Objects left out by --skip-damaged may exist only on the target."""
     return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 

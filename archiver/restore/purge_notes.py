@@ -1,4 +1,4 @@
-"""The losses of each purge, shown beforehand: the topic's records, and the offsets that consumer groups committed for it."""
+"""Lists the losses of each purge beforehand: the topic's records, and the offsets that consumer groups committed for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,11 +40,11 @@ def _groups(names: Sequence[str], untold: str) -> str:
 
 
 async def _groups_with_positions(client: KafkaClient) -> tuple[dict[str, set[str]], str]:
-    """Return by topic which groups have committed offsets for it, and why groups may be missing in that; empty: none is."""
+    """Return the groups with committed offsets, by topic, and why groups may be missing; empty: all are known."""
     try:
         found, refused = await positions_each(client)
         is_whole = await sees_all_groups(client)
-    except (KafkaError, KafkaTemporaryError) as error:  # a failed remark stops nothing
+    except (KafkaError, KafkaTemporaryError) as error:  # the purge does not need these notes
         return {}, str(error)
     groups: dict[str, set[str]] = {}
     for group, positions in found.items():

@@ -1,7 +1,7 @@
-"""Positions that were removed before the time that is asked for: which of them a restore sets.
+"""Decides which positions a restore sets of those that were removed before the requested time.
 
-A removal names no cause. Where the topic is known to have lived on, somebody removed the position, or it expired: it is not set.
-Where nothing shows that, it may have gone with its topic: then it is set, and told. `--groups-removed` decides otherwise.
+A removal names no cause. If the topic is known to exist later, a user removed the position, or it expired: it is not set.
+Otherwise it may have been deleted with its topic: then it is set, and reported. `--groups-removed` overrides this.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 10
 
 
 class Removed(StrEnum):
-    """Which removed positions are set. AUTO: those that may have been removed with their topic."""
+    """The removed positions to set. AUTO: those that may have been removed with their topic."""
 
     AUTO = "auto"
     SET = "set"
@@ -29,7 +29,7 @@ class Removed(StrEnum):
 async def judge_removed(
     archive: Archive, client: KafkaClient, asked: Removed, positions: Sequence[ArchivedPosition]
 ) -> Sequence[ArchivedPosition]:
-    """Decide which removed positions count as standing. A topic that the cluster still has, by its id, has lived on."""
+    """Decide which removed positions count as valid. A topic that the cluster still has, by its id, has not ended."""
     if not any(one.was_removed for one in positions):
         return positions
     living = await _living(archive, client, {_life(one) for one in positions if one.state is State.TOPIC_DELETED})
@@ -66,7 +66,7 @@ def _judged(one: ArchivedPosition, living: Collection[TopicLife], asked: Removed
 
 
 def removal_warnings(left: Iterable[ArchivedPosition], set_there: Iterable[ArchivedPosition]) -> list[str]:
-    """Name removed positions in restored topics: those that are not set, and those that are."""
+    """Name removed positions in restored topics: unset ones, and set ones."""
     told = []
     if names := _names(left):
         told.append(

@@ -1,6 +1,6 @@
-"""One source partition of a restore into another number of partitions: read once, dealt out by key to all of them.
+"""The Spark task for one source partition of a repartition: reads it once, and deals it out by key to all target partitions.
 
-Needs no Spark; what a task is given is plain and picklable.
+Needs no Spark; the input of a task is plain and picklable.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from archiver.restore.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimi
 from archiver.restore.task import CREATE_TIME, RestoreTask, TaskReport, failed, left_out, read_wanted
 
 _SENDS_AT_ONCE = 4
-_SILENT_S = 60.0  # after which another attempt may have gone on, and brokers may have forgotten us
+_SILENT_S = 60.0  # then another attempt may have continued, and brokers may have forgotten our producer
 _QUESTIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTask:
-    """All that a task needs to deal out one source partition: `source.partition` is the archive's."""
+    """The input of a task that deals out one source partition: `source.partition` is the archive's."""
 
     source: RestoreTask
     identity: ProducerIdentity
-    already_there: tuple[int, ...]  # in each target partition: so many records of this source at least
+    already_there: tuple[int, ...]  # records of this source in each target partition, at least
 
     @property
     def batch_bytes(self) -> int:
@@ -96,9 +96,9 @@ def _skipped(archive: Archive, task: RestoreTask) -> tuple[str, ...]:
 
 
 async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) -> None:
-    """Raise the counts to what the brokers remember of our producer id, in each target partition.
+    """Raise the counts to those that brokers remember of our producer id, in each target partition.
 
-    Where brokers remember nothing, the counts stay: a batch that was sent and then forgotten is not repeated (_refuse_forgotten).
+    If brokers remember nothing, the counts stay: a batch that was sent and then forgotten is not repeated (_refuse_forgotten).
     """
     turn = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
@@ -112,17 +112,17 @@ async def _ask_targets(client: KafkaClient, task: SourceTask, there: list[int]) 
 
 
 def _count_after(at_least: int, last_sequence: int) -> int:
-    """Return how many records a producer has written. Sequence numbers begin again; a new leader may be behind a moment."""
+    """Return the number of records of a producer. Sequence numbers wrap around; a new leader may lag for a moment."""
     ahead = (last_sequence + 1 - at_least) % SEQUENCES
     return at_least + ahead if ahead < SEQUENCES // 2 else at_least
 
 
 class _ForgottenError(Exception):
-    """The brokers have forgotten our producer: only a new run, which counts the log, knows what of ours is there."""
+    """The brokers have forgotten our producer: only a new run, which counts the log, can find our records."""
 
 
 async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) -> None:
-    """Refuse to repeat a batch that brokers would take for a new one: they forget who sent old records (archiver.restore.sending.send)."""
+    """Refuse to repeat a batch that brokers would take for a new one: they forget senders of old records (archiver.restore.sending.send)."""
     name = task.source.target_topic
     if await client.last_sequence(name, target, task.identity.producer_id) is None:
         raise _ForgottenError(
@@ -198,7 +198,7 @@ async def _deal_from(
 def _read_dealt(
     archive: Archive, task: RestoreTask, skipped: Sequence[str], skip: SkipDamaged | None, total: Tally
 ) -> Generator[Frame, None, None]:
-    """Read all records that are restored of a source partition, from the first one on."""
+    """Read all restored records of a source partition, from the first one on."""
     for frame in read_wanted(archive, task, skipped, skip):
         # A topic that a producer fills has CreateTime, whatever type the timestamps had.
         frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME
@@ -237,14 +237,14 @@ def _encode(
 
 
 class _Sends:
-    """Batches on their way: one at most to each target partition, so that they arrive in order, and few in all."""
+    """Batches in flight: one at most for each target partition, so that they arrive in order, and few in all."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: dict[int, asyncio.Task[None]] = {}
 
     async def wait_for(self, target: int) -> None:
-        """Wait until another batch may go to a partition. Raises the error of an earlier batch."""
+        """Wait until another batch may be sent to a partition. Raises the error of an earlier batch."""
         while target in self._open or len(self._open) >= self._most:
             await self._await_one()
 
@@ -256,7 +256,7 @@ class _Sends:
             await self._await_one()
 
     async def abandon(self) -> None:
-        """Cancel the batches on their way. They may arrive or not: the next attempt asks the target."""
+        """Cancel the batches in flight. They may arrive or not: the next attempt asks the target."""
         for one in self._open.values():
             one.cancel()
         await asyncio.gather(*self._open.values(), return_exceptions=True)

@@ -1,6 +1,6 @@
-"""One target partition that several sources were dealt into: how much each has there, and whether it is what it was dealt.
+"""The Spark tasks for one target partition of a repartition: count each source's records there, and compare them with the sent ones.
 
-Needs no Spark; what a task is given is plain and picklable.
+Needs no Spark; the input of a task is plain and picklable.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from archiver.restore.task import TaskReport, failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceWriter:
-    """Who wrote for a source partition, and what; None where that is not known, because the source could not be dealt out whole."""
+    """The producer of a source partition, and its records; None if unknown, because the source could not be dealt out whole."""
 
     producer_id: int
     share: Contents | None
@@ -31,14 +31,14 @@ class SourceWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTask:
-    """A target partition, from where the restore begins."""
+    """A target partition, from the first offset of the restore on."""
 
     kafka: KafkaSettings
     topic: str
     topic_id: str
     partition: int
     start_offset: int
-    advice: str  # what to do about a target that someone else wrote to
+    advice: str  # on a target that someone else wrote to
     source_topic: str
     writers: Mapping[int, SourceWriter]  # by source partition
     noted: Contents | None = None  # the contents that an earlier run read back; later records are not ours
@@ -87,7 +87,7 @@ async def _count(task: TargetTask) -> dict[int, int]:
         end_offset = await _end(client, task)
         counts = await count_records(client, task.up_to(end_offset))
         if counts.keys() - {writer.producer_id for writer in task.writers.values()}:
-            # Before anything goes behind it: reading finds which record is somebody else's, and raises.
+            # Before more is appended: reading finds the foreign record, and raises.
             def refuse(frame: Frame, writers: Longs) -> None:
                 _each(frame, writers, task)
 
@@ -141,7 +141,7 @@ async def _read_back(task: TargetTask) -> TaskReport:
 
 
 def _each(frame: Frame, writers: Longs, task: TargetTask) -> list[tuple[int, int, int]]:
-    """Return runs of a frame's rows as (producer, first row, row behind). Raises StrangerError for a stranger's rows."""
+    """Return runs of a frame's rows as (producer, first row, end row). Raises StrangerError for a stranger's rows."""
     ours = {writer.producer_id for writer in task.writers.values()}
     stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
     runs, start = list[tuple[int, int, int]](), 0

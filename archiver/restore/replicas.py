@@ -1,4 +1,4 @@
-"""Whether topics can have their replicas, and partitions as many in sync as brokers want before they take a record."""
+"""Checks that targets can have their replicas, and enough of them in sync for brokers to take a record."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from archiver.restore.plan import TopicPlan
 from archiver.restore.target_limits import alter_command
 
 KEY = "min.insync.replicas"
-_ASKS_FOR_NO_MORE = 10  # the version of Produce that came with Kafka 3.7: no more in sync are wanted than there are
+_ASKS_FOR_NO_MORE = 10  # the version of Produce since Kafka 3.7: brokers require at most as many in sync as exist
 
 
 class TargetReplicas(NamedTuple):
@@ -31,7 +31,7 @@ class TargetReplicas(NamedTuple):
 async def unmet_in_the_end(
     client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], replicas: Mapping[str, int]
 ) -> dict[str, str]:
-    """Return which topics would take no record with acks=all, with the configs that they are to have in the end and so many replicas."""
+    """Return the topics that would take no record with acks=all, with their final configs and so many replicas."""
     unmet = {name: wanted_in_the_end(changes[name]) for name, count in replicas.items()}
     unmet = {name: wanted for name, wanted in unmet.items() if wanted > replicas[name]}
     if not unmet or await _wants_no_more_than_there_are(client):
@@ -44,7 +44,7 @@ async def unmet_in_the_end(
 
 
 def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
-    """Return how many replicas are to be in sync with these changes; 1, Kafka's default, where they do not set it."""
+    """Return the required number of replicas in sync with these changes; 1, Kafka's default, if they do not set it."""
     value = changes.get(KEY) or ""
     return int(value) if value.isdecimal() else 1
 
@@ -52,7 +52,7 @@ def wanted_in_the_end(changes: Mapping[str, str | None]) -> int:
 async def in_sync_problems(
     client: KafkaClient, plans: Mapping[str, TopicPlan], found: Mapping[str, TargetReplicas], cluster: Sequence[str]
 ) -> list[str]:
-    """Return why some targets would take no record. `cluster` are the options with which Kafka's own tools reach it."""
+    """Return why some targets would take no record. `cluster`: the connection options of Kafka's own tools."""
     short = {
         name: copies
         for name, copies in sorted(found.items())
@@ -103,7 +103,7 @@ async def asked_problems(client: KafkaClient, asked: int | None) -> list[str]:
 
 
 async def kept_problems(client: KafkaClient, kept: Mapping[str, int], purged: Collection[str]) -> dict[str, str]:
-    """Return which topics cannot get as many replicas as they had: those that are purged, now or by an earlier run."""
+    """Return the topics, purged now or by an earlier run, that cannot get as many replicas as they had."""
     brokers = len(await client.brokers()) if kept else 0
     return {
         name: f"target topic {name} is {'not purged: it has' if name in purged else 'not created again: it had'} {count}"

@@ -1,4 +1,4 @@
-"""The result of a restore: of each topic, and of the whole run."""
+"""The result of a restore: of each topic, and of the whole run. For printers and exit codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,32 +13,32 @@ from archiver.restore.task import TaskReport
 class Nothing(StrEnum):
     """Why a topic was restored without a record."""
 
-    ARCHIVED = "nothing archived"  # the archive knows of the topic, and has no object of it
+    ARCHIVED = "nothing archived"  # the archive has a note of the topic, and no object
     CHOSEN = "nothing chosen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """What became of one topic."""
+    """The result for one topic."""
 
     source: str
     life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty when nothing is left to set, or not to be set by a command
+    retention_command: str  # empty if nothing is left to set, or no command can set it
     is_finished: bool  # False: its configs are still those of the filling
     left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of configs of the end: of all of them, unless the topic is finished
-    appends: bool = False  # behind records that were there; its configs are its own
-    retention: str = ""  # that holds in the end, if the restore set one
+    refusal: ArchiverError | None = None  # of final configs: of all of them, unless the topic is finished
+    appends: bool = False  # after records of others; keeps its own configs
+    retention: str = ""  # the final one, if the restore set it
     strange_retention: tuple[str, ...] = ()  # archived values that no topic can have
     expiring: Count | None = None  # records that the brokers delete for it
-    inherits_retention: bool = False  # the cluster's own retention holds: none was archived
-    oversized: int = 0  # partitions of which they may delete the oldest records
+    inherits_retention: bool = False  # from the cluster: none was archived
+    oversized: int = 0  # partitions whose oldest records they may delete
     nothing: Nothing | None = None
-    left_out_filling: tuple[str, ...] = ()  # what the cluster refused while it was filled, and what held instead
+    left_out_filling: tuple[str, ...] = ()  # configs that the cluster refused for the fill, and their values
     repartition: int | None = None  # into so many partitions; None: each into its own
-    target_partitions: tuple[TaskReport, ...] = ()  # of a repartition: each target partition as it was read back
+    target_partitions: tuple[TaskReport, ...] = ()  # of a repartition: each target partition as read back
 
     @property
     def records(self) -> int:
@@ -51,16 +51,16 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreResult:
-    """What a restore did."""
+    """The result of a restore."""
 
-    restore_id: str  # empty: it ended before it was known
+    restore_id: str  # empty: the run ended before it was known
     filling_seconds: float  # creating, filling and reading back, without Spark's start
     topics: Sequence[TopicReport]
     seconds: float = 0.0  # of the whole run
-    failure: ArchiverError | None = None  # what ended it before all was done
+    failure: ArchiverError | None = None  # the error that ended it early
     not_begun: Sequence[str] = ()  # targets that were not begun
     groups: GroupRestore | None = None  # None: not asked for, or not begun
-    problems: Sequence[str] = ()  # of the archive, which kept nothing from being restored
+    problems: Sequence[str] = ()  # of the archive, which stopped no restore
 
     @classmethod
     def of_failure(cls, restore_id: str, seconds: float, failure: ArchiverError) -> "RestoreResult":
@@ -74,7 +74,7 @@ class RestoreResult:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every partition of every topic was read back, and nothing else has failed."""
+        """Whether every partition of every topic was read back, and no step has failed."""
         return self.is_filled and self.failure is None
 
     @property
@@ -83,17 +83,17 @@ class RestoreResult:
 
     @property
     def filled(self) -> int:
-        """How many of the records were not on the target before this run."""
+        """The number of records that this run added to the target."""
         return sum(one.records - one.already_there for topic in self.topics for one in topic.partitions)
 
     @property
     def records_a_second(self) -> float | None:
-        """How fast this run has filled and read back; None: it had nothing to fill."""
+        """The rate of this run's filling and reading back; None: it had nothing to fill."""
         return round(self.filled / self.filling_seconds, 1) if self.filled and self.filling_seconds else None
 
     @property
     def bytes(self) -> int | None:
-        """How many bytes of keys and values came back; None: some partition has not counted them."""
+        """The restored bytes of keys and values; None: some partition has not counted them."""
         sizes = [one.bytes for topic in self.topics for one in topic.partitions]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None

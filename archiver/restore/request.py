@@ -1,4 +1,4 @@
-"""What a restore was asked for: which topics and records, into which, and under which id."""
+"""The request of a restore, parsed and checked: topics, records, targets, options, and the restore's id."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ from archiver.archive.layout import is_restore_id, is_topic_name
 from archiver.codec.selection import LAST_LONG, WHOLE, TopicSelection
 from archiver.errors import UsageError
 
-_MOST_REPLICAS: Final = 2**15 - 1  # that the protocol can ask for
+_MOST_REPLICAS: Final = 2**15 - 1  # of the protocol
 _MOST_PARTITIONS: Final = 10_000  # of one topic: each takes memory of every task
-_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and consumers may hold a whole batch
+_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024  # more gains nothing, and consumers may keep a whole batch in memory
 _CONFIG_NAME: Final = re.compile(r"[a-z][a-z0-9._-]*")
 RETENTION_KEYS: Final = ("retention.ms", "retention.bytes")
 BATCH_BYTES: Final = 4_000_000  # uncompressed: each batch costs client and broker as much as 200 KB of records do
@@ -25,19 +25,19 @@ SENT_BATCH_BYTES: Final = 1_000_000  # compressed: below Kafka's default max.mes
 
 
 class Retention(StrEnum):
-    """What limits a restored topic in the end."""
+    """The final retention of a restored topic."""
 
     UNLIMITED = "unlimited"  # a broker deletes records older than its limit within minutes
-    LARGEST = "largest"  # the largest that the cluster takes, where it refuses unlimited
+    LARGEST = "largest"  # the largest that the cluster accepts, if it refuses unlimited
     ARCHIVED = "archived"
 
 
 class Existing(StrEnum):
-    """What becomes of a target topic that is there already and that this restore did not make."""
+    """The treatment of an existing target topic that this restore did not create."""
 
     EMPTY = "empty"  # filled if it has no record, and treated as if this restore had created it
-    APPEND = "append"  # records go behind the records that the topic has; its configs are left alone
-    PURGE = "purge"  # deleted and made again
+    APPEND = "append"  # records are added after the topic's own; its configs are left alone
+    PURGE = "purge"  # deleted and created again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +50,22 @@ class RestoreRequest:
     life: int | None = None  # None: the newest of each topic
     wanted: TopicSelection = WHOLE
     where: str = ""  # a predicate of Spark SQL over the columns of a record
-    # Of each partition only the last record of each key, and all records without a key; None: where a copy is read.
+    # Of each partition only the last record of each key, and all records without a key; None: if a copy is read.
     is_latest_per_key: bool | None = None
     instance: str | None = None  # of compacted topics, its newest complete copy
     is_history: bool = False  # of compacted topics, the history under `topics/`
     existing: Existing = Existing.EMPTY
     retention: Retention = Retention.UNLIMITED
     replication_factor: int | None = None  # None: the cluster's default
-    # Configs of the finished topic; an empty value leaves the archived one out. Another one does not make another restore.
+    # Configs of the finished topic; an empty value leaves the archived one out. Another value does not make another restore.
     target_configs: Mapping[str, str] = field(default_factory=dict)
     repartition: int | None = None  # into so many partitions, by key; None: as they were
     skips_damage: bool = False
-    # How the restore is done: another value does not make another restore.
+    # Ways of execution: another value does not make another restore.
     first: str | None = None  # a regular expression: these topics before all others
     batch_bytes: int = BATCH_BYTES
     purges_unread: bool = False  # purges without reading the replacement first
-    reads_again: bool = False  # compare with the target also what an earlier run has compared
+    reads_again: bool = False  # compare also partitions that an earlier run has compared
     rate_bytes: int = 0  # a second, of all tasks together; 0: no limit
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class RestoreRequest:
             raise UsageError("--partitions and --offsets name no partition in common; nothing would be restored")
 
     def targets(self, names: Iterable[str]) -> dict[str, str]:
-        """Choose among the topics of an archive; returns into which topic each is restored. Raises UsageError."""
+        """Choose topics of an archive; returns the target of each. Raises UsageError."""
         targets = {name: self._target_of(name) for name in sorted(names) if is_wanted(name, self.topics)}
         if not targets:
             raise UsageError(
@@ -96,7 +96,7 @@ class RestoreRequest:
         absent = self.renames.keys() - targets
         if absent:
             raise UsageError(f"--rename of {', '.join(sorted(absent))}: not among the topics that are restored")
-        for pattern, _ in self.patterns:  # a topic that was to have another name may be purged, or appended to
+        for pattern, _ in self.patterns:  # a topic that misses its rename may be purged, or appended to
             if not any(re.fullmatch(pattern, name) for name in targets):
                 raise UsageError(f"--rename-regex {pattern}: matches none of the topics that are restored")
         doubled = sorted(name for name, count in Counter(targets.values()).items() if count > 1)
@@ -123,7 +123,7 @@ class RestoreRequest:
 
     @property
     def terms(self) -> dict[str, object]:
-        """What decides which records of a topic come back, and for how long: under one id, that must stay the same."""
+        """The options that decide on restored records and their retention: they must stay the same under one id."""
         return {
             "life": self.life,
             "wanted": _plain(self.wanted),
@@ -138,16 +138,16 @@ class RestoreRequest:
         }
 
     def takes_latest(self, *, is_copied: bool) -> bool:
-        """Whether only the last record of each key is wanted of a topic; of a compacted one, the others are of no use."""
+        """Whether only the last record of each key is wanted of a topic; in a compacted one, the others are of no use."""
         return is_copied if self.is_latest_per_key is None else self.is_latest_per_key
 
     def chooses(self, *, is_copied: bool) -> bool:
-        """Whether a topic's records have to be read before it is known which of them are wanted."""
+        """Whether a topic's records must be read to choose the wanted ones."""
         return bool(self.where) or self.takes_latest(is_copied=is_copied)
 
     @property
     def is_chosen(self) -> bool:
-        """Whether records of every topic have to be read before it is known which of them are wanted."""
+        """Whether records of every topic must be read to choose the wanted ones."""
         return self.chooses(is_copied=False)
 
     def copy_choice(self, pinned: Pins) -> CopyChoice:
@@ -157,7 +157,7 @@ class RestoreRequest:
 
     @property
     def keeps_replicas(self) -> bool:
-        """Whether a purged topic is made again with as many replicas as it had."""
+        """Whether a purged topic is created again with as many replicas as it had."""
         return self.existing is Existing.PURGE and self.replication_factor is None
 
     @property
@@ -167,15 +167,15 @@ class RestoreRequest:
 
     @property
     def sets_retention(self) -> bool:
-        """Whether a topic gets a retention in the end that may let brokers delete restored records."""
+        """Whether a topic's final retention may let brokers delete restored records."""
         return self.retention is Retention.ARCHIVED or any(map(self.target_configs.get, RETENTION_KEYS))
 
     def is_first(self, source: str) -> bool:
-        """Return whether a topic was asked to go first, before topics that are larger."""
+        """Return whether a topic is requested first, before larger topics."""
         return self.first is not None and re.fullmatch(self.first, source) is not None
 
     def notes(self, sources: Iterable[str]) -> list[str]:
-        """Return which options have no effect. Options without effect that would change what comes back are refused instead."""
+        """Return the options without effect. Those that would change the restored records are refused instead."""
         found = []
         if self.first is not None and not any(map(self.is_first, sources)):
             found.append(f"--first {self.first}: matches none of the topics that are restored; the largest go first")
@@ -193,7 +193,7 @@ class RestoreRequest:
 
 
 _DEFAULTS: Final = {one.name: one.default for one in fields(RestoreRequest)}
-# What makes another restore, besides topics, renames and life, which early versions had already.
+# Options that make another restore, besides topics, renames and life, which early versions had already.
 _FURTHER: Final = (
     "patterns",
     "wanted",
@@ -230,7 +230,7 @@ def _check_collisions(targets: Mapping[str, str]) -> None:
 
 
 def _check_pattern(option: str, pattern: str | None) -> None:
-    if pattern == "":  # as a script writes it whose variable is not set
+    if pattern == "":  # written by a script with an unset variable
         raise UsageError(f"{option}: is empty; give a regular expression, or leave it out")
     try:
         re.compile(pattern or "")

@@ -1,11 +1,11 @@
-"""Which partitions a restore has brought back, and the maps through which positions are translated. Changes nothing.
+"""Finds the partitions that a restore has brought back, and the offset maps for group positions. Changes nothing.
 
-1. Ask which topics the cluster has now: only a map to the topic that is there now means anything.
-2. Read what the restore has noted of each. Whoever may write there may note anything: a map must fit plan and claim.
-3. Ask where the targets begin and end now: what a target has lost since must be restored again first.
-4. Learn from the archive where the sources' logs were cut back.
+1. Ask which topics the cluster has now: only a map to the present topic is valid.
+2. Read the restore's notes on each. Other programs may write there: a map must fit plan and claim.
+3. Ask where the targets begin and end now: lost records must be restored again first.
+4. Read from the archive where the sources' logs were cut back.
 
-What is refused is told with its reason, and stops nothing else.
+Refusals are reported with a reason, and stop nothing else.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ _AGAIN: Final = "run that restore again until it is whole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTopic:
-    """A source topic and a target that it was restored into. `problem`: why nothing can be translated into that target."""
+    """A source topic and a target that it was restored into. `problem`: why no position can be translated."""
 
     source: str
     root: int  # the root life of the restored life
@@ -62,9 +62,9 @@ class RestoredTopics:
 async def find_restored_topics(
     archive: Archive, client: KafkaClient, restore_id: str, wanted: Collection[TopicPartition], use: IndexUse
 ) -> RestoredTopics:
-    """Find what a restore has brought back of some source partitions: those of their topics, and the maps of `wanted`.
+    """Find the restored partitions of topics, and the maps of the `wanted` partitions.
 
-    Raises UsageError for a restore that is not known.
+    Raises UsageError for an unknown restore.
     """
     names = list_targets(archive, restore_id)
     cluster_id = await client.cluster_id()
@@ -129,7 +129,7 @@ class _Reader:
         self._cluster_id = cluster_id
         self._offsets, self._unreachable = offsets
         self._lives = lives
-        self._runs = 0  # of all maps that are held
+        self._runs = 0  # of all maps in memory
 
     def topic(self, noted: NotedTarget, numbers: Iterable[int], partitions: tuple[int, ...]) -> RestoredTopic:
         """Read the wanted maps of a target. Raises NotWholeError for a topic or life that the archive does not have."""
@@ -191,7 +191,7 @@ class _Reader:
             partition=number,
             topic_id=noted.topic_id or self._cluster_id,
         )
-        # Earlier versions left the cluster out where there was no topic id.
+        # Earlier versions left the cluster out if the topic had no id.
         keys = [self._archive.layout.offset_map_key(one) for one in (named, replace(named, topic_id=noted.topic_id))]
         for key in dict.fromkeys(keys):
             found = read_offset_map(self._archive.store, key)

@@ -1,4 +1,4 @@
-"""Batches to a broker: how fast, how often again, and what an answer means."""
+"""Sends batches to a broker for restore tasks: rate limit, retries, and the meaning of answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ _CREDIT_S = 1.0
 
 
 class Behind(Exception):  # noqa: N818 - a turn of the loop, not an error
-    """Another attempt with our producer id is ahead of us: the log's end has to be asked for again."""
+    """Another attempt with our producer id is ahead of us: the log's end must be read again."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[Value]]) -> Value:
@@ -46,7 +46,7 @@ class RateLimit:
     async def wait_for(self, size: int) -> None:
         """Wait for as long as so many bytes take, before they are sent: each of many small tasks sends only once.
 
-        The time to make and send them counts as waited, unless it is long: after an outage nobody may catch up at once.
+        The time to make and send them counts as waited, unless it is long: senders may not catch up at once after an outage.
         """
         if self._rate_bytes:
             now_s = asyncio.get_running_loop().time()
@@ -65,10 +65,10 @@ async def send(
     *,
     asks_first: bool,
 ) -> int:
-    """Send a batch until the broker answers. Returns the offset where the batch stands. Raises Behind. `what`: its name in messages.
+    """Send a batch until the broker answers. Returns the offset of the batch. Raises Behind. `what`: its name in messages.
 
-    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. How long that is goes by
-    the timestamps of the records: when those are old, a broker that starts again has forgotten the producer, and one that
+    Repeating a batch is safe as long as the broker remembers its producer id and sequence number. That time depends on
+    the timestamps of the records: when those are old, a broker that restarts has forgotten the producer, and one that
     runs forgets it every ten minutes. So `find_sent` asks whether the batch is there before it is repeated; with
     `asks_first`, before it is sent at all.
     """
@@ -100,7 +100,7 @@ async def send(
             case ProduceOutcome.TEMPORARY:
                 asks_first, told = True, answer.message
                 await asyncio.sleep(ATTEMPT_PAUSE_S)
-    if closed == ATTEMPTS:  # and what was asked between them was answered
+    if closed == ATTEMPTS:  # and the requests between them were answered
         raise KafkaTemporaryError(
             f"no broker took {what}: the connection was closed at each of {closed} requests with a batch of"
             f" {len(batch.content):,} bytes; raise socket.request.max.bytes of the brokers, if it is less, and run the same"

@@ -1,4 +1,4 @@
-"""Where the logs of restored topics were cut back, and where the archive of them ends: what tells whose a commit above a branch is."""
+"""Finds where the logs of restored topics were cut back, and where their archive ends: these decide on commits above a branch."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
@@ -28,7 +28,7 @@ class SourcePartition(NamedTuple):
 
 
 class SourceLives:
-    """What the archive has of the topics that a restore has read."""
+    """The archive's lives and logs of the topics that a restore has read."""
 
     def __init__(self, archive: Archive, topics: Collection[str], use: IndexUse) -> None:
         self._inventory = read_inventory(archive, topics.__contains__, use=use)
@@ -59,9 +59,9 @@ class SourceLives:
         return fact
 
     def partition(self, topic: str, life: int, number: int, last_life: int | None, source_next: int) -> SourcePartition:
-        """Return what a partition was when it was restored: of which life the last planned object was, None for no object.
+        """Return the state of a partition when it was restored. `last_life`: the life of the last planned object; None: no object.
 
-        A life may have got the partition since, when its log was cut back, too. Raises NotWholeError for an object of
+        A life may have gained the partition since, also when its log was cut back. Raises NotWholeError for an object of
         a life that does not belong to the restored one.
         """
         fact = self._fact_of(topic)
@@ -132,9 +132,9 @@ def _begin_of(found: PartitionInventory) -> tuple[int, int]:
 
 
 def _begin_in_copy(copy: ReadPartition, branch: int) -> tuple[int, int]:
-    """Return the same of what a child's copy has at or above its branch: the copy has the parent's records, too.
+    """Return the same of a child's copy at or above its branch: the copy has the parent's records, too.
 
-    Where one object has records on both sides, the first one above is not known: the last one is no lower.
+    If one object has records on both sides, the first one above is unknown: the last one is no lower.
     """
     for reading in copy.inventory.readable:
         facts = reading.segment.facts

@@ -1,4 +1,4 @@
-"""Whether a topic without a topic id is the target that an earlier run began to fill: decided before filling, by who wrote its first records."""
+"""Checks that a topic without an id is the target that an earlier run began to fill, by the producers of its first records."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from archiver.restore.claims import PartitionClaim, TopicClaim
 
 
 class _Writers(NamedTuple):
-    """Who writes a partition for a restore, from where on."""
+    """The producers of a partition for a restore, and its first offset."""
 
     start_offset: int
     producer_ids: frozenset[int]
@@ -23,9 +23,9 @@ async def stranger_problems(
     topic_claims: Mapping[str, TopicClaim],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> list[str]:
-    """Return which topics hold somebody else's records where this restore's first records should be. Expired records tell nothing.
+    """Return the topics with foreign records where this restore's first ones should be. Expired records prove nothing.
 
-    Without topic ids, a topic of that name may be another topic than the one that an earlier run began to fill.
+    Without topic ids, a topic of that name may not be the one that an earlier run began to fill.
     """
     problems: list[str] = []
     for topic in topics:
@@ -41,7 +41,7 @@ async def stranger_problems(
 
 
 def _writers_of(claims: Mapping[int, PartitionClaim], joint: TopicClaim | None) -> dict[int, _Writers]:
-    """Return for each partition which producers may have written it for this restore, by its claims."""
+    """Return the possible producers of each partition for this restore, by its claims."""
     if joint is None:
         return {
             number: _Writers(claim.start_offset, frozenset({claim.identity.producer_id}))

@@ -1,4 +1,4 @@
-"""Whether a target partition holds just what this restore wrote there: decided while its task fills it, and reads it back."""
+"""Checks that a target partition has only this restore's records, while its task fills it and reads it back."""
 
 from contextlib import suppress
 
@@ -13,14 +13,14 @@ from archiver.restore.task import RestoreTask
 
 
 def target_range(task: RestoreTask, start: int, end: int) -> LogRange:
-    """Return offsets of the task's target partition; `end` is not among them."""
+    """Return a range of the task's target partition, without `end`."""
     return LogRange(
         topic=task.target_topic, topic_id=task.target_topic_id, partition=task.partition, start=start, end=end
     )
 
 
 async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
-    """Refuse a target whose first batch behind the claim is not ours: its records would be taken for ours, and ours not be sent."""
+    """Refuse a target whose first batch after the claim is not ours: its records would count as ours, and ours not be sent."""
     where = target_range(task, claim.start_offset, claim.start_offset + 1)
     writer = await producer_at(client, where)
     if writer != claim.identity.producer_id:
@@ -30,7 +30,7 @@ async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, t
 
 
 def advice_for(task: RestoreTask) -> str:
-    """Return what to do about a target that someone else wrote to."""
+    """Return the advice on a target that someone else wrote to."""
     if not task.appends:
         return "delete the topic and restore again"
     # Another --id is refused: this restore has begun the topic.
@@ -40,7 +40,7 @@ def advice_for(task: RestoreTask) -> str:
 async def refuse_another_record(
     client: KafkaClient, claim: PartitionClaim, index: int, restored: Tally, task: RestoreTask
 ) -> None:
-    """Refuse, before anything is sent, a target whose last record is not the one that this restore puts there.
+    """Refuse, before anything is sent, a target whose last record is not the one that this restore sends there.
 
     A claim may be forged, and name the producers of a live topic as ours: then the records still differ.
     """
@@ -58,7 +58,7 @@ async def refuse_another_record(
 
 
 async def refuse_strangers(already_there: int, client: KafkaClient, claim: PartitionClaim, task: RestoreTask) -> None:
-    """Refuse a log that holds more than this restore wrote, unless another run of the restore fills it right now.
+    """Refuse a log with more records than this restore sent, unless another run of the restore fills it right now.
 
     The log end was read first: so the broker may remember more of our records than the log had then, never less.
     """
@@ -71,7 +71,7 @@ async def refuse_strangers(already_there: int, client: KafkaClient, claim: Parti
 
 
 async def refuse_more(client: KafkaClient, claim: PartitionClaim, restored: Contents, task: RestoreTask) -> None:
-    """Refuse a target with records behind the restored ones."""
+    """Refuse a target with records after the restored ones."""
     offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
     end = claim.start_offset + restored.records
     if offsets.high_watermark != end:
@@ -85,7 +85,7 @@ def restored_range(claim: PartitionClaim, restored: Contents, task: RestoreTask)
 
 
 def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
-    """Make the error for records that were restored and read back, and are not the same any more."""
+    """Return the error for verified records that have changed since."""
     return NotWholeError(
         f"{stands}, and had {records} of {digest:016x} when they were restored: it was compacted since, or someone else"
         " wrote to it. For what was restored, restore under another name with --rename and another --id"
@@ -93,7 +93,7 @@ def changed_since(stands: str, records: int, digest: int) -> NotWholeError:
 
 
 async def deleted_since(client: KafkaClient, restored: LogRange, advice: str) -> NotWholeError:
-    """Make the error for restored records that the brokers have deleted. `advice`: what to do when that was too soon."""
+    """Return the error for restored records that the brokers have deleted. `advice`: for deletes that were too early."""
     which = restored.topic, restored.partition
     log_start = min((await client.offsets([which]))[which].log_start, restored.end)
     return NotWholeError(

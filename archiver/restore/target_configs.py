@@ -27,16 +27,16 @@ _LAST_CONFIG = "segment.ms"  # its absence does not stop the fill
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The configs that a topic was given in the end, or why it was not, and the records that its retention lets brokers delete."""
+    """The final configs of a topic, or why they were not set, and the records that its retention lets brokers delete."""
 
-    changes: Changes = field(default_factory=dict)  # that were made
+    changes: Changes = field(default_factory=dict)  # applied ones
     is_done: bool = True  # nothing is left to set; False: the configs of the filling still hold
-    left_out: tuple[str, ...] = ()  # that the brokers do not have
+    left_out: tuple[str, ...] = ()  # unknown to the brokers
     refusal: ArchiverError | None = None  # of all configs when it is not done, else of one that was left out
-    retention: str = ""  # the retention that holds in the end, if the restore set one
-    inherits_retention: bool = False  # the cluster's own retention holds: the topic had none
+    retention: str = ""  # the final one, if the restore set it
+    inherits_retention: bool = False  # from the cluster: the topic had none
     expiring: Count | None = None  # records that the brokers delete for it
-    oversized: int = 0  # partitions of which they may delete the oldest records
+    oversized: int = 0  # partitions whose oldest records they may delete
 
 
 class TargetConfigs:
@@ -51,8 +51,8 @@ class TargetConfigs:
     ) -> None:
         """Set the configs of topics that exist, and return when their leaders' logs have them; created topics have theirs at once.
 
-        A broker shows a change a moment before its logs follow it, and applies one change after the other. So a last change is
-        asked for once the others are shown: when that one is shown, too, the logs follow the others.
+        A broker shows a change a moment before its logs follow it, and applies changes one after the other. So a last change is
+        requested once the others are shown: when that one is shown, too, the logs follow the others.
         """
         changes: dict[str, dict[str, str | None]] = {name: dict(configs) for name, configs in wanted.items() if configs}
         if not changes:
@@ -71,7 +71,7 @@ class TargetConfigs:
     async def set_archived(
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], request: RestoreRequest
     ) -> dict[str, Finish]:
-        """Set the archived configs, and remove those that only the fill needed. Each topic gets all of them or, if one is refused, none."""
+        """Set the archived configs, and remove those of the fill. Each topic gets all of them or, if one is refused, none."""
         known = await _known_configs(client, topics)
         changes = {name: final_changes(topic, known, request) for name, topic in topics.items()}
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
@@ -89,14 +89,14 @@ class TargetConfigs:
 
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
-        """Return the topics with the configs of a fill, whatever was noted of them: they are not finished."""
+        """Return the topics with the configs of a fill: they are not finished, whatever their notes."""
         found, _ = await topic_configs_each(client, names)
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
         self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
     ) -> dict[str, Finish]:
-        """Return which records the retention of the end lets the brokers delete."""
+        """Return the records that the final retention lets the brokers delete."""
         changes = {name: finish.changes for name, (_, finish) in finished.items()}
         holding = await self._configs_that_hold(client, changes)
         now_ms = self._clock_ms()
@@ -113,7 +113,7 @@ class TargetConfigs:
 
     @staticmethod
     async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
-        """Spell what limits topics whose retention was to be unlimited: nothing, where the cluster has taken that."""
+        """Spell the limits of topics that were to be unlimited; empty if the cluster accepted that."""
         found, _ = await topic_configs_each(client, names)
         return {
             name: ",".join(
@@ -144,7 +144,7 @@ def _unknown_of(topic: TopicPlan, known: Collection[str]) -> tuple[str, ...]:
 
 
 async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Return which configs the brokers know, by the configs of one topic."""
+    """Return the names of configs that the brokers know, by those of one topic."""
     return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
@@ -153,7 +153,7 @@ def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
 
 
 def without_unmet(changes: Changes) -> Changes:
-    """Leave out min.insync.replicas, which asks for more replicas than there are."""
+    """Leave out min.insync.replicas, which requires more replicas than exist."""
     return {name: value for name, value in changes.items() if name != KEY}
 
 
@@ -162,10 +162,10 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
 
 
 def final_changes(topic: TopicPlan, known: Collection[str], request: RestoreRequest) -> Changes:
-    """Return the changes that give a filled topic its configs of the end: those of the archive, and those that were asked for.
+    """Return the changes from a filled topic's configs to the final ones: those of the archive, and the requested ones.
 
-    Retention stays as it was for the filling, unless the archived one is wanted, or another one was given. A config that was
-    asked for is set also where the cluster does not know it: the cluster refuses that beforehand.
+    Retention stays as it was for the filling, unless the archived one is wanted, or another one was given. A requested config
+    is set even if the cluster does not know it: the cluster refuses that beforehand.
     """
     is_archived = request.retention is Retention.ARCHIVED
     kept = () if is_archived else RETENTION_KEYS

@@ -1,4 +1,4 @@
-"""Targets are purged and created, by notes and topic ids: a run can be killed between any two steps, and another one run beside it."""
+"""Purges and creates targets, by notes and topic ids: a run can be killed between any two steps, and run beside another one."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from archiver.restore.target_survey import Survey, offsets_of
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 300  # for half a minute
-_DESCRIBE_PAUSE_S = 0.1  # before brokers are asked again which topics they have
+_DESCRIBE_PAUSE_S = 0.1  # before brokers are asked for their topics again
 
 
 class TargetCreation:
-    """Makes the target topics of one restore. Topics are deleted by the topic ids that were noted before."""
+    """Creates the target topics of one restore. Topics are deleted by the topic ids that were noted before."""
 
     def __init__(
         self, admin: KafkaAdmin, notes: RestoreNotes, existing: Existing, to_create: Callable[[str], ToCreate]
@@ -57,7 +57,7 @@ class TargetCreation:
         return await self._create(client, names, purged)  # 3. and its plan is noted before its first claim
 
     async def add_partitions(self, short: Mapping[str, int]) -> None:
-        """Give partitions to topics that brokers created by themselves: while clients ask for such a topic, deleting it would not help."""
+        """Add partitions to topics that brokers created by themselves: while clients ask for such a topic, deleting it would not help."""
         for name, count in short.items():
             log.warning(
                 "%s: came by itself when it had been deleted, for a client that asked for it (auto.create.topics.enable), and"
@@ -68,7 +68,7 @@ class TargetCreation:
         for error in (await self._admin.add_partitions(short)).values():
             if not isinstance(error, KafkaError) or error.code != Code.INVALID_PARTITIONS:
                 raise error
-            # The topic has as many or more: the broker that described it was behind.
+            # The topic has as many or more: the broker that described it was stale.
             await asyncio.sleep(_DESCRIBE_PAUSE_S)
 
     async def _delete(self, client: KafkaClient, purged: Mapping[str, str]) -> None:
@@ -79,7 +79,7 @@ class TargetCreation:
     async def _check_once_more(
         self, client: KafkaClient, survey: Survey, purged: Mapping[str, str], offsets_at_check: Offsets
     ) -> None:
-        """Refuse a purge if records were written since the survey, as late as possible."""
+        """Refuse a purge if records were written since the survey. Checks as late as possible."""
         now = await offsets_of(client, {name: survey.found[name] for name in purged})
         archived = {name: one for name, one in survey.archived.items() if name in purged}
         survey.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
@@ -89,7 +89,7 @@ class TargetCreation:
         survey.refuse()
 
     async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
-        """Create targets, and return which this run created; those that another run of this restore creates right now are as good."""
+        """Create targets, and return this run's; those that another run of this restore creates right now serve as well."""
         left = list(names)
         created: set[str] = set()
         refused: dict[str, Refusal] = {}

@@ -1,4 +1,4 @@
-"""What the configs of a target would do to the records that are restored into it: how many of them brokers would delete, change or refuse."""
+"""Counts the restored records that brokers would delete, change or refuse by the configs of a target."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ from archiver.restore.estimate import BatchLimits
 from archiver.restore.plan import FILL_CONFIGS, PartitionPlan, TopicPlan
 from archiver.restore.request import RETENTION_KEYS, SENT_BATCH_BYTES
 
-# The most that stands around the records of a batch, in it and in lz4's frame, and around key and value of the only record
-# of a batch, without headers. A block that does not compress is sent as it is.
+# The largest overhead around the records of a batch, in it and in lz4's frame, and around key and value of the only record
+# of a batch, without headers. A block that does not compress is sent uncompressed.
 _BATCH_OVERHEAD_BYTES = 72
 _RECORD_OVERHEAD_BYTES = 20
 _LENGTH_BYTES, _BLOCK_BYTES = 4, 256 * 1024
-# What does not compress grows, where brokers pack it again: by the codec's frame, and by a 255th at most.
+# Incompressible data grows if brokers compress it again: by the codec's frame, and by a 255th at most.
 _REPACKED_OVERHEAD_BYTES = 256
 _WORST_CODEC = 254 / 256
 _SIZE_LIMITS = ("max.message.bytes", "segment.bytes")
@@ -30,11 +30,11 @@ NOTHING_HELD = LogSizes({})
 _LARGEST = "give --retention largest, with which it is filled with the largest that the cluster takes, and keeps it"
 _ALLOW = "have that allowed for as long as the restore takes"
 _CREATE = "create the topic first, with {}={}, and restore into it"
-_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers pack again what we send
+_KEPT_AS_SENT = frozenset({"producer", "lz4"})  # of compression.type; for any other, brokers compress our batches again
 
 
 def records_before(topic: TopicPlan, moment_ms: int) -> Count:
-    """Count the records that are older than a moment; one without a timestamp is not."""
+    """Count the records that are older than a moment; those without a timestamp do not count."""
     return _records_within(topic, 0, moment_ms - 1)
 
 
@@ -54,19 +54,19 @@ def expiring_records(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) 
 
 
 def is_limited(configs: Mapping[str, str]) -> bool:
-    """Return whether brokers delete the oldest records of a topic with these configs once it has so many bytes."""
+    """Return whether these configs let brokers delete the oldest records of a topic by its size in bytes."""
     return int(configs.get("retention.bytes", -1)) >= 0 and "delete" in configs.get("cleanup.policy", "delete")
 
 
 def oversized_partitions(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes = NOTHING_HELD) -> int:
-    """Count the partitions of which brokers may delete the oldest records, for their size, from a topic with these configs.
+    """Count the partitions of a topic with these configs whose oldest records brokers may delete, for their size.
 
     `held` is their present size.
     """
     if not is_limited(configs):
         return 0
     limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
-    if topic.repartition is not None:  # keys decide, which facts do not have
+    if topic.repartition is not None:  # keys decide, and facts do not have them
         total = sum(sizes.values())
         return topic.repartition if total and total + max(held.bytes.values(), default=0) > limit else 0
     return sum(size > 0 and size + held.bytes.get(number, 0) > limit for number, size in sizes.items())
@@ -81,39 +81,39 @@ def _sizes(topic: TopicPlan) -> dict[int, int]:
 
 
 def batch_limits(configs: Mapping[str, str], asked_bytes: int, request_bytes: int | None = None) -> BatchLimits:
-    """Return how large a batch may be in a topic with these configs, where so many bytes of records were asked for.
+    """Return the largest size of a batch in a topic with these configs, if so many bytes of records were requested.
 
-    `request_bytes`: what brokers take at once.
+    `request_bytes`: the brokers' limit for a request.
     """
     unpacked = most_unpacked_bytes(configs)
     sent = min(SENT_BATCH_BYTES, most_batch_bytes(configs), (request_bytes or LAST_LONG) - _REQUEST_OVERHEAD_BYTES)
     return BatchLimits(
         records=asked_bytes if unpacked is None else min(asked_bytes, unpacked),
-        sent=max(1, sent),  # a topic may have 0, and take nothing
+        sent=max(1, sent),  # with 0, a topic takes nothing
     )
 
 
 def is_small(request_bytes: int | None) -> bool:
-    """Return whether brokers do not take a batch as large as we send them."""
+    """Return whether the limit for requests is smaller than our batches."""
     return request_bytes is not None and request_bytes - _REQUEST_OVERHEAD_BYTES < SENT_BATCH_BYTES
 
 
 def largest_request(topic: TopicPlan) -> tuple[int, int]:
-    """Return how many bytes the largest record has, and a request with it alone that does not compress."""
+    """Return the size of the largest record, and of an uncompressed request with it alone."""
     largest = _largest_record(topic)
     needed = largest + _RECORD_OVERHEAD_BYTES
     return largest, needed + _around_batch(needed) + _REQUEST_OVERHEAD_BYTES
 
 
 def most_batch_bytes(configs: Mapping[str, str]) -> int:
-    """Return how many bytes a batch may have in a topic with these configs, as a broker stores it."""
+    """Return the largest stored size of a batch in a topic with these configs."""
     return min((int(configs[name]) for name in _SIZE_LIMITS if name in configs), default=LAST_LONG)
 
 
 def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
-    """Return how many bytes of records a batch may have; None: only how many are sent counts.
+    """Return the largest uncompressed size of a batch's records; None: only the sent size is limited.
 
-    Brokers hold what they make of a batch against the same limits.
+    Brokers check a batch that they compress again against the same limits.
     """
     if configs.get("compression.type", "producer") in _KEPT_AS_SENT:
         return None
@@ -123,9 +123,9 @@ def most_unpacked_bytes(configs: Mapping[str, str]) -> int | None:
 def alter_command(
     cluster: Sequence[str], topic: str, added: Mapping[str, str], taken_back: Collection[str] = ()
 ) -> str:
-    """Spell the command with which an operator changes a topic's configs; `cluster` is its options for that.
+    """Spell an operator's command to change a topic's configs; `cluster`: its connection options.
 
-    Raises ValueError for configs that cannot be set like that.
+    Raises ValueError for configs that a command cannot set.
     """
     words = ["kafka-configs.sh", *cluster, "--entity-type", "topics", "--entity-name", topic, "--alter"]
     words += ["--add-config", spell_configs(added)] if added else []
@@ -135,9 +135,9 @@ def alter_command(
 def limit_problems(
     topic: TopicPlan, configs: Mapping[str, str], now_ms: int, cluster: Sequence[str], held: LogSizes = NOTHING_HELD
 ) -> list[str]:
-    """Return what a topic would do to the records that are restored into it, a line for each config that does harm.
+    """Return the harm of a topic's configs to the restored records, a line for each config.
 
-    `held`: the bytes that its partitions have already.
+    `held`: the present size of its partitions.
     """
     return [
         f"{topic.target}: {found.name}={found.value} {found.harm}; change it first, such as with"
@@ -150,9 +150,9 @@ def limit_problems(
 def fill_problems(
     topic: TopicPlan, configs: Mapping[str, str], refused: Mapping[str, str], now_ms: int, *, has_largest: bool
 ) -> list[str]:
-    """Return what a topic would change or lose that is filled with these configs because its cluster has refused others.
+    """Return the harm of filling a topic with these configs because its cluster has refused others.
 
-    `refused`: the reasons of the cluster, by config. `has_largest`: its retention is as large as the cluster takes.
+    `refused`: the reasons of the cluster, by config. `has_largest`: its retention is the largest that the cluster accepts.
     """
     problems = []
     for found in _harms(topic, configs, now_ms, NOTHING_HELD):
@@ -172,7 +172,7 @@ class _Harm:
     name: str
     value: object
     harm: str
-    harmless: str  # a value of the config that does no harm
+    harmless: str  # a harmless value of the config
 
 
 def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, held: LogSizes) -> Iterator[_Harm]:
@@ -213,7 +213,7 @@ def _largest_record(topic: TopicPlan) -> int:
 
 
 def _place_of_largest(topic: TopicPlan) -> str:
-    """Spell the partition and the offsets that the largest record is among."""
+    """Spell the partition and the offset range of the largest record."""
     largest = _largest_record(topic)
     for one in topic.partitions:
         sizes = FactsOfParts.of(one.facts).numbers("largest_record")
@@ -246,7 +246,7 @@ def _size_harms(topic: TopicPlan, configs: Mapping[str, str]) -> Iterator[_Harm]
 
 
 def _retention_bytes_harms(topic: TopicPlan, configs: Mapping[str, str], held: LogSizes) -> Iterator[_Harm]:
-    """Return how many records partitions would lose for their size once all are there, their own and ours."""
+    """Return how many records partitions would lose for their size, once they have their own and ours."""
     if not is_limited(configs):
         return
     limit, sizes = int(configs["retention.bytes"]), _sizes(topic)
@@ -276,7 +276,7 @@ def _behind(held_bytes: int) -> str:
 
 
 def _time_harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int) -> Iterator[_Harm]:
-    """Brokers before 4.0 also have one limit for both directions, which holds where the newer limits are not set."""
+    """Brokers before 4.0 also have one limit for both directions, which applies if the newer limits are not set."""
     for side in ("before", "after"):
         name = f"message.timestamp.{side}.max.ms"
         if int(configs.get(name, LAST_LONG)) == LAST_LONG:

@@ -1,4 +1,4 @@
-"""What a restore has noted of its targets, each note read by itself: one that cannot be read stops no other (docs/format.md §8)."""
+"""Reads a restore's notes on its targets one by one, for group positions: an unreadable note stops no other (docs/format.md §8)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class NotedTarget:
     """The notes of one target. `problem`: why no partition counts; `refused`: why single ones do not."""
 
     topic: str
-    topic_id: str  # of the topic that is there now
+    topic_id: str  # of the present topic
     stream: str  # of its plan
     plan: PlanHeading
     claims: Mapping[int, PartitionClaim]
@@ -34,14 +34,14 @@ class NotedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedTargets:
-    """The targets of a restore with a plan that can be read; and of the others, why it cannot."""
+    """The targets of a restore with readable plans; and why the others' plans are unreadable."""
 
     targets: tuple[NotedTarget, ...]
     refused: Mapping[str, str]
 
 
 def list_targets(archive: Archive, restore_id: str) -> list[str]:
-    """List the topics into which a restore was begun. Raises UsageError for a restore that is not known."""
+    """List the targets of a restore. Raises UsageError for an unknown restore."""
     known = sorted(filter(is_restore_id, archive.store.list_directories(archive.layout.control_prefix(RESTORES))))
     if restore_id not in known:
         there = f"there are {spell_some(known, _MOST_NAMED)}" if known else "there is none"
@@ -53,9 +53,9 @@ def list_targets(archive: Archive, restore_id: str) -> list[str]:
 def read_noted_targets(
     archive: Archive, restore_id: str, cluster_id: str, targets: Iterable[str], topic_ids: Mapping[str, str]
 ) -> NotedTargets:
-    """Read what a restore has noted of targets. `topic_ids`: those of the topics that the cluster has now.
+    """Read a restore's notes on targets. `topic_ids`: of the topics that the cluster has now.
 
-    Each partition has a claim of this restore on this very topic, or a reason why it has none.
+    Each partition has a claim of this restore on this very topic, or the reason for its lack.
     """
     parent = f"{RESTORES}/{restore_id}"
     newest = newest_listed(archive, parent)
@@ -83,7 +83,7 @@ class _Notes:
         self._topic_ids = topic_ids
 
     def read_target(self, target: str, stream: str, newest: Mapping[str, Listed]) -> NotedTarget:
-        """Read the plan of a target, then its claims. Raises NotWholeError for a plan that cannot be read."""
+        """Read the plan of a target, then its claims. Raises NotWholeError for an unreadable plan."""
         fact = read_fact(self._archive, stream, newest[stream])
         plan = heading_from_fact(stream, fact)
         problem = self._problem_of(target, fact)
@@ -125,7 +125,7 @@ class _Notes:
 
 
 def or_reason(read: Callable[[int], Value]) -> Callable[[int], Value | str]:
-    """Make a function return why something is not whole, where it would raise that."""
+    """Make a function return the reason of a NotWholeError instead of raising it."""
 
     def tolerant(number: int) -> Value | str:
         try:

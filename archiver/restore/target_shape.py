@@ -1,4 +1,4 @@
-"""Why an existing topic cannot be the target of a plan, whatever its configs are: its partitions, its records, and what restores have noted of it."""
+"""Finds why an existing topic cannot be a target, whatever its configs: its partitions, its records, and restores' notes on it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from archiver.restore.target_limits import alter_command
 
 
 def has_shape(topic: TopicPlan, described: TopicDescription) -> bool:
-    """Return whether a topic has as many partitions as are wanted."""
+    """Return whether a topic has the wanted number of partitions."""
     return len(described.partitions) == topic.target_partitions
 
 
@@ -19,7 +19,7 @@ def internal_problem(source: str, target: str) -> str:
 
 
 def begun_problem(name: str, restore_id: str) -> str:
-    """Return why a topic is not filled that another restore has filled in part: its records would be there twice."""
+    """Return why a topic that another restore has partly filled is not filled: it would have the records twice."""
     return (
         f"target topic {name} was begun by restore {restore_id}, which is not done: go on with that (the same command that"
         f" began it, or --id {restore_id}), or delete the topic, and restore again"
@@ -27,7 +27,7 @@ def begun_problem(name: str, restore_id: str) -> str:
 
 
 def unplanned_problem(name: str, restore_id: str) -> str:
-    """Return why a topic is not taken for one that this restore fills: a plan is noted before anybody claims to write for it."""
+    """Return why a topic does not count as this restore's: its plan would be noted before any claim."""
     return (
         f"target topic {name} is claimed for restore {restore_id}, and no plan was noted for it: something else has written"
         f" below control/restores/{restore_id}/{name}/, or deleted there; see who did, and take another --id and an empty target"
@@ -37,9 +37,9 @@ def unplanned_problem(name: str, restore_id: str) -> str:
 def regrown_problems(
     noted: TopicPlan, planned: Mapping[int, int], ends: Mapping[int, int], claimed: Collection[int], restore_id: str
 ) -> Iterator[str]:
-    """Return which partitions have grown since an earlier run planned to append to them, though none has claimed to write them.
+    """Return the partitions that have grown since an earlier run planned to append to them, without a claim.
 
-    The notes of its claims may be lost: then the records are there already, and would be appended a second time.
+    The claims may be lost: then the records exist already, and would be appended a second time.
     """
     is_joint = noted.repartition is not None
     notes = f"control/restores/{restore_id}/{noted.target}/"
@@ -66,7 +66,7 @@ def unverified_problem(name: str, restore_id: str) -> str:
 
 
 def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str], cluster: Sequence[str]) -> str:
-    """Return why a topic is not taken for one that this restore has begun to fill: it lacks the `missing` configs of a filling."""
+    """Return why a topic does not count as begun by this restore: it lacks the `missing` configs of a filling."""
     return (
         f"target topic {topic.target} has records, and not the configs that a restore gives a topic before its first one. So"
         f" restore {restore_id} has not filled it, whatever was noted below control/restores/{restore_id}/{topic.target}/, or"
@@ -78,12 +78,12 @@ def unlike_problem(topic: TopicPlan, restore_id: str, missing: Mapping[str, str]
 def misfits(
     topic: TopicPlan, described: TopicDescription, ends: Mapping[int, int], *, is_claimed: bool, is_verified: bool
 ) -> Iterator[str]:
-    """Return why a topic that is there cannot be filled, whatever its configs are."""
+    """Return why an existing topic cannot be filled, whatever its configs."""
     name = topic.target
     used = [number for number, end in ends.items() if end]
     if described.is_internal:
         yield internal_problem(topic.source, name)
-    elif not has_shape(topic, described) and not is_verified:  # partitions that came later are the user's
+    elif not has_shape(topic, described) and not is_verified:  # later partitions are the user's
         has = len(described.partitions)
         wanted = f"the archive {len(topic.partitions)}" if topic.repartition is None else f"not {topic.repartition}"
         by_key = f", or by key with --repartition {has}" if topic.repartition is None else ""
@@ -100,7 +100,7 @@ def misfits(
 
 
 def open_ends(name: str, offsets: Mapping[int, PartitionOffsets]) -> Iterator[str]:
-    """Return which partitions end with an open transaction: records behind it cannot be read back, and its marker would stand among ours."""
+    """Return partitions that end with an open transaction: records after it cannot be read back, and its marker would be among ours."""
     for number, one in offsets.items():
         if one.last_stable < one.high_watermark:
             yield (

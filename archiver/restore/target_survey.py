@@ -1,9 +1,9 @@
-"""The survey of all targets: which topics have their names already, and whether each of these is filled, appended to, purged, or a problem. Changes nothing.
+"""Surveys existing topics with the names of targets, and decides to fill, append to, purge or refuse each. Changes nothing.
 
-1. Ask where the topics end, then for the claims and the plans that this restore has noted: in this order, see `survey`.
-2. Each topic is filled as it is, or behind its own records, or purged, or it is a problem.
-3. What was read back earlier must still stand, and what is to be filled must be of this restore, and of no other.
-4. Of what is purged, find out what the archive has; of what is appended to, what the topic's own configs would do.
+1. Read the ends of the topics, then this restore's claims and plans: in this order, see `survey`.
+2. Decide on each topic: fill it unchanged, append to it, purge it, or refuse it.
+3. Verified records must still exist, and topics to fill must be this restore's alone.
+4. For purged topics, find their archived logs; for topics that are appended to, the harm of their own configs.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -58,15 +58,15 @@ class Survey:
     """The existing topics with the names of targets, and the decision on each."""
 
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled unchanged
-    purged: dict[str, str] = field(default_factory=dict)  # topics that go first, and their ids
-    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # what the archive has of them, if anything
+    purged: dict[str, str] = field(default_factory=dict)  # topics that are deleted first, and their ids
+    archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # their archived logs, if any
     claims: Claims = field(default_factory=dict)
     topic_claims: Mapping[str, TopicClaim] = field(default_factory=dict)  # on all partitions of a topic
     found: Mapping[str, TopicDescription] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
     problems: list[str] = field(default_factory=list)
-    short: dict[str, int] = field(default_factory=dict)  # topics that lack partitions, and how many they are to have
+    short: dict[str, int] = field(default_factory=dict)  # topics that lack partitions, and the wanted number
     unfit: set[str] = field(default_factory=set)  # topics that are not filled, whatever their configs
     replicas: dict[str, int] = field(default_factory=dict)  # of topics that keep them, purged now or by an earlier run
     doubts: list[str] = field(default_factory=list)  # possible problems, depending on the chosen records
@@ -77,7 +77,7 @@ class Survey:
         return Purge(self.purged, offsets, self.archived, self.replicas)
 
     def ends(self, name: str) -> dict[int, int]:
-        """Return where the partitions of a topic end."""
+        """Return the ends of a topic's partitions."""
         return {number: one.high_watermark for number, one in self.offsets[name].items()}
 
     def is_claimed(self, name: str) -> bool:
@@ -103,7 +103,7 @@ class Survey:
         return name in self.plans and not self.plans[name].appends and not self.is_verified(name)
 
     def note(self, plan: TopicPlan, request: RestoreRequest, problems: Iterable[str]) -> None:
-        """Note problems of a plan: as doubts before records are chosen, when only bounds are known of what may be chosen."""
+        """Note problems of a plan: as doubts before records are chosen, while only bounds of the choice are known."""
         (self.doubts if request.chooses(is_copied=plan.is_copied) and not plan.is_chosen else self.problems).extend(
             problems
         )
@@ -119,7 +119,7 @@ def refuse(problems: Sequence[str]) -> None:
 
 
 class Surveyor:
-    """Surveys the targets of one restore, again and again: others change them meanwhile."""
+    """Surveys the targets of one restore repeatedly: others change them meanwhile."""
 
     def __init__(
         self,
@@ -147,14 +147,14 @@ class Surveyor:
         plans: Mapping[str, TopicPlan],
         created: AbstractSet[str] = frozenset(),
     ) -> Survey:
-        """Find out what each existing topic means for this restore: to be filled, behind its own records or not, or to be purged.
+        """Decide on each existing topic: to fill, to append to, or to purge.
 
         `created`: by this run, so that no other restore can have begun them.
         """
         survey = Survey(found=found)
         ids = ids_of(found)
         survey.offsets = offsets = await offsets_of(client, found)
-        # In this order: who writes records has put its claim before, and its plan before that.
+        # In this order: a writer of records has put its claim before, and its plan before that.
         survey.claims, survey.topic_claims = self._notes.claims(ids), self._notes.topic_claims(ids)
         noted = self._notes.plans(ids, self._request.terms)
         if self._request.keeps_replicas and (absent := plans.keys() - found.keys()):
@@ -189,7 +189,7 @@ class Surveyor:
         return survey
 
     def _survey_topic(self, survey: Survey, plan: TopicPlan, *, is_begun: bool, is_successor: bool) -> None:
-        """Decide what becomes of one topic. A successor came after a topic that this restore has deleted, or when there was none."""
+        """Decide on one topic. A successor was created after this restore had deleted its topic, or had found none."""
         name, described = plan.target, survey.found[plan.target]
         # Made by this restore, or by a broker for some client.
         is_made = is_successor and not any(survey.ends(name).values())
@@ -213,7 +213,7 @@ class Surveyor:
             survey.unfit.add(name)
 
     async def _survey_appended(self, client: KafkaClient, survey: Survey) -> None:
-        """Find out what topics that keep their configs would do to records that come behind their own."""
+        """Find the harm of topics' own configs to records that are appended."""
         appended = [name for name, plan in survey.plans.items() if plan.appends and not survey.is_verified(name)]
         survey.problems += [problem for name in appended for problem in open_ends(name, survey.offsets[name])]
         configs, refused = await topic_configs_each(client, appended)
@@ -232,23 +232,23 @@ class Surveyor:
             survey.note(plan, self._request, problems)
 
     async def _made(self, client: KafkaClient, ids: Mapping[str, str]) -> set[str]:
-        """Return which topics came after this restore had noted that it would make them: by the restore, or by brokers for some client.
+        """Return the topics created since this restore noted that it would create them: by itself, or by brokers for some client.
 
-        A topic with configs of its own that no filling sets is somebody else's.
+        A topic with own configs that no filling sets belongs to someone else.
         """
         if self._request.existing is Existing.EMPTY:
             return set()
         # Empty: no topic, or a topic without an id.
         came = [name for name, before in self._notes.replaced(ids).items() if before != (ids[name] or None)]
         configs, _ = await topic_configs_each(client, came)
-        # Only this restore gives a topic the configs of a filling. A topic without configs may be anybody's: it is taken for ours
-        # only where it would be deleted otherwise.
+        # Only this restore sets the configs of a filling. A topic without configs may be anyone's: it counts as ours
+        # only if it would be deleted otherwise.
         purges = self._request.existing is Existing.PURGE
         own = {name: configs[name].own if name in configs else None for name in came}
         return {name for name, some in own.items() if (some is None or is_of_filling(some)) and (purges or some)}
 
     def _regrown_problems(self, survey: Survey, noted: Mapping[str, TopicPlan]) -> list[str]:
-        """Return problems of topics that an earlier run was to append to: what has grown without a claim may have its records."""
+        """Return problems of topics that an earlier run was to append to: one that grew without a claim may have its records."""
         appended = {name: survey.found[name].topic_id for name, plan in noted.items() if plan.appends}
         planned = self._notes.planned_ends(appended) if appended else {}
         return [
@@ -267,9 +267,9 @@ class Surveyor:
         return [begun_problem(*one) for one in sorted(self._notes.begun_by_others(ids).items())]
 
     def _unverified_problems(self, survey: Survey, noted: Container[str]) -> list[str]:
-        """Return problems of topics that were noted as finished, but not as verified, which is noted first and never taken back then.
+        """Return problems of topics noted as finished but not as verified: that is noted first, and never withdrawn then.
 
-        Also of those that are appended to, and have neither a claim nor a plan: their records would be there twice.
+        Includes appended topics with neither a claim nor a plan: their records would be restored twice.
         """
         bare = {name for name, plan in survey.plans.items() if plan.appends and name not in noted}
         ours = [name for name in survey.plans if name in bare or survey.is_claimed(name)]
@@ -284,7 +284,7 @@ class Surveyor:
         return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
 
     def unread(self, survey: Survey, provided_for: Mapping[str, str]) -> list[str]:
-        """Return problems of topics that took the place of others after the targets had been checked."""
+        """Return problems of topics that replaced others after the check of the targets."""
         wanted = {name: one for name, one in survey.purged.items() if self._existing is None or name in self._existing}
         return unread_problems(wanted, provided_for)
 
@@ -315,7 +315,7 @@ async def _held_bytes(
     configs: Mapping[str, Mapping[str, str]],
     offsets: Mapping[str, Mapping[int, PartitionOffsets]],
 ) -> dict[str, LogSizes]:
-    """Return by topic how many bytes its partitions hold; only topics of `configs` that have records, and a limit of bytes, are asked for."""
+    """Return the size of partitions by topic; asks only for topics of `configs` with records and a limit of bytes."""
     limited = {
         name: found[name]
         for name, effective in configs.items()

@@ -1,4 +1,4 @@
-"""All targets of a restore, from the first check to the last config: surveyed, checked, created and finished, with a few requests for all of them together."""
+"""Checks, creates and finishes all targets of a restore, with a few requests for all of them together. Used by the Spark job."""
 
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -43,23 +43,23 @@ class Target:
     plan: TopicPlan
     topic_id: str
     limits: BatchLimits
-    first_offsets: Mapping[int, int] = field(default_factory=dict)  # where others' records end
+    first_offsets: Mapping[int, int] = field(default_factory=dict)  # after others' records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetReview:
-    """Why targets cannot be filled as planned; as doubts, why they perhaps cannot, which is known when records are chosen."""
+    """Why targets cannot be filled as planned; doubts are possible reasons, until records are chosen."""
 
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()  # losses of purged topics
-    notes: tuple[str, ...] = ()  # what the cluster refuses, and nothing needs
+    notes: tuple[str, ...] = ()  # refused configs that are not needed
     limits: Mapping[str, BatchLimits] = field(default_factory=dict)  # of targets that keep their own configs
     purge: Purge = field(default_factory=Purge)
 
 
 class Targets:
-    """The topics that a restore fills, known by their plans once they were checked."""
+    """The topics that a restore fills, known by their plans after the check."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Targets:
         existing: Collection[str] | None = None,
         clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
-        """Take the topics that were there when the restore began: no other is purged. None: it has not begun."""
+        """Take the topics that existed when the restore began: no other is purged. None: it has not begun."""
         admin = KafkaAdmin(kafka)
         self._configs = TargetConfigs(admin, clock_ms)
         self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
@@ -93,13 +93,13 @@ class Targets:
             admin, notes, request.existing, lambda name: self._agreement.to_create(self._topics[name])
         )
         self._noted: dict[str, str] = {}  # topic ids of targets with a plan of an earlier run
-        self._unfinished: set[str] = set()  # whatever was noted of them
+        self._unfinished: set[str] = set()  # whatever their notes
         self._losses: tuple[str, ...] = ()
         self.purge = Purge()  # the topics to purge, as of the last check
         self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
 
     async def planned(self, client: KafkaClient, asked: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
-        """Return what earlier runs have noted as planned for those targets that are still the same, and what is to be planned now.
+        """Return the plans that earlier runs noted for unchanged targets, and the targets to plan now.
 
         Noted plans are not checked yet (`check_noted`).
         """
@@ -113,13 +113,13 @@ class Targets:
         return list(plans.values()), unplanned
 
     def check_noted(self, noted: Iterable[TopicPlan], plan_in: PlanIn) -> CheckedPlans:
-        """Compare noted plans with what the archive has now."""
+        """Compare noted plans with the present archive."""
         found = self._plan_check.check_plans(noted, plan_in)
         self._notes.check_earlier_plans({one.target: self._noted[one.target] for one in found.plans})
         return found
 
     async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
-        """Find out why targets cannot be filled as planned, a line each. Changes nothing."""
+        """Find why targets cannot be filled as planned, a line each. Changes nothing."""
         plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         survey = await self._surveyor.survey(client, found, plans)
@@ -138,12 +138,12 @@ class Targets:
         )
 
     async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
-        """Refuse what cannot go well, before anything is changed. Raises TargetError."""
+        """Refuse targets that cannot be filled, before anything is changed. Raises TargetError."""
         self._topics |= {topic.target: topic for topic in topics}
         review = await self.review(client, topics)
         for note in review.notes:
             log.info("%s", note)
-        if review.losses != self._losses:  # targets are checked again when records were chosen
+        if review.losses != self._losses:  # targets are checked again after the choice of records
             for loss in review.losses:
                 log.warning("%s", loss)
         self._losses = review.losses
@@ -162,14 +162,14 @@ class Targets:
         survey.refuse()
 
     def portions(self, topics: Sequence[TopicPlan]) -> list[Sequence[TopicPlan]]:
-        """Cut topics into portions, and note which topics are purged, if those are several portions."""
+        """Cut topics into portions. With several portions, the topics to purge are noted."""
         if len(self.purged_among(topics)) > _PURGED_AT_ONCE:
-            # A user who may not put this note learns that before the first topic is deleted.
+            # A missing right to put this note shows before the first topic is deleted.
             self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
         return cut_into_portions(topics, self.purge.topic_ids)
 
     def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
-        """Return the plans whose targets are purged first: before that, all objects of these plans must prove readable."""
+        """Return the plans whose targets are purged first: before that, all objects of these plans must be read."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
     def provide_for(self, topics: Sequence[TopicPlan], reading: ArchiveReading) -> None:
@@ -194,7 +194,7 @@ class Targets:
         for name, plan in self._notes.note_plans(
             survey.plans.values(), ids_of(found), self._request.terms, ends
         ).items():
-            # Of two runs at once, the first one's plan holds.
+            # Of two concurrent runs, the first one's plan is valid.
             self._topics[name] = self._plan_check.check_held(plan, self._topics[name])
         existing = {name: self._agreement.configs(name) for name in names if survey.fills(name) and name not in created}
         await self._configs.set_for_filling(client, {name: found[name] for name in existing}, existing)
@@ -202,15 +202,15 @@ class Targets:
         return [_target(self._topics[name], found[name].topic_id, limits.get(name, asked), survey) for name in names]
 
     def finished(self, topic_ids: Mapping[str, str]) -> Collection[str]:
-        """Return which topics have their own configs: this run or an earlier one has set them."""
+        """Return the topics with their final configs: this run or an earlier one has set them."""
         return self._notes.finished(topic_ids) - self._unfinished
 
     def left_out(self, name: str) -> tuple[str, ...]:
-        """Return what of the filling's configs the cluster refuses for a topic, and what holds instead."""
+        """Return the configs of the filling that the cluster refuses for a topic, and the values in force instead."""
         return self._agreement.left_out(name)
 
     async def finish(self, client: KafkaClient, topic_ids: Mapping[str, str]) -> dict[str, Finish]:
-        """Set the configs of the end of topics, once: later changes are the user's. Topics that are appended to keep their configs."""
+        """Set the final configs of topics, once: later changes are the user's. Topics that are appended to keep theirs."""
         noted = [name for name in self.finished(topic_ids) if not self._topics[name].appends]
         self._unfinished |= await self._configs.as_filled(client, noted)
         finished = self.finished(topic_ids)
@@ -229,7 +229,7 @@ class Targets:
         return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
 
     async def _agree(self, client: KafkaClient, survey: Survey, plans: Mapping[str, TopicPlan]) -> None:
-        """Find the configs with which topics can be filled, and their problems."""
+        """Find configs for filling topics, and their problems."""
         new = {name: plan for name, plan in plans.items() if name not in survey.plans}
         existing = frozenset(name for name in plans.keys() - survey.unfit if survey.fills(name))
         survey.problems[:0] = await self._creation_problems(client, new, survey)
@@ -255,7 +255,7 @@ class Targets:
     async def _creation_problems(
         self, client: KafkaClient, plans: Mapping[str, TopicPlan], survey: Survey
     ) -> list[str]:
-        """Return why topics cannot be created: that must be known before any topic is purged."""
+        """Return why topics cannot be created: checked before any topic is purged."""
         own = [
             internal_problem(plan.source, name)
             for name, plan in plans.items()
@@ -273,10 +273,10 @@ class Targets:
     async def _create_missing(
         self, client: KafkaClient, names: Collection[str], check_others: Callable[[], None]
     ) -> tuple[dict[str, TopicDescription], Survey, set[str]]:
-        """Purge what is to be purged, and create what is not there, until all targets stand. Returns also which were created.
+        """Purge and create topics until all targets exist. Also returns the created ones.
 
-        A run can be killed between any two steps, and run beside another run of this restore: what is deleted is named by
-        the topic id that was noted before, and is never one that this restore has filled.
+        A run can be killed between any two steps, and run beside another run of this restore: deletes use
+        the topic id that was noted before, and never that of a topic that this restore has filled.
         """
         created: set[str] = set()
         for _ in range(_ROUNDS):
@@ -292,7 +292,7 @@ class Targets:
                 for name in names
                 if name in survey.purged or (name not in self._agreement and (name in absent or survey.fills(name)))
             ]
-            # Since they were checked, others may have been filled; and those that are purged are checked once more.
+            # Since the check, others may have been filled; and topics to purge are checked once more.
             if new:
                 await self._agree(client, survey, {name: self._topics[name] for name in new})
             survey.refuse()
@@ -343,7 +343,7 @@ def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, survey: Survey)
 
 
 async def _rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:
-    """Return which rights are missing on topics that are to be filled, some of them purged before, a line for each topic.
+    """Return the missing rights on topics to fill, some of them purged first, a line for each topic.
 
     Create and AlterConfigs are not among these rights: brokers check them when topics are validated (fill_terms).
     """

@@ -18,7 +18,7 @@ CREATE_TIME = 0  # a type of timestamp, as Kafka numbers them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTask:
-    """All that a task needs to restore one partition of a topic."""
+    """The input of a task that restores one partition of a topic."""
 
     restore_id: str
     storage: StorageConfig
@@ -32,11 +32,11 @@ class RestoreTask:
     parts: Sequence[ObjectPart]
     selection: Selection
     selection_digest: str
-    wanted: Count  # records, as far as facts of objects show
+    wanted: Count  # records, by the facts of objects
     skips_damage: bool
-    reads_again: bool  # also what an earlier run has read back
+    reads_again: bool  # also partitions that an earlier run has read back
     appends: bool  # behind records of others
-    first_offset: int  # where those ended when the target was looked at, or where the claim begins that there was
+    first_offset: int  # the end of those at the survey, or the start of an existing claim
     batch_bytes: int  # of its records
     sent_bytes: int  # size of a batch on the wire
     rate_bytes: int  # a second; 0: no limit
@@ -44,7 +44,7 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """What a task did; `error` is empty when the partition is whole on the target."""
+    """The result of a task; `error` is empty if the partition is whole on the target."""
 
     target_topic: str
     partition: int
@@ -52,8 +52,8 @@ class TaskReport:
     already_there: int = 0
     bytes: int | None = None  # of keys and values; None: not counted
     expired: int = 0  # offsets that the brokers have deleted since an earlier run read the partition back
-    digest: int = 0  # of what the archive has, in order
-    target_digest: int | None = None  # of what this run has read back; None: nothing
+    digest: int = 0  # of the archived records, in order
+    target_digest: int | None = None  # of the records that this run read back; None: it read none
     leader_epoch: int = -1  # of the last batch of a target partition that was read back
     offset_map: str = ""  # the key of the offset map
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class TaskReport:
 
 
 def failed(target_topic: str, partition: int, error: Exception, where: str) -> TaskReport:
-    """Report what kept a partition from being restored."""
+    """Report the error that kept a partition from being restored."""
     ours = as_ours(error, where)
     text = str(ours)
     if ours is error and not text.startswith((f"{where}: ", f"{where} ")):  # some messages begin with the place
@@ -90,5 +90,5 @@ def read_wanted(
 
 
 def left_out(task: RestoreTask, skipped: Collection[str]) -> list[str]:
-    """Return what an earlier attempt has left out, and this attempt therefore leaves out, too."""
+    """Return the objects that an earlier attempt has skipped, and this one therefore skips, too."""
     return [f"{part}: was damaged, and was skipped" for part in task.parts if part.object_key in skipped]

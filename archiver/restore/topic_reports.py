@@ -1,4 +1,4 @@
-"""Builds the report of each topic from its plan, its tasks and its configs, with remaining manual steps."""
+"""Builds the report of each restored topic from its plan, its tasks and its configs, with remaining manual steps."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ _A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FilledTopic:
-    """A topic that was filled, and what became of its partitions."""
+    """A filled topic, and the results of its partitions."""
 
     plan: TopicPlan
     partitions: Sequence[TaskReport]
-    read_back: Sequence[TaskReport]  # of target partitions, where those are not the archive's
+    read_back: Sequence[TaskReport]  # of target partitions, if repartitioned
 
     @property
     def is_whole(self) -> bool:
@@ -31,7 +31,7 @@ class FilledTopic:
 def filled_topics(
     topics: Iterable[TopicPlan], reports: Iterable[TaskReport], read_back: Iterable[TaskReport]
 ) -> dict[str, FilledTopic]:
-    """Return by target what became of its partitions: the reports of its tasks, and the gaps and refusals that its plan knew before."""
+    """Return the results of partitions by target: the reports of its tasks, and the gaps and refusals of its plan."""
     tasks, read = _by_target(reports), _by_target(read_back)
     return {
         topic.target: FilledTopic(
@@ -62,7 +62,7 @@ def report_topic(
     is_finished: bool,
     left_out_filling: tuple[str, ...],
 ) -> TopicReport:
-    """Report one topic. `cluster` are the options with which Kafka's own tools reach it."""
+    """Report one topic. `cluster`: the connection options of Kafka's own tools."""
     topic = filled.plan
     nothing = Nothing.CHOSEN if request.is_partial else Nothing.ARCHIVED
     return TopicReport(
@@ -98,7 +98,7 @@ def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[
         return ""
     taken_back = [
         name for name in RETENTION_KEYS if name not in archived and name not in given
-    ]  # the cluster's own hold again
+    ]  # back to the cluster's own
     if not archived and not taken_back:
         return ""
     return alter_command(cluster, topic.target, archived, taken_back)
@@ -111,15 +111,15 @@ def strange_retention(topic: TopicPlan) -> tuple[str, ...]:
 
 
 def _with_known_gaps(topic: TopicPlan, reports: Iterable[TaskReport]) -> list[TaskReport]:
-    """Add to each report what the plan knew to be missing from the partition, and was to be skipped."""
+    """Add to each report the known missing parts of the plan that were to be skipped."""
     missing = {partition.partition: partition.missing for partition in topic.partitions}
     return [replace(report, missing=(*missing[report.partition], *report.missing)) for report in reports]
 
 
 def _advice_for(topic: TopicPlan) -> str:
-    """Return what to do about a refused partition, which the same command with --repartition leaves out from now on.
+    """Return advice on a refused partition, which the same command with --repartition leaves out from now on.
 
-    Another id alone does not do: into the same target, the records of the other partitions would come twice.
+    Another id alone does not suffice: into the same target, the records of the other partitions would come twice.
     """
     way = f"--rename {topic.source}=OTHER" if topic.appends else f"--purge-target, which makes {topic.target} again"
     return (

@@ -1,4 +1,4 @@
-"""Whether other groups have positions in the restored topics, where `--groups` matches none: an expression with a slip would lose them all."""
+"""Finds other groups with positions in the restored topics if `--groups` matches none: a typing error would lose them all."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -13,9 +13,9 @@ _MOST_NAMED: Final = 20
 
 
 def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection[str]) -> str:
-    """Say which groups there are in the source topics of a restore; empty: none, by the archive, so nothing is missed.
+    """Name the archived groups of the source topics of a restore; empty: no group, so nothing is missed.
 
-    It is for a request that matches no group, and reads all positions once more.
+    For a request that matches no group. Reads all positions once more.
     """
     asked_for = [one for one in sources if asked.wanted.topics.fullmatch(one)]
     groups = _groups_in(archive, asked, asked_for or sources) if sources else []

@@ -1,4 +1,4 @@
-"""Starts Spark in the background, while a command lists and plans."""
+"""Starts Spark in the background, while a command of this folder lists and plans."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

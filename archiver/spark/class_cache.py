@@ -1,4 +1,4 @@
-"""The file of loaded classes that Spark's JVM is started with: loading classes is most of its start (archiver.process.jvm_classes)."""
+"""The cache of loaded classes for the start of Spark's JVM, which spends most of it on loading (archiver.process.jvm_classes)."""
 
 import hashlib
 from pathlib import Path
@@ -13,7 +13,7 @@ _HERE: Final = Path(__file__).parent
 
 
 def place_for_classes() -> CachePlace | None:
-    """Return the first folder where the class archive can be made; None if there is no such folder."""
+    """Return the first folder where the class archive can be made; None if no folder fits."""
     return next((place for place in _places() if place.make(place.path.parent)), None)
 
 
@@ -25,6 +25,6 @@ def _places() -> list[CachePlace]:
 
 
 def options_of_spark() -> list[str]:
-    """Return options with which Spark's JVM maps that file, if it exists and no other user may have changed it."""
+    """Return options with which Spark's JVM maps that file, if it exists and only this user may have changed it."""
     found = (options_to_read(place.path, place.trusted) for place in _places())
     return next(filter(None, found), [])

@@ -1,4 +1,4 @@
-"""Spark's Python daemon, with what a restore's tasks need imported already: the workers it forks share that, and begin at once.
+"""Spark's Python daemon, with the modules of restore tasks already imported: forked workers share them, and begin at once.
 
 Spark starts it as `python -m archiver.spark.daemon` (spark.python.daemon.module).
 """
@@ -23,7 +23,7 @@ def main() -> None:
     from pyspark import daemon  # noqa: PLC0415 - now that it is found where it is installed
 
     daemon.worker = _ending_quietly(daemon.worker)
-    gc.freeze()  # a look for garbage would write to every object, and copy the memory that is shared
+    gc.freeze()  # a garbage collection would write to every object, and copy the shared memory
     daemon.manager()  # type: ignore[no-untyped-call]
 
 
@@ -56,9 +56,9 @@ def _ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
 
 
 def _prefer_installed_pyspark() -> None:
-    """Take out of the path the zips of the very pyspark that is installed, which Spark puts in front of it.
+    """Remove from the path the zips of the installed pyspark, which Spark puts in front of it.
 
-    Imported from there it is compiled again (0.6 s), and each task reads the directories of the zips again (0.15 s).
+    Imported from these zips, it is compiled again (0.6 s), and each task reads the directories of the zips again (0.15 s).
     """
     installed = PathFinder.find_spec("pyspark", [path for path in sys.path if not path.endswith(".zip")])
     if installed is not None:

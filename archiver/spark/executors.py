@@ -22,17 +22,17 @@ _ADVICE = "the driver can: give executors the same files, rights and ways there 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """What tasks of a restore talk to."""
+    """The store and brokers that tasks of a restore connect to."""
 
     storage: StorageConfig
-    object_key: str  # of an object that a task reads; empty: none does
+    object_key: str  # of an object that a task reads; empty: tasks read none
     kafka: KafkaSettings
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What one executor could reach; `error` is empty when it reached all."""
+    """One executor's attempt to connect; `error` is empty if all connections succeeded."""
 
     host: str
     error: str = ""
@@ -40,7 +40,7 @@ class Attempt:
 
 
 def try_executors(spark: SparkContext, destination: Destination) -> None:
-    """Let executors try the destination, as many at a time as there are cores. Raises the error of one that failed."""
+    """Let executors try the destination, one per core at a time. Raises the error of one that failed."""
     cores = spark.defaultParallelism
     try:
         attempts = spark.parallelize(range(cores), cores).map(lambda _: reach_out(destination)).collect()
@@ -59,7 +59,7 @@ def refuse_unreached(attempts: Sequence[Attempt]) -> None:
 
 
 def reach_out(destination: Destination) -> Attempt:
-    """Try to reach the store and each broker from here, an executor."""
+    """Try to connect to the store and each broker from this executor."""
     host = socket.gethostname()
     try:
         store = store_of(destination.storage)

@@ -16,7 +16,7 @@ _SPARKS = re.compile(r"\[[A-Z][A-Z0-9_.]*\] .*")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _NO_ARCHIVER = re.compile(r"No module named '?archiver\b")
 _OTHER_VERSION = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*)")
-# What is indented deeper than the word itself are the frames; Spark indents some tracebacks as a whole.
+# Lines indented deeper than the word itself are the frames; Spark indents some tracebacks as a whole.
 _TRACEBACK = re.compile(
     r"^(?:\S.*: )?(?P<margin> *)Traceback \(most recent call last\):\n(?:(?P=margin) .*\n)*(?P=margin)(?P<error>\S.*)$",
     re.MULTILINE,
@@ -42,7 +42,7 @@ def failure_of(error: Py4JJavaError) -> ArchiverError:
 
 
 def missing_program(report: str) -> str:
-    """Find the Python that could not be started because it is not there; empty when that is not what happened."""
+    """Find the missing Python that could not be started; empty for any other failure."""
     found = _NO_PROGRAM.search(report)
     return found[1] if found else ""
 
@@ -65,7 +65,7 @@ def raised_in(error: PySparkException | Py4JError, *, less: str = "") -> Archive
 
 
 def _python_tracebacks(error: PySparkException | Py4JError) -> Iterator[str]:
-    """Return texts that come from Python by Spark's own word: all others may quote records and SQL, with anything in them."""
+    """Yield texts that Spark marks as Python's: all others may quote records and SQL, with any content."""
     is_planned = isinstance(error, AnalysisException) and error.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     if is_planned or isinstance(error, PythonException):
         yield str(error)
@@ -78,21 +78,21 @@ def _python_tracebacks(error: PySparkException | Py4JError) -> Iterator[str]:
 
 
 def line_of_spark(error: PySparkException | Py4JError) -> str:
-    """Find the line with Spark's own reason; empty if there is none."""
+    """Find the line with Spark's own reason; empty if missing."""
     found = _SPARKS.search(str(error))
     return found[0] if found else ""
 
 
 def line_of(error: PySparkException | Py4JError) -> str:
     """Find the most useful line of an error: Spark's own reason, else the cause."""
-    # Of what py4j raises, not the first line, which only names the call.
+    # Not the first line of py4j's error, which only names the call.
     java = str(error.java_exception) if isinstance(error, Py4JJavaError) else ""
     return line_of_spark(error) or cause_line(java or str(error))
 
 
 @contextmanager
 def jvm_errors_as_ours() -> Iterator[None]:
-    """Turn what py4j raises, once the JVM is gone, into an error of ours."""
+    """Turn py4j's errors after the death of the JVM into an error of ours."""
     try:
         yield
     except Py4JJavaError:  # it is there, and complains

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class GroupJob:
-    """The groups of one run of a restore. Their positions are read first: what is refused is refused before topics are changed."""
+    """The groups of one run of a restore. Their positions are read first: refusals come before topics are changed."""
 
     archive: Archive
     kafka: KafkaSettings  # of the target
@@ -34,7 +34,7 @@ class GroupJob:
     _problems: list[str] = field(default_factory=list)
 
     def read(self, notice: Callable[[str], None]) -> None:
-        """Read where the groups stood. Raises UsageError where nothing of groups is archived."""
+        """Read the positions of the groups. Raises UsageError if no positions are archived."""
         notice("reading where groups stood")
         self._positions = read_positions(self.archive, self.asked, self._problems.append)
         if not self._positions:
@@ -43,7 +43,7 @@ class GroupJob:
             )
 
     def run_after(self, result: RestoreResult, notice: Callable[[str], None]) -> RestoreResult:
-        """Set the groups if all topics are whole. Returns the result of the topics with that of the groups, or with their failure."""
+        """Set the groups if all topics are whole. Returns the topics' result with that of the groups, or with their failure."""
         if not result.is_whole:
             return result
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from archiver.archive.spool import lock_folder
 
-# A stranger who may ask can have anything of a driver: tasks with passwords, and code run. With a local master Spark draws
+# Without a secret, strangers could get tasks with passwords from a driver, and run code. With a local master Spark draws
 # the secret itself, which is then in no setting, file or process argument.
 AUTHENTICATED: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 UMASK: Final = 0o077  # of the JVM and of its workers
@@ -82,12 +82,12 @@ def _unlock(lock: int | None) -> None:
 
 
 def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's
-    """Have a JVM delete the folder as it ends, which it does also when this process was killed."""
+    """Have a JVM delete the folder as it ends, also when this process was killed."""
     jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(folder)))
 
 
 def settings_of(folder: Path) -> dict[str, str]:
-    """Return what makes a new Spark talk to its Python workers by sockets in this folder, where their names fit.
+    """Return settings for Spark to connect to its Python workers by sockets in this folder, if their names fit.
 
     Else the sockets are TCP with a secret: but Spark's daemon forks a worker for each connection before it asks for that.
     """

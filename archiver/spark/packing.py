@@ -1,6 +1,6 @@
-"""The packed environment: what tasks of ours need, as one file for `spark-submit --archives` (docs/clusters.md).
+"""Packs the environment that tasks of ours need into one file for `spark-submit --archives` (docs/clusters.md).
 
-It has packages and no interpreter: `bin/python` looks for one on the machine, and says what is wrong when none fits.
+It has packages and no interpreter: `bin/python` searches the machine for one, and reports the problem when none fits.
 """
 
 import gzip
@@ -34,11 +34,11 @@ _FOR_SQL: Final = frozenset({"pandas", "pyarrow"})
 _LIBRARY: Final = "lib"
 _LEVEL: Final = 1  # of gzip: 6 makes a tenth less of it, in three times the time
 _MEBIBYTE: Final = 1024 * 1024
-_MTIME: Final = 1_000_000_000  # the same for all files, so that the same environment makes the same bytes
+_MTIME: Final = 1_000_000_000  # the same for all files, so that equal environments make equal bytes
 _PYC_UNCHECKED: Final = (1).to_bytes(4, "little")
 _PYC_HEADER_BYTES: Final = 16
 
-# Compiled modules fit interpreters of one kind and minor version, which this name tells: cpython-311-x86_64-linux-gnu.
+# Compiled modules fit interpreters of one kind and minor version, which this name shows: cpython-311-x86_64-linux-gnu.
 _ABI: Final = str(sysconfig.get_config_var("SOABI"))
 _PYTHON: Final = sysconfig.get_python_version()
 _LAUNCHER: Final = """\
@@ -100,9 +100,9 @@ def pack_environment(
     overwrite: bool = False,
     report_step: Callable[[str], None] = lambda _: None,
 ) -> PackedEnvironment:
-    """Pack this Python's archiver and what it needs, less Spark itself; `add` names more distributions that are installed.
+    """Pack this Python's archiver and its requirements, less Spark itself; `add` names more installed distributions.
 
-    The file is there whole or not at all.
+    The file is written whole or not at all.
     """
     _refuse_what_is_there(target, overwrite=overwrite)
     packed = _closure(add, frozenset() if with_sql else _FOR_SQL)
@@ -142,7 +142,7 @@ def pack_environment(
 
 
 def _closure(add: Iterable[str], left_out: frozenset[str]) -> list[Distribution]:
-    """Return the distributions that the archiver with its Spark extra needs, each once, and `add` with what those need."""
+    """Return the distributions that the archiver with its Spark extra needs, each once, and `add` with their requirements."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - of the extra
         from packaging.utils import canonicalize_name  # noqa: PLC0415
@@ -241,7 +241,7 @@ def _compiled_name(name: str) -> str:
 
 
 def _compiled_of(path: Path) -> bytes | None:
-    """Return a module as compiled by pip or an import; None if there is none, or of another source."""
+    """Return a module as compiled by pip or an import; None if missing, or compiled from another source."""
     source, stat = path.read_bytes(), path.stat()
     try:
         compiled = Path(importlib.util.cache_from_source(str(path))).read_bytes()
@@ -254,7 +254,7 @@ def _compiled_of(path: Path) -> bytes | None:
 
 
 def _pyc(source: bytes, code: bytes) -> bytes:
-    """A compiled module that Python believes without looking at the source's time: unpacking does not always keep it."""
+    """A compiled module that Python trusts without a check of the source's time: unpacking does not always keep that."""
     return importlib.util.MAGIC_NUMBER + _PYC_UNCHECKED + importlib.util.source_hash(source) + code
 
 
@@ -273,7 +273,7 @@ def _refuse_what_is_there(target: Path, *, overwrite: bool) -> None:
 def _write_whole(
     target: Path, entries: Iterable[_PackedFile], *, overwrite: bool, report_step: Callable[[str], None]
 ) -> tuple[int, int, str]:
-    """Write beside the target, and rename at the end. Returns the bytes in it, those that it unpacks to, and its SHA-256."""
+    """Write beside the target, and rename at the end. Returns packed and unpacked size in bytes, and the SHA-256."""
     unfinished: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as file:

@@ -1,4 +1,4 @@
-"""`restore --dry-run`: a restore is planned, and its targets are checked. Changes nothing."""
+"""Runs `restore --dry-run`: plans a restore and checks its targets. Changes nothing."""
 
 import asyncio
 import os
@@ -32,9 +32,9 @@ def preview_restore(
     select_topics: Callable[[Iterable[str]], Sequence[str]] = lambda _: (),
     notice: Callable[[str], None] = lambda _: None,
 ) -> RestorePreview:
-    """Plan a restore and check its targets. Changes nothing, and needs Spark for a predicate, and for what a purge reads before.
+    """Plan a restore and check its targets. Needs Spark for a predicate, and for the objects that a purge reads first.
 
-    `select_topics` chooses the names that the configuration at hand has a backup archive.
+    `select_topics` chooses the names that a backup with the present configuration archives.
     """
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     if restore_id is not None:

@@ -1,4 +1,4 @@
-"""The proof that a purge loses nothing: a Spark job that reads all replacements before any topic is deleted."""
+"""Proves that a purge loses nothing: a Spark job reads all replacements before a restore deletes any topic."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from archiver.spark.tasks import run_on_spark
 from archiver.upkeep.object_check import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows
-_TASK_OBJECTS = 16  # where their bytes are not known
+_TASK_OBJECTS = 16  # if their bytes are unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ProofTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a task found in its objects; `error`: why it could not read all of them."""
+    """A task's findings in its objects; `error`: why it could not read all of them."""
 
     target: str
     damage: Sequence[Damage] = ()
@@ -54,7 +54,7 @@ def read_whole(
     purge: Purge,
     report_progress: Callable[[int, int], None] | None = None,
 ) -> ArchiveReading:
-    """Read all objects that are planned for these topics, and all that the archive has of the topics that they replace.
+    """Read all planned objects of these topics, and all archived objects of the topics that they replace.
 
     Each object is read once. Raises ArchiverError when some could not be read.
     """
@@ -100,7 +100,7 @@ def _shares(
 
 
 def _others(parts: Sequence[ObjectPart], planned: Sequence[ObjectPart]) -> Sequence[ObjectPart]:
-    """Return the objects of a purged topic that its plan does not read: each object is read once. As a rule the plan reads all of them."""
+    """Return the objects of a purged topic that its plan does not read: each object is read once. Usually the plan reads all."""
     if len(parts) == len(planned) and all(
         one.object_key == other.object_key for one, other in zip(parts, planned, strict=True)
     ):

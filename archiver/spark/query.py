@@ -22,7 +22,7 @@ def run_query(
     *,
     skips_damage: bool = False,
 ) -> "Iterator[QueryAnswer]":
-    """Run one SQL query over topics; its rows come for as long as the block lasts. `options` are those of the data source."""
+    """Run one SQL query over topics; its rows can be read within the block. `options` are those of the data source."""
     with spark_in_background("query", notice, with_sql=True) as start_spark:
         from archiver.spark.table.query import ask  # noqa: PLC0415 - an extra that a backup does not need
 

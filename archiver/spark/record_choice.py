@@ -1,6 +1,6 @@
-"""Which records a predicate, or the last of each key, chooses: found with Spark SQL before a restore fills anything, and written down.
+"""Chooses records by a predicate, or the last of each key, with Spark SQL, and stores lists of them before a restore.
 
-A restore numbers the records that it writes, and may be gone on with for days. What was chosen therefore stands in the
+A restore numbers the records that it writes, and may be continued for days. The choice is therefore stored in the
 archive (docs/format.md §8), object by object; tasks only read it.
 """
 
@@ -45,7 +45,7 @@ _LONGEST_TOLD: Final = 200  # characters of a predicate
 _PART: Final = StructField("__part", IntegerType(), nullable=False)
 _LANE: Final = StructField("__lane", IntegerType(), nullable=False)
 _WORK: Final = StructType([_PART, _LANE, StructField("task", BinaryType(), nullable=False)])
-# Size and time of each record, which limits of a target are compared with: they stay with the record while it is chosen.
+# Size and time of each record, for comparison with limits of a target: they stay with the record during the choice.
 _BYTES: Final = StructField("__bytes", LongType(), nullable=False)  # of key and value
 _TIME: Final = StructField("__time", LongType(), nullable=False)
 _MEASURED: Final = ("key", "value", "timestampMs")  # columns with sizes and times
@@ -90,7 +90,7 @@ def choose_records(
 ) -> list[TopicPlan]:
     """Narrow plans to the chosen records.
 
-    What an object holds that cannot be read, nobody knows; nor, for the last of each key, whether records of other objects
+    The records of an unreadable object are unknown; so is, for the last of each key, whether records of other objects
     are the last. So its partition is refused, or the object is left out as a whole.
     """
     session = open_sql(spark)
@@ -115,7 +115,7 @@ def choose_records(
 
 
 def check_predicate(spark: SparkContext, where: str) -> None:
-    """Raise PredicateError for what Spark does not understand, or must not do. No record is read."""
+    """Raise PredicateError for a predicate that Spark does not understand, or must not run. Reads no record."""
     _used_by(open_sql(spark), where)
 
 
@@ -155,7 +155,7 @@ _Row = tuple[int, int, bytes]  # of _WORK
 
 
 def _shares(lanes: Sequence[_Lane], columns: Sequence[str], storage: StorageConfig, at_once: int) -> list[list[_Row]]:
-    """Cut all objects, in their order, into shares of as many objects; one row is of those that follow each other in a partition."""
+    """Cut all objects, in order, into shares of equal count; one row has consecutive objects of a partition."""
     objects = sum(len(lane.partition.parts) for lane in lanes)
     count = max(1, min(objects, _CHUNKS_PER_CORE * at_once))
     bounds = [number * objects // count for number in range(count + 1)]
@@ -213,7 +213,7 @@ def _reader(
 
 
 def _each_object(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, ScanTask]]:
-    """Take rows apart, in a worker: the number of an object, its partition's, and how to read it."""
+    """Split rows, in a worker, into an object's number, its partition's number, and the task that reads it."""
     for batch in batches:
         for row in batch.to_pylist():
             task: ScanTask = pickle.loads(row["task"])  # noqa: S301 - written above
@@ -244,15 +244,15 @@ def _chosen(found: DataFrame, request: RestoreRequest) -> DataFrame:
 def _writer(
     storage: StorageConfig, starts: Longs, stems: Sequence[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what writes down the chosen records in a worker.
+    """Return the function that writes lists of chosen records in a worker.
 
-    `starts`: the number of each partition's first object. `stems`: what the keys of each partition's lists begin with.
+    `starts`: the number of each partition's first object. `stems`: the common beginning of the keys of each partition's lists.
     """
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write down what is chosen of each object; rows come object by object, in the order of their offsets.
+        """Write the list of each object's chosen records; rows come object by object, in the order of their offsets.
 
-        A list is named after its content. So a list of another run, which chose otherwise when an object was damaged, stays apart.
+        A list is named after its content. So a list of another run, which chose otherwise for a damaged object, stays apart.
         """
         store = patient_store_of(storage)
         for part, (offsets, sizes, times) in _by_part(batches):
@@ -360,7 +360,7 @@ def _some_of(parts: Sequence[ObjectPart], places: Numbers, stem: str, digests: T
 
 
 def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfParts:
-    """Return facts of the chosen records alone: counted ones, and their share of the bytes that the whole object had on a broker's disk."""
+    """Return facts of the chosen records alone: their count, and their share of the object's bytes on a broker's disk."""
     whole = {name: of_objects.numbers(name).astype(float) for name in ("records", "bytes", "source_bytes")}
     payload = np.minimum(whole["bytes"], whole["source_bytes"])
     share = payload * written["bytes"] / np.maximum(1, whole["bytes"])
@@ -370,7 +370,7 @@ def _facts(of_objects: FactsOfParts, written: Mapping[str, Numbers]) -> FactsOfP
 
 
 def _as_ours(error: PySparkException | Py4JJavaError, where: str) -> ArchiverError:
-    """Make the error that a user sees: the one that a worker of ours raised, or why Spark could not work the predicate out."""
+    """Return the error for the user: the one that a worker of ours raised, or why Spark could not evaluate the predicate."""
     if ours := raised_in(error):
         return ours
     if where and line_of_spark(error):

@@ -1,4 +1,4 @@
-"""A restore into another number of partitions, by key: the steps for some topics together (docs/decisions/0016-repartition.md)."""
+"""Restores into another number of partitions, by key: the steps for some topics together (docs/decisions/0016-repartition.md)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ _PARTITIONS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Repartitioned:
-    """What became of the repartitioned topics: a report for each source partition, and for each target partition that was read back."""
+    """The result for repartitioned topics: a report for each source partition, and for each target partition read back."""
 
     sources: list[TaskReport] = field(default_factory=list)
     targets: list[TaskReport] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Topic:
 
     @property
     def verified(self) -> TopicContents | None:
-        """What an earlier run has read back, if the target partitions still end there, or behind that."""
+        """The records that an earlier run read back, if the target partitions still end there or later."""
         return self.claim.verified if self.log_starts else None
 
     @property
@@ -52,7 +52,7 @@ class _Topic:
         return self.tasks[0].target_topic
 
     def log_tasks(self, shares: Mapping[int, Sequence[Contents]]) -> list[TargetTask]:
-        """Return a task for each target partition; `shares` are what each source partition has dealt to them."""
+        """Return a task for each target partition; `shares`: the records that each source partition dealt to them."""
         task, claim = self.tasks[0], self.claim
         noted = None if self.verified is None else self.verified.targets
         return [
@@ -83,9 +83,9 @@ def repartition(
     is_first: Callable[[str], bool],
     most_at_once: int | None,
 ) -> Repartitioned:
-    """Fill and read back what is not verified yet. Tasks are of source partitions, those of a topic together.
+    """Fill and read back topics that are not verified yet. Tasks are of source partitions, those of a topic together.
 
-    `is_first` tells of a source whether it goes before the others; `most_at_once`, how many send at once at most.
+    `is_first`: whether a source is sent before the others; `most_at_once`: how many send at once at most.
     """
     done = Repartitioned()
     topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
@@ -98,7 +98,7 @@ def repartition(
     ]
     read_again = _read_back(spark, again, {topic.name: {} for topic in again})
     unverified = [topic for topic in topics if not _report_verified(topic, done, read_again.get(topic.name))]
-    counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. what earlier runs have sent
+    counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. records of earlier runs
     filled = [topic for topic in unverified if topic.is_ours or topic.name in counts]
     dealt = _deal(spark, filled, counts, is_first, most_at_once)  # 3. the rest
     read_back = _read_back(spark, filled, dealt)  # 4.
@@ -156,7 +156,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
 
 
 async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Sequence[int]:
-    """Return where each target partition begins now; an empty list when no run has read them back, or one has lost records since then."""
+    """Return the log start of each target partition; empty if no run has read them back, or one has lost records since then."""
     ends = claim.verified_ends
     offsets = await client.offsets([(topic, number) for number in ends])
     found = [(offsets[topic, number], end) for number, end in ends.items()]
@@ -164,14 +164,14 @@ async def _log_starts(client: KafkaClient, claim: TopicClaim, topic: str) -> Seq
 
 
 async def _taken_up(client: KafkaClient, tasks: Sequence[RestoreTask], claim: TopicClaim) -> _Topic:
-    """Return a topic that an earlier run has claimed, with what is known of its target partitions without reading them."""
+    """Return a topic that an earlier run has claimed, with the state of its target partitions, as far as known unread."""
     log_starts = await _log_starts(client, claim, tasks[0].target_topic)
     found = _Topic(tasks, claim, is_ours=False, log_starts=log_starts)
     return replace(found, stands=await _stands(client, found))
 
 
 async def _stands(client: KafkaClient, topic: _Topic) -> bool:
-    """Return whether the target partitions still hold what an earlier run read back, judged by the last record of each: the others are not read."""
+    """Return whether the target partitions still have an earlier run's verified records. Reads only the last record of each."""
     if topic.verified is None:
         return False
     turn = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
@@ -201,7 +201,7 @@ def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskRepo
 
 
 def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
-    """Report a topic as a run has noted it when it was whole: its target may have grown since. `read_again`: what this run found there."""
+    """Report a topic as a run noted it when it was whole: its target may have grown since. `read_again`: this run's own reading."""
     outcome = topic.verified
     if outcome is None:
         return False
@@ -316,7 +316,7 @@ def _records_of(task: TargetTask) -> int:
     return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
 
 
-# --- 5. what became of it
+# --- 5. the result
 
 
 async def _finished_by_others(topic: _Topic) -> _Topic | None:

@@ -1,4 +1,4 @@
-"""`restore`, from a configuration to its end: plans the topics while Spark starts, then fills them."""
+"""Runs `restore`, from the configuration to the result: plans the topics while Spark starts, then fills them."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ def run_restore_job(
     begin: Callable[[str], None] = lambda _: None,
     groups: GroupRequest | None = None,
 ) -> RestoreResult:
-    """Plan a restore from what the archive holds now, and carry it out. `begin` is told its id as soon as that is known.
+    """Plan a restore from the archive's present content, and carry it out. `begin` receives its id, once known.
 
     `groups` are set when all topics are whole.
     """

@@ -68,7 +68,7 @@ def run_restore(
     start_spark: Callable[[], SparkContext],
     notice: Callable[[str], None] = lambda _: None,
 ) -> RestoreResult:
-    """Restore topics into targets, given by source; run again with the same id, it goes on where the target ends.
+    """Restore topics into targets, given by source; run again with the same id, it continues where the target ends.
 
     An error is raised if nothing was filled before it. Otherwise it is in the result, and the filled topics are finished.
     """
@@ -83,7 +83,7 @@ class _Restore:
         self._brokers = brokers  # of the target
         self._notice = notice
         self._archive = open_archive(job.storage)
-        # Notes are put between the deletion of a topic and its creation: a store that fails for a moment must not end a run then.
+        # Notes are put between the deletion of a topic and its creation: a short failure of the store must not end a run then.
         patient = self._archive._replace(store=PatientStore(self._archive.store))
         notes = RestoreNotes(patient, job.restore_id, job.cluster_id)
         archived = ArchivedLogs(patient, job.cluster_id)
@@ -95,7 +95,7 @@ class _Restore:
         self._failure: ArchiverError | None = None
 
     def run(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> RestoreResult:
-        planned = self._planned(targets, start_spark)  # 1. refuse what cannot go well, before anything is changed
+        planned = self._planned(targets, start_spark)  # 1. refuse a restore that cannot succeed, before any change
         if not planned:
             raise UsageError(
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
@@ -121,7 +121,7 @@ class _Restore:
         )
 
     def _try_executors(self, spark: SparkContext, topics: Sequence[TopicPlan]) -> None:
-        """Let executors try what they need, once, before any change: the driver's access proves nothing about theirs."""
+        """Let executors try their connections, once, before any change: the driver's access proves nothing about theirs."""
         if self._has_tried or is_local(spark.master):
             return
         parts = (part for topic in topics for partition in topic.partitions for part in partition.parts)
@@ -136,7 +136,7 @@ class _Restore:
         self._has_tried = True
 
     def _planned(self, targets: Mapping[str, str], start_spark: Callable[[], SparkContext]) -> list[TopicPlan]:
-        """Plan what no earlier run has planned, and check all of it."""
+        """Plan topics that no earlier run has planned, and check all of them."""
         noted, unplanned = self._brokers.ask(lambda client: self._targets.planned(client, targets))
         begun = self._targets.check_noted(noted, self._planner.plan)
         self._notice(f"reading the archive of {spell_count(len(unplanned), 'topic')}")
@@ -164,7 +164,7 @@ class _Restore:
         self._brokers.ask(lambda client: self._targets.check_again(client, topics))
 
     def _with_chosen(self, topics: Sequence[TopicPlan], start_spark: Callable[[], SparkContext]) -> Sequence[TopicPlan]:
-        """Choose among the records of topics, where only some are wanted."""
+        """Choose the records of topics, if only some are wanted."""
         job = self._job
         if not any(job.request.chooses(is_copied=topic.is_copied) for topic in topics):
             return topics
@@ -197,7 +197,7 @@ class _Restore:
     def _fill(self, spark: SparkContext, portions: Iterable[Sequence[TopicPlan]]) -> list[TaskReport]:
         """Fill some topics while the next ones are created: of a thousand topics that takes long.
 
-        Few of the purged topics are deleted, or not full again, at any time; none is deleted after another could not be filled.
+        Few of the purged topics are deleted, or not refilled, at any time; none is deleted after another could not be filled.
         """
         running: dict[Future[list[TaskReport]], Sequence[RestoreTask]] = {}
         with workers(_PORTIONS_AT_ONCE, "fill") as pool:
@@ -213,7 +213,7 @@ class _Restore:
                     tasks = self._brokers.ask(prepare)
                     self._notice(f"filling {spell_count(len(tasks), 'partition')}")
                     running[pool.submit(self._run, spark, tasks, at_once)] = tasks
-            except Exception as error:  # a defect, too: what is being filled becomes whole all the same, and is told
+            except Exception as error:  # a defect, too: running portions still become whole, and are reported
                 if not running:
                     raise
                 self._failure = as_ours(error)
@@ -276,7 +276,7 @@ class _Restore:
         return done.sources
 
     def _report_progress(self) -> None:
-        """Report how much is on the target, by the ends of its logs."""
+        """Report the number of records on the target, by the ends of its logs."""
         topics = [target.plan for target in self._filling]
         numbers = {topic.target: range(topic.target_partitions) for topic in topics}
         wanted = [(name, number) for name, some in numbers.items() for number in some]
@@ -292,7 +292,7 @@ class _Restore:
     ) -> list[RestoreTask]:
         targets = await self._targets.prepare(client, [topic.target for topic in topics], check_others)
         self._filling += targets
-        if self._has_one_portion:  # then fewer share the rate, where there are fewer
+        if self._has_one_portion:  # then fewer tasks share the rate, if only fewer run
             filled = sum(bool(one.parts) for target in targets for one in target.plan.partitions)
             senders = max(1, min(senders, filled))
         return [task for target in targets for task in self._tasks(target, senders)]

@@ -1,4 +1,4 @@
-"""`retention` with Spark: a sweep whose partitions are listed and asked by tasks of a Spark job."""
+"""Runs `retention` with Spark: tasks of a Spark job survey the partitions of a sweep."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Spark for a job of ours: without SQL, which takes seconds more to start, but for queries. On this machine, or as spark-submit has started it."""
+"""Starts and stops Spark for our jobs, locally or under spark-submit. Only queries get SQL, which takes seconds more to start."""
 
 import logging
 import os
@@ -43,12 +43,12 @@ _QUICK_START = ("-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile=file:{_L
 _STDERR = 2
 _LONGEST_START_S = 20.0  # then the JVM is left behind; it ends with this process, whose pipe it reads
 _LONGEST_STOP_S = 20.0
-# Wherever Spark runs. Tasks carry what it takes to reach the cluster: without encryption, PySpark writes them to a temporary
-# file as they are.
+# Wherever Spark runs. Tasks carry credentials of the cluster: without encryption, PySpark writes them to a temporary
+# file in plain text.
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": "archiver.spark.daemon",
-    # Workers import what this program does, and not what happens to lie in the current folder.
+    # Workers import this program's modules, and not those of the current folder.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.io.encryption.enabled": "true",
 }
@@ -61,9 +61,9 @@ SQL_SETTINGS: Final = {
     "spark.sql.variable.substitute": "false",  # ${env:NAME} is text
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-# They tell as JSON, with the JVM's stack, what comes back as an exception.
+# They log as JSON, with the JVM's stack, errors that come back as exceptions.
 TALKING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-# What Java and Spark's scripts go by. All other variables, credentials among them, are for Python alone (decision 28).
+# Variables of Java and Spark's scripts. All others, credentials among them, are for Python alone (decision 28).
 _OF_JAVA = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|LANG|LC_\w+|TZ|TMPDIR|LD_\w+|MALLOC_\w+"
     r"|_?(?:JAVA|JDK|SPARK|PYSPARK|PYTHON|HADOOP)\w*"
@@ -88,7 +88,7 @@ def open_sql(context: SparkContext) -> "SparkSession":
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     for logger in TALKING_LOGGERS:
-        PySparkLogger.getLogger(logger).disabled = True  # a logger of another class cannot take what PySpark tells it
+        PySparkLogger.getLogger(logger).disabled = True  # a logger of another class cannot take PySpark's arguments
 
     session = SparkSession(context)
     for setting, text in SQL_SETTINGS.items():
@@ -100,17 +100,17 @@ def open_sql(context: SparkContext) -> "SparkSession":
 def open_context(
     name: str, more: Mapping[str, str] = _NO_SETTINGS, java_options: Sequence[str] | None = None
 ) -> Iterator[Callable[[], SparkContext]]:
-    """Start Spark beside what the block does first, and have it stop in the end: on all local cores, or by spark-submit's settings.
+    """Start Spark in the background of the block, and stop it at the end: on all local cores, or by spark-submit's settings.
 
-    What is yielded waits until Spark is there; it raises ArchiverError when Spark did not start. Only a next start waits until
+    The yielded function waits for Spark; it raises ArchiverError when Spark did not start. Only a next start waits until
     a Spark of this machine has stopped: a JVM whose parent is gone stops by itself, and deletes its files.
     """
     if not is_submitted():
         prefer_loopback()
         start_spark_of(Path(pyspark.__file__).resolve().parent)
-    # PySpark 4.3 says at each start that it does not know pandas 3, which it imports itself; nothing of ours uses it.
+    # PySpark 4.3 warns at each start about pandas 3, which it imports itself; nothing of ours uses it.
     warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
-    # py4j logs what it raises as well: by a logger of its own how connections end, to the root logger the rest.
+    # py4j also logs the errors that it raises: ends of connections to its own logger, the rest to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
     is_wanted = threading.Event()
@@ -127,7 +127,7 @@ def open_context(
         finally:
             is_wanted.clear()
             stopping = _stop_in_background(starting)
-            if is_submitted():  # a cluster counts an application as failed that goes without having said so
+            if is_submitted():  # a cluster counts an application as failed that ends without a report
                 stopping.join(_LONGEST_STOP_S)
 
 
@@ -149,7 +149,7 @@ def await_stops() -> None:
 
 
 def _start(name: str, more: Mapping[str, str], java_options: Sequence[str], is_wanted: threading.Event) -> SparkContext:
-    await_stops()  # there is one context in a process
+    await_stops()  # a process has one context
     if is_submitted():
         return _go_on(name, more)
     try:
@@ -221,7 +221,7 @@ def _go_on(name: str, more: Mapping[str, str]) -> SparkContext:
 
 
 def _start_workers(context: SparkContext, is_wanted: threading.Event) -> None:
-    """Have the daemon import what tasks need, before they have anything to do."""
+    """Have the daemon import the modules of tasks before the first task."""
     count = context.defaultParallelism
     if is_wanted.is_set():
         context.parallelize(range(count), count).foreach(lambda _: None)
@@ -256,9 +256,9 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _without_noise(is_wanted: threading.Event) -> Iterator[int]:
-    """Give a stderr to a JVM that starts in here: its lines come out at ours, without those that are of no use.
+    """Yield a stderr for a JVM that starts in this block: its lines are copied to ours, without useless ones.
 
-    All that it says while it stops is of no use: threads that were at work print their stacks as they are interrupted.
+    Its output while it stops is of no use: interrupted threads print their stacks.
     """
     reading, writing = os.pipe()
     threading.Thread(target=_forward, args=(reading, is_wanted), name="spark-stderr", daemon=True).start()

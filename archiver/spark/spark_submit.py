@@ -1,4 +1,4 @@
-"""Spark as spark-submit has started it, on whatever cluster: what it was told holds, the rest is ours (docs/clusters.md)."""
+"""Uses the Spark that spark-submit has started, on any cluster: its settings override ours (docs/clusters.md)."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ _FILE = "submit.py"  # Spark's name for an application that was given none
 
 
 def start_submitted(name: str, settings: dict[str, str]) -> SparkContext:
-    """Go on with the JVM that spark-submit has started. Raises ArchiverError when executors cannot run our tasks."""
+    """Connect to the JVM that spark-submit has started. Raises ArchiverError when executors cannot run our tasks."""
     gateway = launch_gateway()  # type: ignore[no-untyped-call]  # it is there: this connects
     conf = SparkConf(_jvm=gateway.jvm)
     master = conf.get("spark.master")
@@ -49,7 +49,7 @@ def start_submitted(name: str, settings: dict[str, str]) -> SparkContext:
 
 
 def end_output() -> None:
-    """Close both streams, and wait until spark-submit has passed on what came by them.
+    """Close both streams, and wait until spark-submit has passed on their content.
 
     The JVM of spark-submit reads them in a thread, and ends when this process does: else a slow reader loses the end of a result.
     """
@@ -79,7 +79,7 @@ def _is_encrypted(conf: SparkConf) -> bool:
 
 
 def _try_out(context: SparkContext) -> None:
-    """Have one executor load what tasks need, before anything is changed for a job that cannot go well."""
+    """Have one executor load the modules of tasks, so that a job that cannot succeed changes nothing."""
     try:
         context.parallelize([0], 1).foreach(lambda _: None)
     except Py4JJavaError as error:

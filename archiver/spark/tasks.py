@@ -32,9 +32,9 @@ def run_on_spark(
 ) -> list[Report]:
     """Run tasks, those of `is_first` before all others, and the largest first, so that no long one starts last. Reports come in no order.
 
-    `report_progress` gets now and then, and at the end, how many shares of the work are done, and of how many; only one job may
+    `report_progress` gets the number of finished shares and their total, now and then and at the end; only one job may
     run then.
-    `most_at_once`: no more run at once, also when a cluster has got more executors meanwhile.
+    `most_at_once`: no more run at once, even if the cluster has more executors meanwhile.
     """
     if not tasks:
         return []
@@ -65,9 +65,9 @@ def run_on_spark(
 def share_out(
     tasks: Sequence[Task], weigh: Callable[[Task], Any], is_first: Callable[[Task], bool], most: int
 ) -> list[list[Task]]:
-    """Deal tasks out to shares, in the order in which they begin: many small tasks go into one Spark task, which takes time to start.
+    """Deal tasks out to shares, in order of their start: many small tasks share one Spark task, which takes time to start.
 
-    They are dealt out in turn, so that large tasks do not share one, and none waits behind a task that may come later.
+    They are dealt out in turn, so that large tasks do not share one, and none waits for a task that may come later.
     """
     shares: list[list[Task]] = []
     for some in ([one for one in tasks if is_first(one)], [one for one in tasks if not is_first(one)]):
@@ -81,7 +81,7 @@ def _watched(
     spark: SparkContext, collect: Callable[[], list[Report]], shares: int, report_progress: Callable[[int, int], None]
 ) -> list[Report]:
     tracker = spark.statusTracker()
-    done = 0  # of a stage that has ended, or that has not begun, the tracker knows nothing
+    done = 0  # the tracker knows only running stages
     with workers(1, "collect") as pool:
         collecting = pool.submit(collect)
         while wait([collecting], _TOLD_EVERY_S).not_done:

@@ -1,4 +1,4 @@
-"""`verify`: lists and checks the archive, and has Spark read its objects and Kafka's logs."""
+"""Runs `verify`: lists and checks the archive, and has Spark read its objects and Kafka's logs."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ class VerifyResult:
     level: Level
     listing: ListingReport
     checked: int  # objects that were read
-    compared: int | None  # records of Kafka's that were looked for in the archive; None: not asked
+    compared: int | None  # Kafka's records that were compared with the archive; None: not requested
     problems: Sequence[str]
     notes: Sequence[str]
     errors: Sequence[Findings]
@@ -196,7 +196,7 @@ def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[s
 
 
 def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
-    """Make the next copies due of those that have keys which Kafka no longer has; say of each whether that is so."""
+    """Schedule the next copy for each copy with keys that Kafka no longer has; yield a line on each."""
     for copy in (report.outdated for report in findings if report.outdated is not None):
         from archiver.backup.compacted.outdated import make_next_due  # noqa: PLC0415 - where there are instances
 

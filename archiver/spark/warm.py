@@ -1,4 +1,4 @@
-"""Have Spark's JVM start in half the time from now on: `python -m archiver.spark.warm`, once for an installation.
+"""Halves the start time of Spark's JVM from now on: `python -m archiver.spark.warm`, once for an installation.
 
 It takes half a minute, and 140 MB beside the code, or in the user's cache.
 """
@@ -15,7 +15,7 @@ from archiver.spark.session import await_stops, open_session
 
 
 def main() -> None:
-    """Use Spark once in the ways that our commands use it, and let its JVM write down which classes that took."""
+    """Use Spark once as our commands use it, and let its JVM write the list of loaded classes."""
     place = place_for_classes()
     if place is None:
         raise SystemExit(
@@ -42,7 +42,7 @@ def _same(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def _end_jvm(context: SparkContext) -> None:
-    """End the JVM, which then writes its file: it ends when nobody holds its stdin any more."""
+    """End the JVM, which then writes its file: it ends when its stdin is closed."""
     gateway: Any = context._gateway  # noqa: SLF001
     await_stops()
     gateway.shutdown()

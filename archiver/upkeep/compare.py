@@ -30,24 +30,24 @@ from archiver.upkeep.comparison import PartitionComparison
 from archiver.upkeep.lost_keys import KeyComparison, LostKeys
 from archiver.upkeep.object_check import Findings
 
-_ATTEMPTS = 5  # how often to begin again because the brokers have deleted meanwhile
+_ATTEMPTS = 5  # starts, if the brokers have deleted records meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareTask:
-    """One partition: what Kafka still has of it, and what the archive holds there."""
+    """One partition: its range in Kafka's log, and the archive's objects there."""
 
     storage: StorageConfig
     kafka: KafkaSettings
     log: LogRange
     readings: Sequence[SegmentSlice]
-    swept: Sequence[tuple[int, int]] = ()  # ranges that a sweep took although Kafka may have them, the end not included
+    swept: Sequence[tuple[int, int]] = ()  # swept ranges that Kafka may still have, the end not included
     copy: CopyKey | None = None  # of a compacted topic, whose keys Kafka must have, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan:
-    """The compared partitions; `problems` and `notes` are about the others, and about unarchived offsets."""
+    """The partitions to compare; `problems` and `notes` are about the others, and about unarchived offsets."""
 
     tasks: Sequence[CompareTask]
     problems: Sequence[str]
@@ -66,7 +66,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupCommits:
-    """What the backup's group has committed, by partition; only commits that name an object. `untold`: why they are not known."""
+    """The commits of the backup's group that name an object, by partition. `untold`: why they are unknown."""
 
     group: str
     hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
@@ -79,9 +79,9 @@ async def plan_compare(
     archived_topics: Iterable[ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
 ) -> ComparePlan:
-    """Plan the comparison of all topics that are included or archived, by where their partitions begin and end now.
+    """Plan the comparison of all included or archived topics, by the present starts and ends of their partitions.
 
-    What the backup's group has committed must be archived. `asked_for`: the topics to compare; None: all.
+    Records below the commits of the backup's group must be archived. `asked_for`: the topics to compare; None: all.
     """
     topics, wanted = config.topics, asked_for or (lambda _: True)
     archive = archive_of(config.storage)
@@ -216,7 +216,7 @@ async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommi
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
-    """Return a problem if the newest object that the group has committed is gone, with all behind it: no listing shows that."""
+    """Return a problem if the newest object committed by the group is missing, with all later ones: no listing shows that."""
     end = _end_of(topic, hint.partition)
     if hint.base is None or end > hint.base or _is_cut_below(topic, hint):
         return ""
@@ -245,7 +245,7 @@ def _is_copy(topic: ArchivedTopic, number: int) -> bool:
 
 
 def _reach_of(topic: ArchivedTopic, number: int) -> int:
-    """Return up to where all of a partition is archived. A copy was read beyond its last object, where nothing lay."""
+    """Return the end of the archived offsets of a partition. A copy was read beyond its last object."""
     end = _end_of(topic, number)
     return max(end, topic.copies[number].reach) if _is_copy(topic, number) else end
 
@@ -280,7 +280,7 @@ def _plan_partition(
 
 
 def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]:
-    """Return what sweeps took and Kafka still has: of the offsets topic, where compaction leaves some records for ever. Folds have them."""
+    """Return swept ranges of the offsets topic: compaction in Kafka keeps some of these records forever. Folds have them."""
     if topic.topic != OFFSETS_TOPIC:
         return ()
     swept = topic.partitions.get(number, EMPTY_PARTITION).swept
@@ -288,7 +288,7 @@ def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]
 
 
 def _first_of(readings: Sequence[SegmentSlice], *, begun_late: bool) -> int:
-    """Return the start of the comparison: the noted late start. No other hole explains records that Kafka still has."""
+    """Return the start of the comparison: the noted late start. No other hole explains missing records that Kafka still has."""
     if not readings:
         return 0
     facts = readings[0].segment.facts
@@ -299,7 +299,7 @@ def _first_of(readings: Sequence[SegmentSlice], *, begun_late: bool) -> int:
 
 
 def _readable(log: LogRange, readings: Sequence[SegmentSlice], swept: Sequence[tuple[int, int]]) -> Iterator[LogRange]:
-    """Yield the parts of a range without what the backup could not read, which it has recorded as holes, and what a sweep took."""
+    """Yield the parts of a range without swept ranges, and without holes, which the backup noted for unreadable records."""
     left_out = OffsetRanges.of([*unreadable_within(readings, log.start, log.end), *swept])
     for first, after in left_out.outside(log.start, log.end):
         if first < after:
@@ -328,7 +328,7 @@ async def _compare(task: CompareTask) -> Findings:
                     await read_log(client, stretch, comparison.take)
                 await asyncio.to_thread(comparison.finish)
                 lost = None if keys is None else await _find_lost_keys(client, log, keys)
-            except LogStartError:  # retention deleted records meanwhile, which are not compared
+            except LogStartError:  # retention deleted records meanwhile; they are not compared
                 offsets = (await client.offsets([(log.topic, log.partition)]))[log.topic, log.partition]
                 log = replace(log, start=max(log.start, offsets.log_start))
                 continue
@@ -342,7 +342,7 @@ async def _compare(task: CompareTask) -> Findings:
 
 
 async def _find_lost_keys(client: KafkaClient, log: LogRange, keys: KeyComparison) -> LostKeys | None:
-    """Find the keys that Kafka no longer has. What took the place of a record may have come since: so it is read to its end, again and again."""
+    """Find the keys that Kafka no longer has. A record's successor may be new: so the log is read to its end, repeatedly."""
     position = log.end
     for _ in range(_ATTEMPTS):
         lost = await asyncio.to_thread(keys.lost)

@@ -20,11 +20,11 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class PartitionComparison:
-    """Takes Kafka's records of a partition in order, and compares them with the objects that cover their offsets.
+    """Compares Kafka's records of a partition, taken in order, with the objects that cover their offsets.
 
     If Kafka still has every record of an object, at offsets without a gap, the object is not read: count and digest in its
-    facts are compared. If Kafka has fewer, because it has compacted or deleted, the object must have those that are left. What
-    Kafka lacks of a copy goes to `keys`.
+    facts are compared. If Kafka has fewer, because it has compacted or deleted, the object must have those that are left. `keys`
+    takes the records of a copy that Kafka lacks.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class PartitionComparison:
         self._partition = partition
         self._left = list(reversed([one for one in readings if one.next > one.from_offset]))
         self._start = start
-        self._end = end  # Kafka was not asked for offsets behind it, nor before the start
-        self._keys = keys  # of a copy; None: Kafka may lack what the archive has
+        self._end = end  # no offsets after it, or before the start, were fetched
+        self._keys = keys  # of a copy; None: Kafka may lack archived records
         self._tally = Tally()
         self._offsets: list[Longs] = []
 
     def take(self, frame: Frame) -> None:
-        """Take the next records that Kafka has."""
+        """Take Kafka's next records."""
         if self._keys is not None:
             self._keys.take(frame)
         row = 0
@@ -71,7 +71,7 @@ class PartitionComparison:
             row = stop
 
     def finish(self) -> None:
-        """Compare the objects that are left, when Kafka has no more records."""
+        """Compare the remaining objects, after Kafka's last record."""
         while self._left:
             self._compare_object(self._left.pop())
 
@@ -81,7 +81,7 @@ class PartitionComparison:
         )
 
     def _compare_object(self, reading: SegmentSlice) -> None:
-        """Compare one object with what Kafka had at its offsets."""
+        """Compare one object with Kafka's records at its offsets."""
         found, offsets = self._tally, self._offsets
         self._tally, self._offsets = Tally(), []
         is_left_out = not found.records and (self._keys is None or reading.next <= self._start)

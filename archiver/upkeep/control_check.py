@@ -39,7 +39,7 @@ def check_control(archive: Archive) -> list[str]:
 
 
 def _most_bytes(layout: Layout, key: str) -> int:
-    """Return how many bytes the control object of this key can have at most."""
+    """Return the largest size of the control object of this key, in bytes."""
     if key.startswith(layout.index_prefix):
         return MOST_FILE_BYTES
     if layout.parse_offset_map(key) is not None:
@@ -81,7 +81,7 @@ def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping
 def _check_of_container(
     layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]
 ) -> tuple[Callable[[], None], str] | None:
-    """Return the check of an object that has records, runs or entries, and how to mend it; None for any other object."""
+    """Return the check of an object with records, runs or entries, and how to mend it; None for any other object."""
     if key.startswith(layout.index_prefix):
         return lambda: check_index_file(content, metadata, key), MEND_INDEX
     if (offset_map := layout.parse_offset_map(key)) is not None:
@@ -100,7 +100,7 @@ def _problem_of_fact(content: bytes, key: str, stream: str) -> str:
 
 
 def _without_digest(metadata: Mapping[str, str], key: str) -> str:
-    """Return a problem where an object has no digest in its metadata. Readers need none, but without a digest some changed bits of its container show nowhere."""
+    """Return a problem if an object's metadata has no digest. Readers need none, but only a digest reveals some changed bits."""
     return (
         "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
     )

@@ -11,7 +11,7 @@ from archiver.codec.tally import Tally
 
 
 class Covered(NamedTuple):
-    """An object whose offsets another one covers: its coverage, and how many records it has, with which digest."""
+    """An object whose offsets another one covers: its coverage, number of records, and digest."""
 
     key: str
     base: int
@@ -21,7 +21,7 @@ class Covered(NamedTuple):
 
 
 class CoveredRanges:
-    """Adds up the records of one object, in order, for each of the objects that it covers."""
+    """Counts and digests the records of one object, in order, for each object that it covers."""
 
     def __init__(self, covered: Iterable[Covered]) -> None:
         self._waiting = sorted(covered, key=lambda one: one.base)
@@ -40,7 +40,7 @@ class CoveredRanges:
         self._open = [pair for pair in self._open if pair[0].next > passed]
 
     def difference(self) -> str:
-        """Return which of the covered objects has other records; empty: none. All records must have been added."""
+        """Return the covered objects with other records; empty: none. All records must have been added."""
         self._begin(None)
         for one, tally in [*self._done, *self._open]:
             if (tally.records, tally.digest) != (one.records, one.digest):
@@ -49,7 +49,7 @@ class CoveredRanges:
         return ""
 
     def _begin(self, last_offset: int | None) -> None:
-        """Begin with those that begin at or below an offset; None: with all that are left."""
+        """Begin the covered objects that start at or below an offset; None: all that are left."""
         count = (
             len(self._waiting)
             if last_offset is None

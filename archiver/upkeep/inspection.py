@@ -55,7 +55,7 @@ class CheckResult:
 
 @dataclass(slots=True, kw_only=True)
 class Inspection:
-    """What an object consists of, as far as it can be read; `blocks` are the first MOST_BLOCKS.
+    """The readable parts of an object; `blocks` are the first MOST_BLOCKS.
 
     A control fact has neither header nor blocks: `text` is its content.
     """
@@ -95,7 +95,7 @@ def take_apart(content: bytes, metadata: Mapping[str, str] | None, key: SegmentK
 
 
 def take_control_apart(content: bytes, metadata: Mapping[str, str], problem: str) -> Inspection:
-    """Inspect an object without records. `problem`: what archiver.upkeep.control_check has found wrong with it."""
+    """Inspect an object without records. `problem`: the one that archiver.upkeep.control_check has found."""
     found = Inspection(size=len(content), metadata=metadata, checks=[CheckResult(what="control", problem=problem)])
     if content.lstrip()[:1] == b"{":
         found.text = content.decode(errors="replace")
@@ -178,7 +178,7 @@ def _quoted(text: str | None) -> str:
 
 
 def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Return whether metadata or header was changed, by the metadata's checksum if it has one."""
+    """Return which of metadata and header was changed, by the metadata's checksum if it has one."""
     try:
         facts_from_metadata(metadata, name)
     except NotWholeError:
@@ -216,7 +216,7 @@ def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:
 
 
 def _is_utf8(text: str) -> bool:
-    """Return whether a text of the command line can be sent at all."""
+    """Return whether a text of the command line can be sent in a request."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -8,7 +8,7 @@ from archiver.codec.frame import NULL_LENGTH, Column, Frame, Longs
 from archiver.codec.kernels.rows import hash_keys
 
 _NONE: Final = np.empty(0, np.int64)
-_LEAST_MERGED: Final = 1_000_000  # keys that wait until they are merged
+_LEAST_MERGED: Final = 1_000_000  # keys that are collected before they are merged
 
 
 class LostKeys(NamedTuple):
@@ -19,10 +19,10 @@ class LostKeys(NamedTuple):
 
 
 class KeyComparison:
-    """Takes the records that Kafka has, and those of the copy that it has no more, in order. A key is kept as its hash.
+    """Takes Kafka's records, and those that only the copy has, in order. A key is kept as its hash.
 
-    What Kafka no longer has was compacted away: in favour of a later record of its key, or of a tombstone, which the copy has, too,
-    unless it missed it.
+    Records that Kafka no longer has were compacted away: for a later record of the key, or a tombstone, which the copy has, too,
+    unless it missed that.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class KeyComparison:
             self._merge()
 
     def lost(self) -> LostKeys | None:
-        """Return the keys whose last record in the copy is a value that Kafka does not have, as it has no other of the key."""
+        """Return the keys that Kafka has no record of, although their last record in the copy is a value."""
         self._merge()
         hashes, offsets = self._lost
         gone = offsets[(offsets >= 0) & ~np.isin(hashes, self._there, assume_unique=True)]

@@ -1,4 +1,4 @@
-"""Checks objects of records, one or those of a task of `verify`: blocks or records are compared with their facts.
+"""Compares objects with their facts, by blocks or by records: single objects, or all of a task of `verify`.
 
 Sweeps and proofs of a purge check single objects by it, too.
 """
@@ -33,17 +33,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What one task has found: how many objects or records it has examined, and their problems; `error`: why it could not examine all."""
+    """The findings of one task: the number of examined objects or records, and problems; `error`: why some are unexamined."""
 
     examined: int = 0
     problems: tuple[str, ...] = ()
-    outdated: CopyKey | None = None  # a copy that has keys which Kafka no longer has
+    outdated: CopyKey | None = None  # a copy with keys that Kafka no longer has
     error: str = ""
     exit_code: int = 0
 
 
 def check_object(body: LoadedSegment, key: SegmentKey, level: Level, covered: Sequence[Covered] = ()) -> None:
-    """Check an object of the archive, and at level `records` that it has the records of those that it covers.
+    """Check an object of the archive, and at level `records` that it has the records of the objects that it covers.
 
     Unlike a copy of its bytes, it must have its facts as metadata.
     """
@@ -93,7 +93,7 @@ class CheckTask:
     segments: tuple[Segment, ...]
     covered: Mapping[str, Sequence[Covered]] = field(
         default_factory=dict
-    )  # what objects are compared with, by their keys
+    )  # the covered objects, by the key of the covering one
 
 
 def check_tasks(
@@ -102,7 +102,7 @@ def check_tasks(
     level: Level,
     covered: Mapping[str, Sequence[Covered]] | None = None,
 ) -> Iterator[CheckTask]:
-    """Share objects out. `covered`: the objects that some of them cover, by the keys of these."""
+    """Share objects among tasks. `covered`: covered objects, by the key of the covering one."""
 
     def task(chosen: Sequence[Segment]) -> CheckTask:
         some = (

@@ -58,7 +58,7 @@ class ListingReport:
     notes: Sequence[str]
     covered: Mapping[str, Sequence[Covered]] = field(
         default_factory=dict
-    )  # by the object whose records are to be compared
+    )  # by the covering object, whose records are compared
 
     @property
     def is_empty(self) -> bool:
@@ -81,8 +81,8 @@ def check_listing(
 ) -> ListingReport:
     """Check object names and metadata of the wanted topics (default: all), and that nothing is missing. `choice`: the copies.
 
-    `report_progress` is called now and then with how many objects were asked for their facts, and of how many.
-    `reads_records`: all objects are read next, so that what their facts do not tell of covered objects is compared then.
+    `report_progress` is called now and then with the number of objects whose facts were read, and their total.
+    `reads_records`: all objects are read next, so facts of covered objects that are missing here are compared then.
     """
     index = read_index(archive)  # before the listing: otherwise later puts would look like a loss
     inventory, known, facts, unreadable = read_contents(
@@ -128,7 +128,7 @@ def check_listing(
 
 
 def _left_to_records(inventory: Inventory) -> tuple[Inventory, dict[str, list[Covered]]]:
-    """Take out the overlaps that the records themselves decide. Returns the rest, and what each object is compared with."""
+    """Take out overlaps that only the records decide. Returns the rest, and the covered objects by covering object."""
     covered: dict[str, list[Covered]] = {}
 
     def without(found: PartitionInventory) -> PartitionInventory:
@@ -159,7 +159,7 @@ def _lagging(inventory: Inventory, fact: TopicFact | None) -> Iterator[str]:
 
 
 def _unfolded(archive: Archive, inventory: Inventory) -> Sequence[str]:
-    """Name what a sweep took of the offsets topic and no fold has."""
+    """Name swept objects of the offsets topic that no fold covers."""
     lives = (numbered for (topic, _), numbered in inventory.partitions.items() if topic == OFFSETS_TOPIC)
     if not any(found.swept for numbered in lives for found in numbered.values()):
         return ()
@@ -172,7 +172,7 @@ class _Copies(NamedTuple):
     """The findings about role logs and copies, for each life with a role log."""
 
     topics: Sequence[str]
-    partitions: int  # that are read from copies
+    partitions: int  # read from copies
     segments: Sequence[Segment]
     problems: Sequence[str]
     notes: Sequence[str]
@@ -208,7 +208,7 @@ def _check_copies(
 def _read_copied(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None, choice: CopyChoice
 ) -> tuple[list[ArchivedTopic], list[str]]:
-    """Read the topics with copies. Where something is wrong, they are listed again: a clearing may have gone on meanwhile."""
+    """Read the topics with copies. On a problem they are listed again: a clearing may have continued meanwhile."""
     if choice.is_history:
         return [], []
     found, unreadable = find_copied_topics(archive, inventory, wanted)
@@ -221,9 +221,9 @@ def _read_copied(
 
 
 def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
-    """Find objects whose facts are not those that the index remembers under their keys, and count those that it does not remember.
+    """Find objects whose facts differ from the index entries of their keys, and count objects without an entry.
 
-    Nobody changes an object, so other facts are a fault. An ETag does not show it: it does not cover the metadata.
+    Objects are never changed, so other facts are a fault. An ETag does not show it: it does not cover the metadata.
     """
     problems: list[str] = []
     unknown = 0
@@ -249,7 +249,7 @@ def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
 
 
 def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mapping[str, TopicFact]) -> Iterator[str]:
-    """Find objects and control facts that contradict each other: they name different clusters, or different topic ids."""
+    """Find objects and control facts that name different clusters, or different topic ids."""
     where = archive.layout.fact_key(CLUSTER, 0)
     try:
         owner = read_cluster(archive)
@@ -280,7 +280,7 @@ def _contradictions(archive: Archive, segments: Sequence[Segment], facts: Mappin
 
 
 def _unnoted_partitions(archive: Archive, segments: Sequence[Segment], facts: Mapping[str, TopicFact]) -> Iterator[str]:
-    """Find objects of a topic in partitions that its note does not have. Earlier topics of that name may have had more."""
+    """Find objects in partitions that the topic's note does not have. Earlier topics of that name may have had more."""
     for topic, life, number in sorted({some.partition for some in segment_blocks(segments)}):
         fact = facts.get(topic)
         if fact is None or life >= len(fact.lives) or fact.root(life) != fact.root(fact.current.life):
@@ -303,9 +303,9 @@ def _lost_facts(
     remembered: Mapping[str, int],
     copied: Iterable[str],
 ) -> Iterator[str]:
-    """Find control facts that are gone: the cluster's, a topic's, or one before another that is there.
+    """Find missing control facts: the cluster's, a topic's, or one below an existing number.
 
-    That a topic's newest fact is gone shows only in the index, which remembers its number.
+    Only the index shows that a topic's newest fact is missing: it remembers the number.
     """
     topics = {
         topic
@@ -323,7 +323,7 @@ def _lost_facts(
 
 
 def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool] | None) -> Iterator[str]:
-    """Find partitions whose last objects are gone: that leaves no gap, but the index remembers how far they reached."""
+    """Find partitions whose last objects are missing: that leaves no gap, but the index remembers where they ended."""
     damaged = {(damage.key.topic, damage.key.life, damage.key.partition) for damage in inventory.damaged}
 
     def there(place: Partition) -> int:

@@ -23,7 +23,7 @@ _EVERY = (FIRST_LONG, LAST_LONG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What pushed filters leave to be read: a range of partitions, and within each partition a selection of records."""
+    """The records that pushed filters select: a range of partitions, and within each a selection of records."""
 
     first_partition: int = FIRST_LONG
     last_partition: int = LAST_LONG
@@ -31,7 +31,7 @@ class Narrowing:
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> "Narrowing":
-        """Join all filters that this module understands. Any other filter narrows nothing: Spark applies each filter again to the rows."""
+        """Join all filters that this module supports. Others narrow nothing: Spark applies each filter again to the rows."""
         narrowing = cls()
         for one in filters:
             narrowing = narrowing.and_also(one)
@@ -63,7 +63,7 @@ class Narrowing:
         return replace(self, selection=self.selection.within(selection))
 
     def selection_of(self, partition: int) -> Selection | None:
-        """Return which records of a partition the filters leave; None: none of them."""
+        """Return the selected records of a partition; None: no record."""
         return self.selection if self.first_partition <= partition <= self.last_partition else None
 
 
@@ -87,7 +87,7 @@ def _microseconds(value: object) -> int | None:
 
 
 def _range(one: Filter, measured: Callable[[object], int | None]) -> tuple[int, int]:
-    """Return the first and last value that a filter lets through; for a filter that is not understood, the range of all values."""
+    """Return the first and last value that a filter lets through; for an unsupported filter, the range of all values."""
     values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
     numbers = [number for value in values if (number := measured(value)) is not None]
     if not numbers or len(numbers) < sum(value is not None for value in values):

@@ -25,7 +25,7 @@ OPTIONS: Final = (
     "url", "endpoint", "region", "index", "config", "topic", "partitions", "offsets", "from", "until", "life", "instance", "history", "columns",
     "onDamage", "verify", "minPartitions", "pushFilters",
 )  # fmt: skip
-# In place of a topic's name: where consumer groups stood. No topic can have this name.
+# In place of a topic's name: the positions of consumer groups. No topic can have this name.
 POSITIONS: Final = "@groups"
 POSITION_COLUMNS: Final = (
     "group", "topic", "life", "partition", "state", "offset", "leaderEpoch", "metadata", "committed", "removed", "lag", "source",
@@ -34,7 +34,7 @@ POSITION_OPTIONS: Final = ("url", "endpoint", "region", "index", "config", "topi
 
 
 class OnDamage(StrEnum):
-    """What becomes of a read that meets damage."""
+    """The reaction of a read to damage."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -55,7 +55,7 @@ class ScanOptions:
     topic: str
     columns: tuple[str, ...]
     life: int | None
-    instance: str | None  # whose copies of a compacted topic are read; None: as its role logs say
+    instance: str | None  # whose copies of a compacted topic are read; None: by its role logs
     is_history: bool  # reads `topics/`, ignoring role logs
     wanted: TopicSelection
     on_damage: OnDamage
@@ -97,7 +97,7 @@ def parse_position_options(given: Mapping[str, str], storage: StorageConfig | No
 
 
 def parse_options(given: Mapping[str, str], storage: StorageConfig | None = None) -> ScanOptions:
-    """Parse what a user wrote; names in any case, as Spark has them. Raises UsageError.
+    """Parse a user's options; names in any case, as Spark has them. Raises UsageError.
 
     `storage` replaces the options for the archive's place.
     """

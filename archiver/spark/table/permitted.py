@@ -1,4 +1,4 @@
-"""SQL of users that only reads: anything not known to only read is refused by name (decision 28)."""
+"""Checks that a user's SQL only reads: anything not known to only read is refused by name (decision 28)."""
 
 from collections.abc import Collection
 from functools import cache
@@ -26,7 +26,7 @@ class Query:
     """A statement whose names Spark resolves only after it was checked: resolving alone opens files and calls functions."""
 
     def __init__(self, spark: SparkSession, sql: str, tables: Collection[str]) -> None:
-        """Take a query, which a command is not; `tables` are the data sources that it may read."""
+        """Take a query; commands are refused. `tables` are the data sources that it may read."""
         self._spark = spark
         self._sql = sql
         self._permission = _Permission(spark, frozenset(tables))
@@ -49,7 +49,7 @@ class Query:
 
 
 def filtered(frame: DataFrame, predicate: str) -> DataFrame:
-    """Filter by a predicate over the columns of a frame, and nothing else. Raises UsageError."""
+    """Filter by a predicate over the columns of a frame alone. Raises UsageError."""
     spark = frame.sparkSession
     permission = _Permission(spark, None)
     parsed = _parser(spark).parseExpression(predicate)
@@ -65,7 +65,7 @@ def filtered(frame: DataFrame, predicate: str) -> DataFrame:
 
 
 class _Permission:
-    """What a plan may consist of, and the check of a plan against that, by one call into the JVM for a plan of any size."""
+    """The permitted parts of a plan, and the check of a plan, by one call into the JVM for a plan of any size."""
 
     def __init__(self, spark: SparkSession, tables: Collection[str] | None) -> None:
         """`tables`: the data sources that a plan may read; None: only expressions are permitted, and so no subqueries."""
@@ -88,7 +88,7 @@ class _Permission:
 
 @cache  # py4j knows a class by its name: a second one in the same JVM would be taken for the first
 def _inventory_in(jvm: Any) -> Any:  # noqa: ANN401 - of the JVM
-    """Compile the class that lists what a plan consists of (0.2 s), by the compiler that Spark's own queries need afterwards."""
+    """Compile the class that lists the parts of a plan (0.2 s), by the compiler that Spark's own queries need afterwards."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook((_HERE / "PlanInventory.java").read_text(encoding="utf-8"))
     return compiler.getClassLoader().loadClass("PlanInventory").newInstance()

@@ -1,6 +1,6 @@
-"""The table of positions: where consumer groups stood, as Arrow batches.
+"""The table of consumer group positions, as Arrow batches.
 
-One task reads it: which position is known, and which topic has ended, only all partitions of `__consumer_offsets` together tell.
+One task reads it: only all partitions of `__consumer_offsets` together show which position is known, and which topic has ended.
 """
 
 import logging
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ROWS_A_BATCH: Final = 1 << 16
-_LAST_MOMENT_MS: Final = LAST_LONG // 1000  # that a timestamp of Spark holds
+_LAST_MOMENT_MS: Final = LAST_LONG // 1000  # of a timestamp of Spark
 
 
 def read_positions(options: PositionOptions, given_up: Collection[str] = ()) -> Iterator["pa.RecordBatch"]:
-    """Read the positions as of a time. What is missing ends the read, or is left out with a warning.
+    """Read the positions as of a time. A missing part ends the read, or is left out with a warning.
 
-    `given_up`: what is told to be missing that was told before.
+    `given_up`: missing parts that were reported before.
     """
     found, problems = _read(options)
     new = [problem for problem in problems if problem not in given_up]
@@ -84,7 +84,7 @@ def _where_it_stood(one: "ShownPosition", number: int) -> int | None:
 
 
 def _text(name: str) -> str:
-    """Spell what is not UTF-8, and stands in a name as surrogates, which Arrow does not take."""
+    """Spell bytes that are not UTF-8: a name has them as surrogates, which Arrow does not take."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""SQL over the archive: each topic is a table under its own name, made when a statement names it."""
+"""Runs SQL over the archive: each topic is a table under its own name, made when a statement names it."""
 
 import math
 import pickle
@@ -42,11 +42,11 @@ from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, scan_for_damage
 from archiver.spark.table.source import MissingPartition, ScanPartition, source_for
 from archiver.spark.tasks import run_on_spark
 
-# Stored, of a task: its rows are in the JVM's memory as a whole when they are handed over, a few times as large.
+# Stored bytes of a task: its rows are handed over as a whole in the JVM's memory, a few times as large.
 _TASK_BYTES = 8 * 1024 * 1024
-_SOURCE = "archived-topic"  # beside the one that whoever made the session may have registered
+_SOURCE = "archived-topic"  # beside one that the session's owner may have registered
 _SURVEY = "archived-topic-survey"
-_MOST_AT_ONCE = 1_000  # rows; where there cannot be more, Spark reads no further than it must to have them
+_MOST_AT_ONCE = 1_000  # rows; with at most so many, Spark reads only as far as it must to have them
 _AS_THEY_ARE = (
     BinaryType, BooleanType, ByteType, DoubleType, FloatType, IntegerType, LongType, NullType, ShortType, StringType,
 )  # fmt: skip
@@ -55,11 +55,11 @@ _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnswer:
-    """What a statement gives: names of columns, and rows of values that JSON can hold, as they come."""
+    """A statement's answer: names of columns, and an iterator of rows of values that JSON can hold."""
 
     columns: Sequence[str]
     rows: Iterator[list[Any]]
-    skipped: Sequence[str] = ()  # missing or damaged objects of the statement, which it is answered without
+    skipped: Sequence[str] = ()  # missing or damaged objects that the answer leaves out
 
 
 def ask(
@@ -71,14 +71,14 @@ def ask(
     *,
     skips_damage: bool = False,
 ) -> QueryAnswer:
-    """Run one query; `topics` are those that the archive has, `options` of the data source hold for each that is read.
+    """Run one query; `topics` are the archived ones, `options` of the data source apply to each that is read.
 
-    Filters are pushed into topics that the plan reads once. What was planned with the filters of one mention Spark 4.1
-    would give to the other, too (docs/spark.md, "Filters").
+    Filters are pushed into topics that the plan reads once. A scan planned with the filters of one mention, Spark 4.1
+    would use for the other, too (docs/spark.md, "Filters").
 
-    Damage that is to be skipped is looked for before the query, in just the objects that its plan reads, and the query
-    then leaves those out by name; any other damage still fails it. What its own tasks report would not do: Spark ends them
-    under a LIMIT before they have told what they left out, and rows would be printed before that is known.
+    Skippable damage is searched before the query, in just the objects that its plan reads, and the query
+    then leaves those out by name; any other damage still fails it. Its own tasks cannot report it: Spark ends them
+    under a LIMIT before their reports, and rows would be printed before that is known.
     """
     skipped: list[str] = []
     with _SparkErrors():
@@ -160,7 +160,7 @@ class _Tables:
         return label
 
     def resolve(self, query: Query) -> DataFrame:
-        """Resolve a statement again and again, each time with the table that Spark missed: Spark alone knows which names in a statement are tables."""
+        """Resolve a statement repeatedly, each time with the table that Spark missed: only Spark knows which names are tables."""
         while True:
             try:
                 return query.frame()
@@ -285,7 +285,7 @@ def _moment(microseconds: int) -> str:
 
 
 class _SparkErrors:
-    """A block in which an error of Spark becomes an error of ours, with one line that explains it."""
+    """A context manager that turns errors of Spark into errors of ours, with one line that explains them."""
 
     def __enter__(self) -> None:
         return None
@@ -296,7 +296,7 @@ class _SparkErrors:
 
 
 def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
-    """Make the error that a user sees: the data source's own, found in the tracebacks of Python and Java, else the line in which Spark says why."""
+    """Return the error for the user: the data source's own, from the tracebacks of Python and Java, else Spark's own line."""
     if ours := raised_in(error, less=HOW_TO_GO_ON):
         return ours
     if program := missing_program(
@@ -307,6 +307,6 @@ def _as_ours(error: PySparkException | Py4JError) -> ArchiverError:
             " unpack the environment there, too (docs/clusters.md)"
         )
     said = line_of(error)
-    if isinstance(error, AnalysisException):  # also what cannot be parsed
+    if isinstance(error, AnalysisException):  # also SQL that cannot be parsed
         return UsageError(f"the SQL is refused: {said.removesuffix(';')}")
     return ArchiverError(f"the query failed: {said}")

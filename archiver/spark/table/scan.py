@@ -1,6 +1,6 @@
-"""One scan of a topic: what its tasks read, planned from facts alone; and the work of a task.
+"""One scan of a topic: plans its tasks from facts alone, and runs a task.
 
-Needs no Spark. It stands here because both halves are the data source's own: the plan goes by the options
+Needs no Spark. It belongs here because both halves are the data source's own: the plan follows the options
 of the data source, and a task gives rows of its columns.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What is wanted of a partition besides what the options say; None: nothing.
+# The wanted records of a partition, besides the options; None: no record.
 Narrow = Callable[[int], Selection | None]
 
 HOW_TO_GO_ON = "; to read the rest, set option onDamage to skip"
@@ -60,7 +60,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """The tasks of a scan, and what of the wanted records the archive cannot give."""
+    """The tasks of a scan, and the wanted records that the archive cannot give."""
 
     tasks: tuple[ScanTask, ...]
     missing: tuple[str, ...]
@@ -73,9 +73,9 @@ def plan_scan(
     task_bytes: int = TASK_BYTES,
     given_up: Collection[str] = (),
 ) -> ScanPlan:
-    """Look up what the topic has, and share what is wanted of it among tasks.
+    """List the topic's objects, and share the wanted ones among tasks.
 
-    `given_up` are objects that are not read, and what is told to be missing that need not be told again.
+    `given_up`: objects that are not read, and missing parts that were reported before.
     """
     archive = archive_of(options.storage)
     told: list[str] = []
@@ -121,7 +121,7 @@ def _find(
 
 
 def report_missing(plan: ScanPlan, on_damage: OnDamage) -> None:
-    """Raise NotWholeError for what a plan misses, or log that, as option onDamage asks for."""
+    """Raise NotWholeError for missing parts of a plan, or log them, by option onDamage."""
     if plan.missing and on_damage is OnDamage.FAIL:
         raise NotWholeError("; ".join(plan.missing) + HOW_TO_GO_ON)
     for problem in plan.missing:
@@ -194,7 +194,7 @@ def read_task(task: ScanTask) -> Iterator["pa.RecordBatch"]:
 
 
 def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
-    """Read a task's objects as `read_task` does, without their records. Returns (key, what is wrong) of each object that is damaged."""
+    """Read a task's objects as `read_task` does, without their records. Returns (key, problem) of each damaged object."""
     from archiver.codec.arrow_scan import Scanner  # noqa: PLC0415 - as above
 
     store = patient_store_of(task.storage)
@@ -212,7 +212,7 @@ def scan_for_damage(task: ScanTask) -> list[tuple[str, str]]:
 def _read_part(
     task: ScanTask, scanner: "Scanner", part: ObjectPart, body: "LoadedSegment", *, tries_first: bool = False
 ) -> Iterator["pa.RecordBatch"]:
-    """Read the wanted records of an object. `tries_first`: a damaged object of v1.0 gives no record, for it is read to its end first."""
+    """Read the wanted records of an object. `tries_first`: an object of v1.0 is read to its end first; if damaged, it gives no record."""
     if task.is_hashed:
         body.check_bytes()
     bounds = Selection(first_offset=part.from_offset)
@@ -221,7 +221,7 @@ def _read_part(
     wanted = task.selection.within(bounds)
     if (
         body.facts is None and tries_first
-    ):  # v1.0 has no digest: its last block may tell of damage, and that is too late
+    ):  # v1.0 has no digest: damage may show only in its last block, which is too late
         for _ in scanner.scan(body.content, body.header, part.object_key, wanted):
             pass
     counted, last_offset = 0, -1

@@ -1,4 +1,4 @@
-"""The data source `kafka-archive`, as PySpark's Python Data Source API wants it."""
+"""The data source `kafka-archive`, for PySpark's Python Data Source API."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,8 +34,8 @@ from archiver.spark.table.scan import TASK_BYTES, ScanTask, plan_scan, read_task
 
 NAME = "kafka-archive"
 
-# A reader that takes filters is an error to Spark while spark.sql.python.filterPushdown.enabled is off, and nothing tells
-# a source whether it is. What tells is where it is asked for a reader: only this worker of PySpark's pushes filters.
+# A reader that takes filters is an error to Spark while spark.sql.python.filterPushdown.enabled is off, and a source
+# cannot read that setting. The worker's module shows it: only this worker of PySpark's pushes filters.
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _HEADER = StructType(
@@ -75,7 +75,7 @@ class KafkaArchive(DataSource):
     storage: StorageConfig | None = None  # of a session for one archive: then no option names it
     task_bytes = TASK_BYTES
     is_survey = False  # planned only for its objects, and never read
-    given_up: AbstractSet[str] = frozenset()  # objects, and what is told to be missing: known to whoever asks
+    given_up: AbstractSet[str] = frozenset()  # objects, and missing parts, that the caller knows already
 
     @classmethod
     def name(cls) -> str:
@@ -105,7 +105,7 @@ def source_for(
     is_survey: bool = False,
     given_up: AbstractSet[str] = frozenset(),
 ) -> type[KafkaArchive]:
-    """Return the source for a session that runs so many tasks at once; each reads about so many bytes as they are stored."""
+    """Return the source for a session that runs so many tasks at once; each reads about so many stored bytes."""
     made_for = {
         "label": label,
         "parallelism": parallelism,
@@ -143,7 +143,7 @@ class ScanPartition(InputPartition):
 
 
 class MissingPartition(InputPartition):
-    """What a survey found to be missing, as a partition without rows: a survey has no other way to report it."""
+    """The missing parts of a survey, as a partition without rows: a survey has no other way to report them."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(missing)
@@ -184,7 +184,7 @@ class PositionsPartition(InputPartition):
 
 
 class PositionReader(DataSourceReader):
-    """Reads where consumer groups stood."""
+    """Reads the positions of consumer groups."""
 
     def __init__(self, source: KafkaArchive, options: PositionOptions) -> None:
         self._options = options
@@ -205,8 +205,8 @@ class PositionReader(DataSourceReader):
 class PushingReader(Reader):
     """A reader that narrows its scan by filters of the query. Spark applies all of them again, so none needs to be applied exactly.
 
-    Used only where an option asks for it: Spark 4.1 keeps what was planned with the filters of one query for every other query of the
-    same DataFrame, which then misses records without a word (docs/spark.md, "Filters").
+    Used only if an option asks for it: Spark 4.1 keeps the scan planned with the filters of one query for every other query of the
+    same DataFrame, which then misses records in silence (docs/spark.md, "Filters").
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""The state of topics in the live cluster: existence, retention, log starts. Missing answers are reported as such."""
+"""Reads the state of topics in the cluster: existence, retention, log starts. Missing answers are reported as such."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from archiver.upkeep.retention.limits import DECIDING, RETENTION_GROUPS, spell_g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
-    """A topic as the cluster has it. Partitions whose leader did not tell where their log begins are not in `log_starts`.
+    """A topic as the cluster has it. `log_starts` lacks partitions whose leader did not return the start of their log.
 
     `is_agreed`: each live broker returned this topic id.
     """
@@ -25,7 +25,7 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """What was told. `untold`: why nothing is known of a topic; `absent`: each broker that is up said that there is no such topic.
+    """The cluster's answers. `untold`: why a topic's state is unknown; `absent`: topics that each live broker reported as missing.
 
     A topic in none of these was in no answer, which proves nothing.
     """
@@ -37,7 +37,7 @@ class LiveCluster:
 
 
 def with_groups_limit(cluster: LiveCluster, groups_ms: int | None) -> LiveCluster:
-    """Add the setting that decides on the offsets topic: its own configs keep it for ever."""
+    """Add the setting that decides on the offsets topic: its own configs keep it forever."""
     live = cluster.topics.get(OFFSETS_TOPIC)
     if live is None:
         return cluster
@@ -46,7 +46,7 @@ def with_groups_limit(cluster: LiveCluster, groups_ms: int | None) -> LiveCluste
 
 
 async def ask_cluster(client: KafkaClient, names: Collection[str]) -> LiveCluster:
-    """Ask for topics by name. The topic id is asked for again at last: no answer in between was of another topic."""
+    """Ask for topics by name. The topic id is read again at the end: no answer in between was of another topic."""
     cluster_id = await client.cluster_id()
     before, refused = await client.describe_each(names)
     configs, unread = await topic_configs_each(client, before)

@@ -1,11 +1,11 @@
-"""The folds that stand for what a sweep takes of `__consumer_offsets`: chosen with the plan, made and read back before anything goes.
+"""The folds that replace swept objects of `__consumer_offsets`: chosen with the plan, written and read back before any delete.
 
-1. A fold covers what goes: it ends where an object ends, at or above the end of each that goes. It has no record later than the
-   time from which on positions must stay known, so that a reader of any later time begins with it, or with one behind it.
-2. The sweep's own ends as far up as it can be made. Where the newest fold ends there or above already, none can come before it:
-   then an earlier one decides how much goes.
-3. Before the first batch of a partition the fold is compared with the objects below its end: it must hold what they hold.
-4. Before each batch the fold is read back whole, as a reader of that time would.
+1. A fold covers the deleted objects: it ends at the end of an object, at or above the end of each deleted one. It has no record
+   later than the time from which on positions must stay known, so that a reader of any later time begins with it or a later fold.
+2. The sweep's own fold ends as far up as possible. If the newest fold already ends there or above, no fold can be put before it:
+   then an earlier one limits the deletes.
+3. Before the first batch of a partition, the fold is compared with the objects below its end: it must have their contents.
+4. Before each batch, the fold is read back whole, as a reader of that time would.
 """
 
 from bisect import bisect_left
@@ -32,7 +32,7 @@ from archiver.upkeep.retention.survey import PartitionSweep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveringFolds:
-    """Folds of the offsets topic, as it was listed. As of `known_ms`, and any later time, positions must stay known."""
+    """Folds of the offsets topic, as it was listed. Positions must stay known as of `known_ms` and any later time."""
 
     archive: Archive
     topic: ArchivedTopic
@@ -94,18 +94,18 @@ class CoveringFolds:
         return Folds.of_partition(self.archive, lives, number, problems.append)
 
     def _coverable(self, sweep: PartitionSweep) -> Sequence[GoingItem]:
-        """Leave out what a life has above where its log was cut back: no fold that is read has that."""
+        """Leave out objects above the point where a life's log was cut back: no fold that is read has them."""
         ends = {reach.life: reach.until_offset for reach in self._reaches(sweep.partition)}
         return [one for one in sweep.going if one.told.next <= ends.get(one.item.life, 0)]
 
     def _own_end(self, number: int, going: Sequence[GoingItem], folds: Folds) -> tuple[int, str]:
-        """Return where the sweep's own fold ends; 0: none can be made. And why none can be made further up."""
+        """Return where the sweep's own fold ends (0: no fold possible), and why it cannot end further up."""
         newest = folds.newest(self._reaches(number), number)
         start = 0 if newest is None else newest.facts.next
         ends = sorted({one.told.next for one in going})
         above = [end for end in ends if end > start]
         if newest is not None and newest.facts.counts_ms > self.known_ms:
-            above = []  # what is folded behind it is as young, and stands for nothing yet
+            above = []  # folds after it are as young, and replace nothing yet
         young_from = self._young_from(number, start)
 
         def refusal(end: int) -> str:
@@ -125,7 +125,7 @@ class CoveringFolds:
         return above[-1] if above else 0, ""
 
     def _young_from(self, number: int, start: int) -> int:
-        """Return from where on there are records from which on positions must stay known."""
+        """Return the first offset whose records are too young: from there on positions must stay known."""
         inventory = self.topic.partitions.get(number, EMPTY_PARTITION).from_offset(start)
         for reading in inventory.readable:
             facts = reading.segment.facts

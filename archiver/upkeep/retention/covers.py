@@ -21,9 +21,9 @@ from archiver.upkeep.retention.shadowed import ShadowedItem
 def prove_covers(
     store: ObjectStore, topic: str, partition: int, found: Sequence[ShadowedItem], ask: Ask
 ) -> tuple[list[ShadowedItem], list[str]]:
-    """Read each cover whole, once, and compare it with each object that it covers. `ask` asks an object now.
+    """Read each cover whole, once, and compare it with each object that it covers. `ask` reads an object's facts now.
 
-    Returns what may go because its cover has its records, and what is wrong with other covers.
+    Returns the objects that may be deleted because their cover has their records, and the problems of other covers.
     """
     problems: list[str] = []
     proven: list[ShadowedItem] = []
@@ -62,7 +62,7 @@ def _check_whole(
 
 
 def still_shadowed(listed: Mapping[str, ListedItem], ask: Ask, batch: Sequence[ShadowedItem]) -> list[ShadowedItem]:
-    """Leave out what is not as it was, or has a cover that is not. `listed`: what lies there now, by key; `ask` asks an object now."""
+    """Leave out objects that changed, or whose cover changed. `listed`: the present objects by key; `ask` reads an object's facts now."""
     ask_once = remembering(ask)  # many may have one cover
 
     def is_so(one: ShadowedItem) -> bool:

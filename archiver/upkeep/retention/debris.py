@@ -1,4 +1,4 @@
-"""Control objects that nobody needs any longer, in groups: one finished restore, one day of snapshots, one version of the index."""
+"""Control objects that are no longer needed, in groups: one finished restore, one day of snapshots, one version of the index."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from archiver.archive.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.store_clock import epoch_ms
 from archiver.store.port import ListedObject
 
-_MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. Who has more is no restore of ours
+_MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. A larger one is no restore of ours
 _DIGITS: Final = 32
 
 
@@ -39,7 +39,7 @@ class DebrisStay(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebrisGroup:
-    """A group of control objects, as a listing shows it. `stream`: what all of their keys begin with, below `control/`."""
+    """A group of control objects, as a listing shows it. `stream`: the common beginning of their keys, below `control/`."""
 
     kind: DebrisKind
     stream: str
@@ -54,13 +54,13 @@ class DebrisGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebrisTerms:
-    """What decides, besides the objects. `now_ms` is what ages are counted from; `store_now_ms` is what the store's clock has reached."""
+    """What decides, besides the objects. `now_ms`: ages are counted from it; `store_now_ms`: the store's clock has reached it."""
 
     now_ms: int
     store_now_ms: int
     min_age_ms: int
     restores_ms: int  # so long a finished restore is kept
-    snapshots_ms: int | None  # None: for ever
+    snapshots_ms: int | None  # None: forever
     snapshots_stay: DebrisStay | None = None  # why all snapshots stay
 
     def is_old(self, newest_ms: int, kept_ms: int) -> bool:
@@ -69,7 +69,7 @@ class DebrisTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebrisPlan:
-    """What goes of debris; how many groups stay, and why. `errors`: what kept a kind from being looked at: nothing of it goes."""
+    """The debris to delete; how many groups stay, and why. `errors`: kinds that could not be surveyed, and why; they stay whole."""
 
     going: Sequence[DebrisGroup] = ()
     staying: Mapping[DebrisKind, Mapping[DebrisStay, int]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class DebrisPlan:
         return list(map(str, self.going))
 
     def only(self, lines: Collection[str]) -> "DebrisPlan":
-        """Leave out what some other plan does not have as well."""
+        """Leave out groups that another plan does not have as well."""
         kept = [one for one in self.going if str(one) in lines]
         return DebrisPlan(going=kept, staying=self.staying, errors=self.errors)
 
@@ -103,26 +103,26 @@ def gather(
 
 @dataclass(slots=True)
 class NotedStreams:
-    """The numbers of the plans and of the newest end that a restore has noted of a target."""
+    """The numbers of the plans and of the newest `finished` note that a restore has noted of a target."""
 
     plans: list[int] = field(default_factory=list)
     finished: int | None = None
 
 
 class RestoreListing:
-    """What one restore has noted, by a listing."""
+    """The notes of one restore, by a listing."""
 
     def __init__(self, layout: Layout, restore_id: str, items: Iterable[ListedObject]) -> None:
         self.parent = f"{RESTORES}/{restore_id}"
         self.targets: dict[str, NotedStreams] = {}
         self.applications: dict[str, int] = {}  # the newest note of each group whose positions were set
-        self.is_remnant = True  # only plans and ends of targets are left
+        self.is_remnant = True  # only plans and `finished` notes of targets are left
         self._layout = layout
         self.group, are_ours = gather(DebrisKind.RESTORE, self.parent, items, self._add)
         self.is_strange = not are_ours or not is_restore_id(restore_id)
 
     def _add(self, item: ListedObject) -> bool:
-        """Note what an object is. Returns whether it is one of a restore's."""
+        """Classify and note an object. Returns whether it belongs to a restore."""
         layout, fact = self._layout, self._layout.split_fact(item.key)
         name, _, rest = item.key.removeprefix(layout.control_prefix(self.parent)).partition("/")
         is_note = bool(rest) and (fact is not None or layout.parse_offset_map(item.key) is not None)

@@ -1,4 +1,4 @@
-"""Lists the control objects that may be debris, and says which go. Deletes nothing."""
+"""Lists the control objects that may be debris, and selects those to delete. Deletes nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
@@ -36,7 +36,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 # A version of the index stays so long at least after the next one was begun: readers may have opened it.
 _INDEX_MS: Final = 3_600_000
 _READS_AT_ONCE: Final = 16
-_Found = Iterator[DebrisGroup | DebrisStay]  # a group that goes, or why one stays
+_Found = Iterator[DebrisGroup | DebrisStay]  # a group to delete, or why one stays
 
 
 def debris_terms(
@@ -61,7 +61,7 @@ def debris_terms(
 
 
 def survey_debris(archive: Archive, terms: DebrisTerms) -> DebrisPlan:
-    """Say which debris goes. Of a kind that cannot be listed whole, nothing goes."""
+    """Select the debris to delete. A kind that cannot be listed whole stays."""
     going, errors = list[DebrisGroup](), list[str]()
     staying: dict[DebrisKind, dict[DebrisStay, int]] = {}
     for kind, find in _FINDERS.items():
@@ -99,9 +99,9 @@ def _restores(archive: Archive, terms: DebrisTerms) -> _Found:
 
 
 def _why_restore_stays(archive: Archive, found: RestoreListing, terms: DebrisTerms) -> DebrisStay | None:
-    """Return why the notes of a restore stay. Notes are read only where the listing shows a restore that is finished, and old.
+    """Return why the notes of a restore stay. Reads notes only if the listing shows a restore that is finished, and old.
 
-    Of a restore that a sweep has begun to delete, some targets may have only their end left.
+    If a sweep has begun to delete the restore, some targets may have only their `finished` note left.
     """
     if found.is_strange:
         return DebrisStay.STRANGE
@@ -124,7 +124,7 @@ def _why_restore_stays(archive: Archive, found: RestoreListing, terms: DebrisTer
 
 
 def _finished_ids(archive: Archive, found: RestoreListing, name: str, noted: NotedStreams) -> TargetIds | None:
-    """Return the one topic that all plans and the newest end of a target name; None: they do not."""
+    """Return the one topic that all plans and the newest `finished` note of a target name; None: they do not."""
     streams = [(PLAN, number) for number in noted.plans]
     streams += [(FINISHED, noted.finished)] if noted.finished is not None else []
     named = {target_ids(read_fact(archive, f"{found.parent}/{name}/{stream}", number)) for stream, number in streams}
@@ -146,14 +146,14 @@ def _newest_days_first(archive: Archive, terms: DebrisTerms) -> _Found:
         if (begin_ms := day_begins_ms(name)) is not None and begin_ms <= terms.store_now_ms
     }
     is_newest_found = False
-    for day in sorted(begins, reverse=True):  # only days that have begun: the store's clock tells
+    for day in sorted(begins, reverse=True):  # only days that have begun, by the store's clock
         end_ms = begins[day] + _DAY_MS
         if terms.now_ms - end_ms <= terms.snapshots_ms:
             yield DebrisStay.YOUNG
             continue
         group, are_ours = _gather_numbered(archive, DebrisKind.SNAPSHOTS, f"{SNAPSHOTS}/{day}")
         if not is_newest_found:
-            # A day stands for earlier ones if it can be read, and nothing was put there later than a day after its end.
+            # A day replaces earlier ones if it can be read, and nothing was put there later than a day after its end.
             is_newest_found = group.newest_ms < end_ms + _DAY_MS and can_read_day(archive, day, terms.store_now_ms)
             yield DebrisStay.NEWEST
         elif not are_ours:

@@ -1,10 +1,10 @@
 """Deletes debris, one group of control objects after the other.
 
-1. Of each group, everything that could stop it is asked again, and it is listed again. Right before each delete of snapshots holds
+1. For each group, all conditions are checked again, and it is listed again. Right before each delete of snapshots, holds
    and unfinished restores are read once more; the delete is sent within LOOK_S.
-2. Of a restore, claims go first, then the notes of groups, the newest of each group behind its earlier ones, `plan` last but one,
-   `finished` last, each in its own request. So a restore that is half gone is still finished, and the next run goes on.
-3. The highest number of a stream goes first: no number is missing below one that is left.
+2. For each restore, claims are deleted first, then the notes of groups, the newest of each group behind its earlier ones, `plan` last
+   but one, `finished` last, each in its own request. So a half deleted restore is still finished, and the next run continues.
+3. The highest number of a stream is deleted first: no number is missing below one that is left.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _MOST_TOLD: Final = 1_000  # problems
 
 
 class _Phase(IntEnum):
-    """The order in which the objects of a group go."""
+    """The order of deletes in a group."""
 
     CLAIMS = 0  # of a day or a version of the index everything
     EARLIER_NOTES = 1  # of groups
@@ -50,34 +50,34 @@ class _Phase(IntEnum):
 
 @dataclass(slots=True)
 class DebrisSwept:
-    """What was done: groups that are gone, and objects and bytes that were deleted, by kind."""
+    """The result: deleted groups, objects and bytes, by kind."""
 
     groups: Counter[DebrisKind] = field(default_factory=Counter)
     objects: Counter[DebrisKind] = field(default_factory=Counter)
     bytes: Counter[DebrisKind] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)  # the first deletes that the store denied, or that failed
     refusals: int = 0  # of all
-    left: list[str] = field(default_factory=list)  # groups that were not as they were planned any more, and why
+    left: list[str] = field(default_factory=list)  # groups that no longer were as planned, and why
 
     def refuse(self, problems: Collection[str]) -> None:
         self.refusals += len(problems)
         self.refused += list(problems)[: _MOST_TOLD - len(self.refused)]
 
 
-Changed = Callable[[DebrisGroup], str]  # asks again what decides; returns what has changed, empty: nothing
+Changed = Callable[[DebrisGroup], str]  # checks the conditions again; returns the change, empty: none
 
 
 class _LeftError(Exception):
-    """A group is left as it is."""
+    """A group is left unchanged."""
 
     def __init__(self, group: DebrisGroup, why: str) -> None:
         super().__init__(f"control/{group.stream}/: {why}")
 
 
 def sweep_planned_debris(archive: Archive, ask: Callable[[], DebrisTerms], chosen: DebrisPlan) -> DebrisSwept:
-    """Delete the chosen part of what was planned, as far as it still goes. What keeps that from being done, is told.
+    """Delete the chosen part of the plan, if still debris. Reports what prevents that.
 
-    It is looked for again: since it was planned, topics may have been swept for hours. `ask`: what decides now.
+    Debris is surveyed again: since the plan, topics may have been swept for hours. `ask`: returns the present terms.
     """
     try:
         terms = ask()
@@ -96,7 +96,7 @@ def sweep_planned_debris(archive: Archive, ask: Callable[[], DebrisTerms], chose
 
 
 def sweep_debris(archive: Archive, going: Sequence[DebrisGroup], changed: Changed, now_ms: int) -> DebrisSwept:
-    """Delete groups, as long as what was decided on holds; then what sweeps have noted for themselves long ago."""
+    """Delete groups while the conditions hold; then old notes of sweeps for their own use."""
     swept = DebrisSwept()
     steps = [partial(_sweep_group, archive, one, changed, swept) for one in going]
     for step in [*steps, partial(_clear_own_notes, archive, now_ms, swept)]:
@@ -106,7 +106,7 @@ def sweep_debris(archive: Archive, going: Sequence[DebrisGroup], changed: Change
             raise
         except _LeftError as error:
             swept.left.append(str(error))
-        except ArchiverError as error:  # of this group: the others go on
+        except ArchiverError as error:  # of this group: the others continue
             swept.refuse([str(error)])
     return swept
 
@@ -124,14 +124,14 @@ def _sweep_group(archive: Archive, group: DebrisGroup, changed: Changed, swept: 
         while batch := list(islice(listed, _BATCH)):
             _delete_batch(archive.store, group, batch, changed, swept)
             reach("debris.deleted")
-            if swept.refusals > before:  # what is left stays finished, without gaps, so that the next run goes on
+            if swept.refusals > before:  # the rest stays finished, without gaps, so that the next run continues
                 return
     if next(list_group(archive, group.stream), None) is None:
         swept.groups[group.kind] += 1
 
 
 def _of_phase(archive: Archive, group: DebrisGroup, phase: _Phase) -> Iterator[ListedObject]:
-    """Leave out what goes later. Nothing may be left that went before, and nothing may be new."""
+    """Yield the objects of a phase. Raises if objects of an earlier phase are left, or new ones were put."""
     is_restore = group.kind is DebrisKind.RESTORE
     newest_notes = newest_numbers(archive, f"{group.stream}/{APPLICATIONS}") if is_restore else {}
     for item in list_group(archive, group.stream):
@@ -183,7 +183,7 @@ def _delete_batch(
 def _ask_now(
     store: ObjectStore, group: DebrisGroup, batch: Sequence[ListedObject]
 ) -> tuple[list[ListedObject], list[ListedObject]]:
-    """Ask the objects of a batch. Returns those that are as they were listed, before the first locked one and from it on."""
+    """Read the facts of a batch again. Returns the unchanged objects before the first locked one, and those from it on."""
     for _ in range(ATTEMPTS):
         asked_s = since_boot_s()
         with ThreadPoolExecutor(ASKS_AT_ONCE, "ask") as pool:
@@ -200,7 +200,7 @@ def _is_same(item: ListedObject, info: ObjectInfo | None) -> bool:
 
 
 def _clear_own_notes(archive: Archive, now_ms: int, swept: DebrisSwept) -> None:
-    """Delete what sweeps have noted for themselves long ago."""
+    """Delete old notes of sweeps for their own use."""
     notes: Iterator[str] = iter([*old_reports(archive), *old_plans(archive, now_ms)])
     while batch := list(islice(notes, _BATCH)):
         try:

@@ -35,7 +35,7 @@ def list_held(archive: Archive, hold: Hold) -> HeldObjects:
 
 
 def find_gone(hold: Hold, before: HeldObjects, now: HeldObjects, archive: Archive) -> list[str]:
-    """Return the keys of covered objects that went meanwhile. An object whose times are not known any more counts as covered."""
+    """Return the keys of covered objects that were deleted meanwhile. An object whose times are now unknown counts as covered."""
     gone = [one for place, some in before.segments.items() for one in _missing(some, now.segments.get(place))]
     if gone and (hold.from_ms, hold.until_ms) != (None, None):
         topics = {one.key.topic for one in gone}

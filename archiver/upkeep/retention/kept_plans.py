@@ -26,7 +26,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPlan:
-    """What goes: `<key> <etag> <next>` of each object."""
+    """The objects to delete: `<key> <etag> <next>` of each."""
 
     made_ms: Number
     objects: Annotated[tuple[Item[BoundedText], ...], Field(max_length=MOST_KEPT)]
@@ -44,7 +44,7 @@ _KIND: Final = NoteKind(KeptPlan, NoteDamage("a sweep's plan", _AGAIN), lambda p
 
 
 def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
-    """Keep a plan. Returns its digest; empty: it has nothing, or too much to be kept."""
+    """Keep a plan. Returns its digest; empty: the plan is empty, or too large to be kept."""
     if not 0 < len(objects) <= MOST_KEPT:
         return ""
     plan = KeptPlan(made_ms=made_ms, objects=tuple(objects))
@@ -56,7 +56,7 @@ def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
 
 
 def read_plan(archive: Archive, digest: str, now_ms: int) -> frozenset[str]:
-    """Read what goes by a plan. Whoever put it, it is what has this digest. Raises UsageError, and NotWholeError."""
+    """Read the objects of a plan. The digest proves it, whatever its writer. Raises UsageError, and NotWholeError."""
     if _DIGEST.fullmatch(digest) is None:
         raise UsageError(f"--yes {digest}: a digest is 32 of 0-9 a-f; {_AGAIN}")
     plan = _KIND.at(archive, _stream(digest)).read()
@@ -68,7 +68,7 @@ def read_plan(archive: Archive, digest: str, now_ms: int) -> frozenset[str]:
 
 
 def old_plans(archive: Archive, now_ms: int) -> Iterator[str]:
-    """Return the keys of plans of more than a day ago: nobody can agree on them any more."""
+    """Return the keys of plans of more than a day ago: they can no longer be agreed on."""
     for item in archive.store.list(archive.layout.control_prefix(_PLANS)):
         found = archive.layout.split_fact(item.key)
         is_plan = found is not None and _DIGEST.fullmatch(found[0].removeprefix(f"{_PLANS}/")) is not None

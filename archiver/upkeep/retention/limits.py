@@ -14,14 +14,14 @@ from archiver.process.json_values import spelled_number
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 RETENTION_GROUPS: Final = "retention.groups"  # of this program's configuration: of the offsets topic it decides alone
-DECIDING: Final = (POLICY, RETENTION_MS, RETENTION_BYTES)  # the configs of a topic that say what it keeps
+DECIDING: Final = (POLICY, RETENTION_MS, RETENTION_BYTES)  # the configs of a topic that decide on retention
 _FOR_EVER: Final = -1
 _DELETES: Final = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What goes beyond either limit goes; None: there is no such limit. Records younger than `floor_ms` stay, whatever these say."""
+    """Records beyond either limit are deleted; None: no such limit. Records younger than `floor_ms` always stay."""
 
     ms: int | None = None
     bytes: int | None = None
@@ -50,7 +50,7 @@ def _with_unit(value: int, spell: Callable[[int], str]) -> str:
 
 
 def limits_of(effective: Mapping[str, str]) -> Limits:
-    """Return what a topic keeps, by its configs as they hold. Raises ValueError where they do not tell."""
+    """Return the limits of a topic by its effective configs. Raises ValueError if these do not determine them."""
     missing = [name for name in DECIDING if name not in effective]
     if missing:
         raise ValueError(f"{', '.join(missing)} is not known")
@@ -62,12 +62,12 @@ def limits_of(effective: Mapping[str, str]) -> Limits:
 
 
 def says_delete(policy: str) -> bool:
-    """Tell whether a cleanup.policy has a log's old records deleted."""
+    """Return whether a cleanup.policy has a log's old records deleted."""
     return _DELETES in {part.strip() for part in policy.split(",")}
 
 
 def spell_groups_limit(groups_ms: int | None) -> str:
-    """Spell the configuration's own limit as a topic's are spelled; None: for ever."""
+    """Spell the configuration's own limit as a topic's are spelled; None: forever."""
     return str(_FOR_EVER if groups_ms is None else groups_ms)
 
 
@@ -80,7 +80,7 @@ def _limit(effective: Mapping[str, str], name: str) -> int | None:
 
 
 def longest(several: Iterable[Limits]) -> Limits:
-    """Return limits that keep whatever any of these keeps. Of none: for ever."""
+    """Return limits that keep whatever any of these keeps. Of none: forever."""
     known = list(several)
     return Limits(
         ms=_largest([one.ms for one in known]),
@@ -95,7 +95,7 @@ def _largest(values: list[int | None]) -> int | None:
 
 
 def widened(limits: Limits, factor: float) -> Limits:
-    """Return limits that keep so many times as much."""
+    """Return limits that keep this many times as much."""
     return replace(limits, ms=_widened(limits.ms, factor), bytes=_widened(limits.bytes, factor))
 
 
@@ -107,7 +107,7 @@ def _widened(value: int | None, factor: float) -> int | None:
 def policy_in_force(noted: Sequence[NotedPolicy], now_ms: int, grace_ms: int) -> Limits:
     """Return the longest limits that were in force within the time of grace. `noted`: of one topic id, the oldest first.
 
-    Raises ValueError where the configs of a topic do not tell what it keeps, or nothing was noted.
+    Raises ValueError where the configs of a topic do not determine its limits, or nothing was noted.
     """
     if not noted:
         raise ValueError("nothing was noted of it")

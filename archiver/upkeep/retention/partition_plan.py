@@ -1,15 +1,15 @@
-"""Which objects of a partition go, and why each of the others stays. Pure: what storage and cluster say comes from the caller.
+"""Decides which objects of a partition a sweep deletes, and why each other one stays. Pure: the caller reads storage and cluster.
 
 A partition is read through its lives: the *lineage*, parent below the branch, child from there. Its objects are walked oldest
 first, as Kafka deletes a log:
 
-1. An object goes if the broker has none of it left, if it has lain here long enough, and if it is beyond either limit. The first
-   one of which this is not so ends the walk: it stays, and so does whatever comes after it.
-2. Where it is so, and the object must not go, it is passed over: the newest objects of each life, what is held, locked, wanted
-   by a restore, or tells no topic id. So one such object does not keep all that come after it; nor does a hold let go what would stay without it.
-3. What does not tell its age is passed over, too.
+1. An object is deleted if the broker has none of it left, if it was put long enough ago, and if it is beyond either limit. The
+   first object that fails one of these ends the walk: it stays, and so do all later ones.
+2. An object that meets them but is protected is skipped: the newest objects of each life, and any that is held, locked, read
+   by a restore, or without a topic id. So it does not keep all later ones; nor does a hold release objects that would stay without it.
+3. An object of unknown age is skipped, too.
 
-What a life has at or above the branch where it was cut back is another history. It is walked by itself, and by its age alone.
+A life's objects at or above the branch where it was cut back are another history. They are walked separately, by age alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.upkeep.retention.limits import Limits
 
 ASKS_AT_ONCE: Final = 16  # objects: nearly all of the time is waiting for the store
-# Times its stored size, an object counts as what a topic keeps at most, whatever it tells. So a false fact cannot stand for more than
-# was put; of records that compress still better, at most this part of the topic's limit is stored.
+# An object counts at most this many times its stored size against a topic's limit, whatever its facts. So a false fact cannot
+# count for more than was put. If records compress still better, at most this part of the topic's limit is stored.
 MOST_COMPRESSION: Final = 100
 
 
 class Going(StrEnum):
-    """Why an object goes."""
+    """Why an object is deleted."""
 
     TIME = "older than what the topic keeps"
     SIZE = "beyond how much the topic keeps"
@@ -80,7 +80,7 @@ class ListedItem:
 
 
 class AskedItem(NamedTuple):
-    """What an object told when it was asked."""
+    """The facts of an object, as it returned them."""
 
     next: int
     min_timestamp: int
@@ -92,13 +92,13 @@ class AskedItem(NamedTuple):
     digest: int = 0
 
 
-Answer = AskedItem | Staying  # Staying: of an object that tells nothing
+Answer = AskedItem | Staying  # Staying: of an object without usable facts
 Ask = Callable[[ListedItem], Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeItems:
-    """What one life has of a partition, in the order of reading. `until`: where the log was cut back, of a life that has a child."""
+    """The objects of a partition in one life, in the order of reading. `until`: where the log was cut back, of a life with a child."""
 
     life: int
     items: Sequence[ListedItem]
@@ -112,7 +112,7 @@ class HeldTimes(NamedTuple):
     until_ms: int | None = None
 
     def hold(self, item: AskedItem | SegmentFacts) -> bool:
-        """Tell whether some record may be of these times. A record without a time may be of any."""
+        """Return whether some record may be of these times. A record without a time may be of any."""
         is_before = self.until_ms is not None and 0 <= item.min_timestamp > self.until_ms
         return not is_before and (self.from_ms is None or item.max_timestamp >= self.from_ms or item.min_timestamp < 0)
 
@@ -121,14 +121,14 @@ class HeldTimes(NamedTuple):
 class PartitionTerms:
     """What decides, besides the objects. All times are of the store's clock.
 
-    `now_ms` is what ages are counted from; `store_now_ms` is what the store's clock has surely reached.
+    `now_ms`: ages are counted from it; `store_now_ms`: the store's clock has surely reached it.
     """
 
     limits: Limits
     now_ms: int
     store_now_ms: int
     min_age_ms: int
-    log_start: int | None  # where the broker's log begins; None: nobody asks a broker
+    log_start: int | None  # where the broker's log begins; None: no broker is asked
     holds: Sequence[HeldTimes] = ()
     pinned: frozenset[str] = frozenset()  # keys of objects that restores read
     topic_id: str = ""  # of the lives, by the notes
@@ -136,7 +136,7 @@ class PartitionTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingItem:
-    """An object that goes."""
+    """An object to delete."""
 
     item: ListedItem
     told: AskedItem
@@ -145,7 +145,7 @@ class GoingItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionVerdict:
-    """What goes of a partition, oldest first; how many objects stay, and why. `untimed`: how many count by when they were put."""
+    """The objects to delete, oldest first; how many others stay, and why. `untimed`: how many count by when they were put."""
 
     going: tuple[GoingItem, ...] = ()
     staying: Mapping[Staying, int] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class PartitionVerdict:
     ended_at: Mapping[str, Staying] = field(default_factory=dict)  # keys of objects that ended a walk
 
     def without(self, keys: Iterable[str]) -> "PartitionVerdict":
-        """Count objects no longer among those that stay, which all stay because of a walk's end: they go for another reason."""
+        """Uncount objects that stay only because a walk ended: they are deleted for another reason."""
         staying = dict(self.staying)
         ended = Staying.BEHIND if self.ended_at else next(iter(staying), Staying.BEHIND)
         for key in keys:
@@ -162,7 +162,7 @@ class PartitionVerdict:
 
 
 def remembering(ask: Ask, answers: dict[str, Answer] | None = None) -> Ask:
-    """Ask each object once. `answers`: where they are kept, by key."""
+    """Read the facts of each object once. `answers`: a cache by key."""
     told: dict[str, Answer] = {} if answers is None else answers
 
     def ask_once(item: ListedItem) -> Answer:
@@ -174,7 +174,7 @@ def remembering(ask: Ask, answers: dict[str, Answer] | None = None) -> Ask:
 
 
 def judge_partition(lineage: Sequence[LifeItems], ask: Ask, terms: PartitionTerms) -> PartitionVerdict:
-    """Say what goes of a partition. `lineage`: the lives through which it is read, the oldest first. `ask` may be called twice."""
+    """Select the objects to delete. `lineage`: the lives of the partition, oldest first. `ask` may be called twice."""
     count = sum(len(life.items) for life in lineage)
     if kept := _all_stay(lineage, terms):
         return PartitionVerdict(staying={kept: count} if count else {})
@@ -194,12 +194,12 @@ def main_items(lineage: Sequence[LifeItems]) -> list[ListedItem]:
 
 
 def _beside(life: LifeItems) -> list[ListedItem]:
-    """Return the objects of another history: what a life has at or above its branch."""
+    """Return the objects of another history: those of a life at or above its branch."""
     return [one for one in life.items if life.until is not None and one.base >= life.until]
 
 
 def _all_stay(lineage: Sequence[LifeItems], terms: PartitionTerms) -> Staying | None:
-    """Say why nothing can go, where names alone tell: nobody need be asked."""
+    """Return why no object can be deleted, if names alone decide that: then no facts are read."""
     if terms.limits.keeps_all:
         return Staying.WITHIN
     if terms.log_start is None or any(map(_beside, lineage)):
@@ -208,7 +208,7 @@ def _all_stay(lineage: Sequence[LifeItems], terms: PartitionTerms) -> Staying | 
 
 
 def _end_of(life: LifeItems, ask: Ask) -> int | None:
-    """Return where a life ends, by the objects from which a writer reads its position. None: they do not tell."""
+    """Return where a life ends, by the objects from which a writer reads its position. None: unknown."""
     told = [ask(one) for one in newest_of(life.items)]
     known = [one.next for one in told if isinstance(one, AskedItem)]
     return max(known, default=0) if len(known) == len(told) else None
@@ -223,7 +223,7 @@ def newest_of(items: Sequence[ListedItem]) -> list[ListedItem]:
 
 
 class _Walk:
-    """Goes through objects in order, and notes what becomes of each."""
+    """Walks objects in order, and notes the verdict on each."""
 
     def __init__(self, ask: Ask, terms: PartitionTerms, lineage: Sequence[LifeItems], ends: Mapping[int, int]) -> None:
         self._ask = ask
@@ -253,7 +253,7 @@ class _Walk:
                 return
 
     def beside(self, items: Sequence[ListedItem]) -> None:
-        """Walk what lies above a branch: no log has it any more, and its age decides alone."""
+        """Walk the objects above a branch: no log has them any more, and their age decides alone."""
         for place, item in enumerate(items):
             stays = self._judge(item, self._ask(item), is_surplus=False)
             if self._ends_at(stays, item, len(items) - place):
@@ -279,7 +279,7 @@ class _Walk:
             self.staying[stays] = self.staying.get(stays, 0) + count
 
     def _protected(self, item: ListedItem, told: AskedItem) -> Staying | None:
-        """Say why an object must stay, whatever the limits say."""
+        """Return why an object must stay, whatever the limits."""
         if item.key in self._last_plain or told.next >= self._ends[item.life]:
             return Staying.NEWEST
         if told.topic_id != self._terms.topic_id:
@@ -291,7 +291,7 @@ class _Walk:
         return Staying.PINNED if item.key in self._terms.pinned else None
 
     def _judge(self, item: ListedItem, told: Answer, *, is_surplus: bool) -> Staying | None:
-        """Say why an object stays of which the broker has nothing. Notes it if it goes."""
+        """Return why an object that the broker no longer has stays. Notes it if it is deleted."""
         if not isinstance(told, AskedItem):
             return told
         terms = self._terms
@@ -302,25 +302,25 @@ class _Walk:
         is_young = terms.limits.floor_ms > 0 and age_ms < terms.limits.floor_ms
         if not (is_old or is_surplus) or is_young:
             return Staying.WITHIN
-        # Asked last: an object that stays by itself ends the walk, also if it is on hold.
+        # Checked last: an object that stays by itself ends the walk, also if it is on hold.
         stays = self._protected(item, told)
         if stays is None:
             self.going.append(GoingItem(item=item, told=told, why=Going.TIME if is_old else Going.SIZE))
         return stays
 
     def _time_of(self, item: ListedItem, told: AskedItem) -> int:
-        """The time of the newest record. As in Kafka, an object whose records tell no time counts by when it was put; so does the future."""
+        """The time of the newest record. As in Kafka, an object without times of records counts by when it was put; so does the future."""
         if 0 <= told.max_timestamp <= self._terms.store_now_ms:
             return told.max_timestamp
         self.untimed += 1
         return item.put_ms
 
     def _surplus(self, items: Sequence[ListedItem]) -> int:
-        """Return how many objects, from the oldest on, have at least as much behind them as the topic keeps.
+        """Return how many objects, from the oldest on, have at least as much after them as the topic keeps.
 
-        An object counts nothing that overlaps one behind it or reaches above its branch; nor does one that must stay, but for the
-        newest: too little is counted, never too much. Nor does it count more than MOST_COMPRESSION times what is stored of it.
-        Objects are asked from the newest on, until enough is found.
+        An object counts 0 if it overlaps a later one, reaches above its branch, or must stay, except for the newest: the sum is too
+        small at worst, never too large. Nor does it count more than MOST_COMPRESSION times its stored size.
+        Facts are read from the newest object on, until the sum suffices.
         """
         if self._terms.limits.bytes is None:
             return 0

@@ -34,7 +34,7 @@ class TopicSweep:
 
     @property
     def is_work(self) -> bool:
-        """Whether something is to be deleted, or to be taken back of what counts as swept."""
+        """Whether a delete or a correction of the swept set is planned."""
         return any(one.is_work for one in self.partitions)
 
     @property
@@ -44,7 +44,7 @@ class TopicSweep:
 
     @property
     def records(self) -> int:
-        """How many records go: those of shadowed objects are still there."""
+        """How many records are deleted: those of shadowed objects still exist elsewhere."""
         return sum(one.told.records for one in self.going)
 
     @property

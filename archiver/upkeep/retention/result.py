@@ -51,7 +51,7 @@ class SweepResult:
 
 
 def report_of(result: SweepResult) -> SweepReport:
-    """Sum up a run for those who look later."""
+    """Sum up a run for the report in the archive."""
     done = result.done_by_topic()
     refused = [line for one in result.swept for line in one.refused]
     failed = list(failures_of(result))

@@ -47,9 +47,9 @@ SurveyPartitions = Callable[[Sequence[SurveyTask], Callable[[int, int], None]], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a user asks for. `agreed`: all that is planned may go; `digest`: nothing but what the plan of this name has.
+    """A user's request. `agreed`: the whole plan may be deleted; `digest`: only the objects of the plan with this digest.
 
-    `without_kafka`: go by fixed limits of the configuration, and ask no cluster.
+    `without_kafka`: use the fixed limits of the configuration, and ask no cluster.
     """
 
     is_dry_run: bool = False
@@ -128,7 +128,7 @@ def _shown(archive: Archive, plan: SweepPlan, debris: DebrisPlan, started_s: flo
 
 
 def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextManager[AskCluster]:
-    """Connect to the cluster, unless the run asks none. Raises UsageError where it has nothing else to go by."""
+    """Connect to the cluster, unless the run asks none. Raises UsageError if no other limits are configured."""
     if not request.without_kafka:
         return asking_cluster(KafkaSettings.parse(config.kafka, config.place_of_kafka))
     if not config.retention.says_fixed:
@@ -139,7 +139,7 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
 
 
 def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
-    """Take back what lies there and counts as swept, of all that this run has not looked at. Returns what could not be asked."""
+    """Correct the swept set of all places that this run has not surveyed. Returns the places that could not be read."""
     looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.places}
     noted = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
     return take_back_all(archive, [place for place in noted if place not in looked_at], left_alone_ms)
@@ -154,7 +154,7 @@ def _only_agreed(
 ) -> tuple[list[TopicSweep], DebrisPlan, int]:
     """Keep only what the agreed plan has. Also returns how many objects are left out.
 
-    `lines`: of the agreed plan; None: there is none. Raises UsageError where nothing of it may go.
+    `lines`: of the agreed plan; None: no plan. Raises UsageError if nothing of it may be deleted.
     """
     if lines is None:
         return list(plan.topics), debris, 0
@@ -209,7 +209,7 @@ def _plan(
 
 
 def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple[SweepPlan, CoveringFolds | None]:
-    """Leave to go of the offsets topic what folds stand for. Returns these too, if anything may go."""
+    """Keep only deletes of the offsets topic that folds replace. Returns these folds too, if any delete is left."""
     topics = list(plan.topics)
     place = next((at for at, one in enumerate(topics) if one.topic == OFFSETS_TOPIC and any(one.going)), None)
     if place is None:
@@ -232,7 +232,7 @@ def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple
 
 
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
-    """A task for each partition whose leader told where its log begins, or, where nobody is asked, that the archive has."""
+    """Yield a task for each partition whose log start the leader returned; without a cluster, for each archived one."""
     fact = seen.facts[terms.topic]
     swept: dict[int, dict[int, OffsetRanges]] = {}
     for place, ranges in seen.swept[terms.topic].items():
@@ -261,12 +261,12 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
 
 
 def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
-    """Tell whether somebody has agreed to the limits of a topic: they were asked, as something of it was not foreseen."""
+    """Return whether a user agreed to the limits of a topic: needed if some deletes were unforeseen."""
     return (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
-    """Tell whether a topic is swept by its terms: then what those take is foreseen, and later sweeps ask nobody.
+    """Return whether a topic is swept by its terms: then their deletes are foreseen, and later sweeps need no agreement.
 
     Not so if ages are counted from another time, or a plan that was agreed on has only a part.
     """
@@ -285,7 +285,7 @@ def _work(
     topic: TopicSweep,
     covering: CoveringFolds | None,
 ) -> TopicWork:
-    """Return what is checked before something of a topic is deleted. An agreement is noted first, once."""
+    """Return the checks before a delete of a topic. An agreement is noted first, once."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
     if is_agreed(request, planned) and goes_by_policy(request, planned, topic):
         work = work._replace(begin=AgreementNote(archive, topic.terms))

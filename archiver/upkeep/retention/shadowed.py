@@ -1,8 +1,8 @@
-"""Objects that no reader reads, since another object covers all of their offsets: which of them go. Pure: what storage says comes from the caller.
+"""Selects shadowed objects to delete: no reader reads them, since another object covers all of their offsets. Pure: the caller reads storage.
 
-By the read rule (docs/format.md §7) an object is shadowed whose `next` is not above that of one before it. That one, its *cover*,
-begins no later and ends no earlier: it has all offsets, and is what is read in its place. Names tell which objects may be shadowed,
-of a merged one before them; of a plain one only what it told, where it was asked for something else.
+By the read rule (docs/format.md §7) an object is shadowed if its `next` is not above that of one before it. That one, its *cover*,
+begins no later and ends no earlier: it has all offsets, and readers read it instead. Names show which objects may be shadowed,
+if a merged one precedes them; for a plain one only its facts do, where they were read for another purpose.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ from archiver.upkeep.retention.partition_plan import (
     newest_of,
 )
 
-Recall = Callable[[ListedItem], Answer | None]  # an earlier answer of an object; None: it was not asked
+Recall = Callable[[ListedItem], Answer | None]  # an earlier answer of an object; None: its facts were not read
 
 
 class ShadowedItem(NamedTuple):
@@ -55,7 +55,7 @@ def judge_shadowed(
 
 
 def may_go(one: ShadowedItem, terms: PartitionTerms) -> bool:
-    """Tell whether nothing keeps it. Its cover must be as old: a reader that listed before that was put may still want it."""
+    """Return whether nothing keeps it. Its cover must be as old: a reader that listed before that was put may still want it."""
     item, told = one.going.item, one.going.told
     is_young = terms.store_now_ms - max(item.put_ms, one.cover.put_ms) < terms.min_age_ms
     is_held = any(times.hold(told) for times in terms.holds)
@@ -64,7 +64,7 @@ def may_go(one: ShadowedItem, terms: PartitionTerms) -> bool:
 
 
 def find_shadowed(items: Sequence[ListedItem], ask: Ask, recall: Recall) -> Iterator[ShadowedItem]:
-    """Find what one life has of shadowed objects of a partition. `items` are in the order of reading."""
+    """Find the shadowed objects of a partition in one life. `items` are in the order of reading."""
     reach, cover = 0, None
     for item, following in zip_longest(items, items[1:]):
         if cover is not None and item.base < reach:
@@ -78,7 +78,7 @@ def find_shadowed(items: Sequence[ListedItem], ask: Ask, recall: Recall) -> Iter
 
 
 def _end_of(item: ListedItem, following: ListedItem | None, ask: Ask, recall: Recall) -> int:
-    """Return where an object ends, by its facts; 0 where nobody need know. A name may lie: it only tells who is to be asked."""
+    """Return where an object ends, by its facts; 0 where that is not needed. A name may be false: it only selects objects to ask."""
     may_cover = following is not None and item.named_next is not None and following.base < item.named_next
     told = ask(item) if may_cover else recall(item)
     return told.next if isinstance(told, AskedItem) else 0

@@ -1,4 +1,4 @@
-"""Surveys one partition for a sweep: lists it, asks expired objects, and plans deletions. Deletes nothing."""
+"""Surveys one partition for a sweep: lists it, reads facts of expired objects, and plans deletions. Deletes nothing."""
 
 import sys
 from collections import deque
@@ -48,15 +48,15 @@ class SurveyTask:
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
     swept_by: Limits  # of the last sweep that deleted
-    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # by life, what counts as swept
+    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # swept ranges by life
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSweep:
-    """What goes of a partition. `unforeseen_bytes`: of that, what the limits of before would have kept. Sizes are those of the listing.
+    """The deletes of a partition. `unforeseen_bytes`: those that the former limits would have kept. Sizes are those of the listing.
 
-    `listed_bytes`: of all that lies there; what another object has as well counts once.
-    `shadowed` goes besides, and no record with it. `problems`: objects that cover others, and are not right.
+    `listed_bytes`: of all listed objects; bytes that another object has as well count once.
+    `shadowed` is deleted besides, without losing a record. `problems`: damaged covers.
     """
 
     topic: str
@@ -72,13 +72,13 @@ class PartitionSweep:
     lives: Mapping[int, bool] = field(default_factory=dict)  # surveyed lives; True: with objects that count as swept
     error: str = ""  # why nothing is deleted
     stranger: str = ""  # an object with another topic id than its life: nothing of the topic is deleted
-    # Of the offsets topic: a fold up to this offset, or further, stands for what goes; 0: none is asked for.
+    # Of the offsets topic: a fold up to this offset, or further, replaces the deleted objects; 0: no fold is needed.
     fold_next: int = 0
     notes: tuple[str, ...] = ()  # further remarks
 
     @property
     def is_work(self) -> bool:
-        """Whether something is to be deleted, or to be taken back of what counts as swept."""
+        """Whether a delete or a correction of the swept set is planned."""
         return bool(self.going or self.shadowed or self.swept_lives)
 
     @property
@@ -97,7 +97,7 @@ class PartitionSweep:
 
     @property
     def offsets(self) -> OffsetRanges:
-        """Whose records go."""
+        """The offsets whose records are deleted."""
         return OffsetRanges.of((one.item.base, one.told.next) for one in self.going)
 
 
@@ -112,7 +112,7 @@ def survey_partition(task: SurveyTask) -> PartitionSweep:
 
 
 def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
-    """Survey a partition. Raises what keeps it from being surveyed."""
+    """Survey a partition. Raises the error that prevents the survey."""
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
     with _asking(archive.store, _likely(lives, task.terms)) as asking:
         told: dict[str, Answer] = {}
@@ -149,7 +149,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
 
 
 def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answer:
-    """Ask an object. Raises StrangerError if its topic id differs from the notes: one of them is false."""
+    """Read an object's facts. Raises StrangerError if its topic id differs from the notes: one of them is false."""
     told = asking.ask(item)
     noted = task.terms.topic_id
     if isinstance(told, AskedItem) and len({told.topic_id, noted} - {""}) > 1:
@@ -161,9 +161,9 @@ def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answ
 
 
 def _lying_twice(items: Sequence[ListedItem]) -> Iterator[ListedItem]:
-    """Yield what a merged object before it has as well, by names alone. Of a plain one the name of the next tells where it ends at most.
+    """Yield objects that a merged one before them also has, by names alone. The next name limits where a plain one ends.
 
-    A name may lie. So this makes a share of what goes larger, and never smaller: somebody is asked once too often.
+    A false name makes the deleted share larger, never smaller: at worst an agreement is requested once too often.
     """
     reach = 0
     for item, following in zip_longest(items, items[1:]):
@@ -179,7 +179,7 @@ def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
 
 
 def lies_in(item: ListedItem, ranges: OffsetRanges) -> bool:
-    """Tell whether offsets of an object are among others, as far as its name tells: a merged one's may be so behind its first."""
+    """Return whether offsets of an object are in some ranges, by its name: a merged one may be so after its first offset."""
     return any(ranges.within(item.base, item.named_next or item.base + 1))
 
 
@@ -220,7 +220,7 @@ def _item(listed: ListedSegment) -> ListedItem:
 
 
 def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedItem]:
-    """Return the objects that are asked in any case if those before them go: by their names the broker has none of them."""
+    """Return objects whose facts are read unless an earlier one ends the walk: by name, the broker has none of them."""
     if terms.log_start is None:
         return [one for life in lives for one in life.items]
     items = main_items(lives)
@@ -230,7 +230,7 @@ def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedIte
 
 
 class _Asking:
-    """Asks objects, and some that will be asked next, ahead of time: more and more of them while they are needed."""
+    """Reads facts of objects, and of likely next ones ahead of time: more and more of them while they are needed."""
 
     def __init__(self, store: ObjectStore, pool: ThreadPoolExecutor, likely: Sequence[ListedItem]) -> None:
         self._store = store
@@ -261,7 +261,7 @@ def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Askin
 
 
 def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
-    """Ask an object for its facts now. It must be the listed one: its answer decides on no other object."""
+    """Read an object's facts now. It must be the listed one: its answer decides on no other object."""
     info = store.head(item.key)
     if info is None or (info.etag, info.size) != (item.etag, item.size):
         return Staying.UNREADABLE

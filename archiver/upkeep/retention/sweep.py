@@ -1,12 +1,12 @@
-"""Carries out the plan of a sweep, of each partition one life after the other. What goes is written down before it is deleted.
+"""Carries out the plan of a sweep, each life of a partition after the other. Swept ranges are noted before their objects are deleted.
 
-1. Once for each partition and life, also of those of which nothing goes: what a former run has written down, and what still lies there, is taken back.
-2. Of each batch: what stands for it is seen to be there; everything that could stop it is asked again, and it is listed again; its offsets are written down as swept; holds and unfinished restores are read once more; it is deleted within LOOK_S.
-3. Behind the last batch: what was written down and still lies there, is taken back: a later loss of it must show.
-4. Then what no reader reads goes, for another object covers it: both are asked again right before. Nothing of it counts as swept.
+1. Once for each partition and life, also without deletes: ranges noted by a former run leave the swept set if their objects still exist.
+2. For each batch: verify that its replacement exists; check all conditions again; list it again; note its offsets as swept; read holds and unfinished restores once more; delete it within LOOK_S.
+3. After the last batch: noted ranges leave the swept set if their objects still exist, so that a later loss is reported.
+4. Then shadowed objects are deleted: object and cover are checked again right before. None of their offsets count as swept.
 
-A process that dies between any two of these leaves objects that lie where offsets count as swept: readers read them, and the
-next run takes them back, or deletes them.
+A process that dies between two of these steps leaves objects whose offsets count as swept: readers read them, and the
+next run corrects the swept set, or deletes them.
 """
 
 import logging
@@ -41,7 +41,7 @@ STOOD_STILL: Final = (
     f"{ATTEMPTS} times it took more than {FRESH_S} s to ask the store again before anything could be deleted: it answers slowly,"
     " or this process stood still"
 )
-# Before what the store refused for now is decided on anew.
+# Delays before a temporary refusal of the store is decided on again.
 PAUSES_S: Final = (0.0, 1.0, 5.0, 20.0)
 
 
@@ -100,7 +100,7 @@ def sweep_topics(
 ) -> list[Swept]:
     """Delete from several partitions at once: most of the time is waiting for the store and the cluster.
 
-    `left_alone_ms`: so long what another sweep has noted is not taken back.
+    `left_alone_ms`: ranges that another sweep noted within this time are left alone.
     """
     with ThreadPoolExecutor(at_once, "sweep") as pool:
         of_topics = [
@@ -116,7 +116,7 @@ def sweep_topics(
             for done, future in enumerate(as_completed(future for some in of_topics for future in some), 1):
                 future.result()
                 report_progress(done, total)
-        except BaseException:  # those that have begun end by themselves, and the others need not begin
+        except BaseException:  # running ones end by themselves, and the others are not started
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [_joined(one.topic, [future.result() for future in some]) for one, some in zip(work, of_topics, strict=True)]
@@ -165,7 +165,7 @@ class _Checks(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """What a run has noted of a place that was about to go. `beside_ms`: so long what another run has noted may go as well."""
+    """The ranges a run noted before its deletes. `beside_ms`: so long other runs may also delete the objects they noted."""
 
     run: str
     beside_ms: int
@@ -196,7 +196,7 @@ def _sweep_batch(
 ) -> None:
     """Delete a batch: check all conditions again, note the ranges, delete.
 
-    What the store refuses for now is decided on anew: a hold may have come since, or the object again.
+    Temporary refusals of the store are decided on again: a hold may have come since, or the object again.
     """
     waiting: Sequence[GoingItem] = batch
     left: Mapping[str, ArchiverError] = {}
@@ -248,14 +248,14 @@ def _sweep_shadowed(
             return
         batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], checks, swept)
         if batch:
-            # What is refused for now waits for the next sweep: no record goes with it.
+            # Temporary refusals wait for the next sweep: no record is lost with these objects.
             for_now = _delete_batch(archive, batch, checks.look, swept)
             swept.refused += map(str, for_now.values())
             _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
 
 
 def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem]) -> None:
-    """Write down as swept what has lost its cover to another sweep at the same moment: its offsets went with that."""
+    """Note as swept the objects whose cover another sweep deleted at the same moment: their offsets were lost with it."""
     listed = {one.key for one in list_place(archive, place)}
     bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
     swept_bases = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
@@ -267,7 +267,7 @@ def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[Shad
 def _still_shadowed(
     archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], checks: _Checks, swept: Swept
 ) -> Sequence[GoingItem]:
-    """Ask again what could stop a batch, the objects, and what covers them. Returns what may be deleted right now."""
+    """Check all conditions again, the objects, and their covers. Returns the objects that may be deleted right now."""
 
     def decide() -> Sequence[GoingItem]:
         listed = {one.key: one for one in list_place(archive, place)}
@@ -288,7 +288,7 @@ def _reason(changed: Callable[[], str]) -> str:
 
 
 def _as_they_were(archive: Archive, batch: Sequence[GoingItem]) -> Sequence[GoingItem]:
-    """Leave out objects that are gone, or were put again since they were asked: those are young."""
+    """Leave out objects that are gone, or were put again since their facts were read: those are young."""
     keys = [one.item.key for one in batch]
     found: dict[str, tuple[str, int, int]] = {}
     for item in archive.store.list(min(keys).rpartition("/")[0] + "/", min(keys)[:-1]):
@@ -309,7 +309,7 @@ def _delete(
     try:
         return _delete_batch(archive, batch, look, swept)
     finally:
-        # Another sweep may have taken them back while they still lay there.
+        # Another sweep may have removed these ranges while the objects still existed.
         add_swept(archive, place, _ranges_of(batch))
 
 

@@ -52,7 +52,7 @@ class SurveyedTopics:
 
 
 class SweepSurvey:
-    """Asks storage and the cluster, as often as needed."""
+    """Reads storage and cluster, as often as needed."""
 
     def __init__(self, archive: Archive, config: ArchiverConfig, ask: AskCluster) -> None:
         self._archive = archive
@@ -86,7 +86,7 @@ class SweepSurvey:
             if live is not None and asked.cluster is not None and is_of(fact, live.topic_id, asked.cluster):
                 seen = policy_news(fact, noted, live, asked.store_now_ms)
                 news += seen
-                # Somebody else may have noted a policy: then it is no news, and has cancelled no agreement. Terms do that below.
+                # Another run may have noted a policy: then it is no news, and has cancelled no agreement. Terms do that below.
                 is_swept = any(isinstance(one, TopicTerms) and one.whose is LimitSource.TOPIC for one in judged)
                 longer += [self._seen_of(fact, one) for one in seen or ([] if is_swept else noted[-1:]) if noted]
         if stop := _other_cluster(facts.values(), asked.cluster):
@@ -105,7 +105,7 @@ class SweepSurvey:
         )
 
     def _seen_of(self, fact: TopicFact, policy: NotedPolicy) -> AppliedLimits:
-        """Return the limits of a policy that is news: also where nothing goes by it, because the topic is kept."""
+        """Return the limits of a new policy: also if they delete nothing, because the topic is kept."""
         named = AppliedLimits(
             topic=fact.topic,
             life=fact.root(fact.current.life),
@@ -117,7 +117,7 @@ class SweepSurvey:
         return applied_of(named, kept_by_policy(policy, self._config.retention.of_topic(fact.topic)))
 
     def _completed(self, fact: TopicFact, judged: Judged) -> Judged:
-        """Add to terms what the last sweep went by, and where nobody is asked where logs begin, which partitions there are."""
+        """Add the limits of the last sweep to terms and, if no cluster is asked for log starts, the archived partitions."""
         if isinstance(judged, KeptTopic):
             return judged
         noted = limits_of_applied(read_applied(self._archive, judged.topic).get((judged.root, judged.whose)))
@@ -127,9 +127,9 @@ class SweepSurvey:
         return replace(judged, noted=noted, swept_by=longest([noted, judged.limits]), log_starts=log_starts)
 
     def note(self, news: Sequence[NotedPolicy], longer: Sequence[AppliedLimits] = ()) -> list[str]:
-        """Write down what topics keep from now on. Returns of which that failed, and why: until it is noted, more is kept.
+        """Note the policies of topics from now on. Returns the topics that failed, and why: until noted, more is kept.
 
-        That it cancels an agreement comes first: a policy that is noted is no news to the next sweep.
+        Cancelled agreements are noted first: a policy that is noted is no news to the next sweep.
         """
         failed: dict[str, str] = {}
         agreed = agreed_streams(self._archive) if longer else ()
@@ -146,7 +146,7 @@ class SweepSurvey:
         return list(failed.values())
 
     def change_of(self, before: TopicTerms, fact: TopicFact) -> str:
-        """Check the conditions of a topic again. Returns what has changed; empty: nothing that keeps more."""
+        """Check the conditions of a topic again. Returns the change; empty: none that keeps more."""
         asked = self._asked([before.topic])
         found = judge_topic(fact, read_policies(self._archive, before.topic, before.topic_id), asked)
         is_of_topic = len(found) == 1  # and not of one of its lives
@@ -158,7 +158,7 @@ class SweepSurvey:
         return "the cluster tells otherwise whether it has the topic" if now is None else _change(before, now)
 
     def look(self, before: TopicTerms) -> str:
-        """Read only holds and unfinished restores again. Returns what keeps more of a topic now; empty: nothing."""
+        """Read only holds and unfinished restores again. Returns the one that keeps more of a topic now; empty: none."""
         pins = self._read_pins(agreed_now_ms(self._archive.store))
         if pins.unreadable or before.topic in pins.of_unread:
             return "a restore has begun, of which it is not known what it reads"
@@ -171,7 +171,7 @@ class SweepSurvey:
         return self.pins.read_objects(now_ms - self._config.restores.pin_ms)
 
     def _asked(self, names: Sequence[str]) -> Asked:
-        cluster = self._ask(names)  # first: others may be asking it, and what storage tells must not grow old meanwhile
+        cluster = self._ask(names)  # first: others may be asking it, and storage's answers must not grow old meanwhile
         now_ms = agreed_now_ms(self._archive.store)
         pins = self._read_pins(now_ms)
         unread = {**pins.of_unread, **dict.fromkeys(names if pins.unreadable else (), "".join(pins.unreadable[:1]))}
@@ -206,7 +206,7 @@ def _keeping_sources(fact: TopicFact, config: RetentionConfig, *, asks_cluster: 
 
 
 def _change(before: TopicTerms, now: TopicTerms) -> str:
-    """Say what of the terms of a topic has changed that keeps more; empty: nothing."""
+    """Return a change of a topic's terms that keeps more; empty: none."""
     if now.effective != before.effective:
         return "what the topic keeps was changed"
     if longest([before.limits, now.limits]) != before.limits:
@@ -220,7 +220,7 @@ def _change(before: TopicTerms, now: TopicTerms) -> str:
 
 
 def _other_cluster(facts: Collection[TopicFact], cluster: LiveCluster | None) -> str:
-    """Say that another cluster was asked than the archive is of; empty: some topic is of this one, or none was asked."""
+    """Return a problem if the asked cluster is not the archived one; empty: some topic matches, or none was asked."""
     if cluster is None or not facts or any(fact.cluster_id == cluster.cluster_id for fact in facts):
         return ""
     owners = ", ".join(sorted({fact.cluster_id for fact in facts})[:3])
@@ -231,7 +231,7 @@ def _other_cluster(facts: Collection[TopicFact], cluster: LiveCluster | None) ->
 
 
 def _new_keeper(before: TopicTerms, holds: Sequence[HeldTimes], pinned: Mapping[int, frozenset[str]]) -> str:
-    """Say whether a hold, or a restore, keeps more of a topic than was known before; empty: none does."""
+    """Return the new hold or restore that keeps more of a topic than before; empty: none."""
     if any(hold not in before.holds for hold in holds):
         return "a hold was added"
     if any(keys - before.pinned.get(number, frozenset()) for number, keys in pinned.items()):
@@ -257,7 +257,7 @@ def is_of(fact: TopicFact, topic_id: str, cluster: LiveCluster) -> bool:
 
 @contextmanager
 def asking_cluster(settings: KafkaSettings) -> Iterator[Callable[[Sequence[str]], LiveCluster]]:
-    """Connect to the cluster, and ask it from threads without a loop, one after the other."""
+    """Connect to the cluster. Threads without a loop can ask it, one after the other."""
     turn = Lock()
     with asyncio.Runner() as runner:
         client = KafkaClient(settings)

@@ -23,13 +23,13 @@ from archiver.process.workers import side_by_side
 from archiver.upkeep.retention.partition_plan import ASKS_AT_ONCE, AskedItem, ListedItem
 from archiver.upkeep.retention.survey import ask_object, lies_in, list_items
 
-LEFT_ALONE_MS: Final = 600_000  # so long what a sweep noted that was about to go is left alone by others
+LEFT_ALONE_MS: Final = 600_000  # so long other runs leave alone the ranges that a sweep notes before its deletes
 
 
 def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms: int) -> list[str]:
-    """Take back what lies in places that a run does not sweep. Returns what could not be asked.
+    """Correct the swept set of places that a run does not sweep. Returns the places that could not be read.
 
-    A sweep may have died that planned them, and the topic be kept since: a loss must show there, too.
+    The sweep that planned them may have died, and the topic be kept since: a loss must be reported there, too.
     """
 
     def take_back(place: SweptPlace) -> str:
@@ -45,9 +45,9 @@ def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms:
 
 
 def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
-    """Take out of what counts as swept what still lies there: held, revived, or planned by a run that died.
+    """Remove ranges from the swept set if their objects still exist: held, revived, or planned by a run that died.
 
-    Not if a sweep has noted something a short time ago: it may be about to delete it, and die before it can write that down.
+    Does nothing if a sweep has noted ranges a short time ago: it may be about to delete, and die before it can note that.
     """
     swept, noted_ms = read_swept_note(archive, place)
     if swept and abs(epoch_ms(archive.store.now()) - noted_ms) >= left_alone_ms:
@@ -55,9 +55,9 @@ def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> 
 
 
 def take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges, run: str) -> None:
-    """Take out of what this run has noted what still lies there, for instance because it was denied.
+    """Remove this run's own ranges from the swept set if their objects still exist, for instance after a denied delete.
 
-    Not if another one has noted something lately, and may be about to delete it: then a later run does it.
+    Does nothing if another run has noted ranges lately, and may be about to delete: then a later run does it.
     """
     if noted:
         swept = read_swept_place(archive, place)
@@ -70,9 +70,9 @@ def take_back_own(archive: Archive, place: SweptPlace, noted: OffsetRanges, run:
 
 
 def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges, noted_by: str | None = None) -> None:
-    """Take out of what counts as swept what still lies in some ranges.
+    """Remove given ranges from the swept set if their objects still exist.
 
-    Another sweep may delete it right now. So it is listed again afterwards, and what went meanwhile counts as swept again.
+    Another sweep may delete these right now. So it lists again afterwards; objects gone meanwhile count as swept again.
     """
     lying = [one for one in list_place(archive, place) if lies_in(one, swept)]
     told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
@@ -95,7 +95,7 @@ def list_place(archive: Archive, place: SweptPlace) -> list[ListedItem]:
 
 
 def _covered(archive: Archive, item: ListedItem) -> tuple[int, int] | None:
-    """Return what an object covers; of one that does not tell, at least its first offset. None: it is gone, and the listing late."""
+    """Return an object's range; without facts, at least its first offset. None: it is gone, and the listing was stale."""
     told = ask_object(archive.store, item)
     if isinstance(told, AskedItem):
         return item.base, told.next

@@ -1,8 +1,8 @@
-"""By which terms a topic is swept, or why it is not. Pure: what storage and cluster say comes from the caller.
+"""Selects the limits that a sweep applies to a topic, or the reason to keep it. Pure: the caller reads storage and cluster.
 
-The lives of a topic that go back to one without a parent are swept by terms of their own. Those of the topic that the cluster
-has now go by what that keeps. All others are of topics that are gone, whatever their successor keeps: they stay, unless the
-configuration says how long. A run that asks no cluster knows neither: it goes by fixed limits of the configuration.
+The lives of a topic that descend from one without a parent have terms of their own. Those of the cluster's present topic
+follow its configs. All others belong to deleted topics, whatever their successor keeps: they stay, unless the
+configuration sets a time. A run that asks no cluster knows neither: it uses fixed limits of the configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from archiver.upkeep.retention.partition_plan import HeldTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTerms:
-    """By what the lives of a topic that go back to one are swept."""
+    """The terms of a sweep for the lives of a topic that descend from one."""
 
     topic: str
     name: str  # the topic's, or of lives before it was created again, `<topic>@<life>`
@@ -31,7 +31,7 @@ class TopicTerms:
     whose: LimitSource
     limits: Limits
     noted: Limits = FOR_EVER  # the longest since the last agreement, as sweeps have noted them
-    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: deleting what they keep needs an agreement
+    swept_by: Limits = FOR_EVER  # the longest of these and `limits`: deleting records within them needs an agreement
     log_starts: Mapping[int, int | None] = field(default_factory=dict)  # None: no broker has a log of it
     effective: Mapping[str, str] = field(default_factory=dict)
     holds: Sequence[HeldTimes] = field(default=())
@@ -42,7 +42,7 @@ class TopicTerms:
 class KeptTopic:
     """A topic that is not swept, or one of its lives (`<topic>@<life>`), and why.
 
-    `is_damage`: its notes cannot be read. `stop`: what is to be looked at before it is swept; empty: it is kept as it should be.
+    `is_damage`: its notes cannot be read. `stop`: the problem to solve before it is swept; empty: it is kept as it should be.
     """
 
     topic: str
@@ -56,7 +56,7 @@ Judged = TopicTerms | KeptTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """All that decides about topics. `cluster` None: this run asks none."""
+    """The inputs of the decision. `cluster` None: this run asks none."""
 
     config: RetentionConfig
     cluster: LiveCluster | None
@@ -86,7 +86,7 @@ class _KeptError(Exception):
 
 
 def _check_topic(fact: TopicFact, asked: Asked) -> None:
-    """Check what keeps a topic in all its lives."""
+    """Check the reasons to keep all lives of a topic."""
     name = fact.topic
     if asked.config.keeps(name):
         raise _KeptError("retention.keep names it")
@@ -173,7 +173,7 @@ def kept_by_policy(policy: NotedPolicy, config: RetentionConfig) -> Limits:
 def _own_limits(
     fact: TopicFact, noted: Sequence[NotedPolicy], live: LiveTopic, config: RetentionConfig, now_ms: int
 ) -> Limits:
-    """Return what the topic keeps by its own configs, and kept within the time of grace."""
+    """Return the limits of the topic's own configs: the longest within the time of grace."""
     try:
         now = limits_of(live.effective)
     except ValueError as error:
@@ -196,7 +196,7 @@ def _own_limits(
 
 
 def _limits_of_gone(fact: TopicFact, root: int, config: RetentionConfig, live: LiveTopic | None) -> Limits:
-    """Return how long lives are kept whose topic the cluster does not have; that is proved by names and topic ids alone."""
+    """Return how long lives are kept whose topic the cluster does not have; names and topic ids alone prove that."""
     ms = config.gone_ms_of(fact.topic)
     if live is None:
         what = "the cluster no longer has it"
@@ -219,7 +219,7 @@ def _limits_of_gone(fact: TopicFact, root: int, config: RetentionConfig, live: L
 
 
 def _fixed_limits(fact: TopicFact, root: int, config: RetentionConfig) -> Limits:
-    """Return what the configuration says, and one file more, as Kafka would have kept. The newest backup knows whether the topic deletes."""
+    """Return the configured limits, and one file more, as Kafka would have kept. The newest backup knows whether the topic deletes."""
     if not _is_current(fact, root):
         raise _KeptError("it is of a topic that was created again: only a run that asks the cluster lets that go")
     policy, fixed = cleanup_policy(fact), config.fixed
