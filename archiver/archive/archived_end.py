@@ -79,7 +79,7 @@ def _newest_of(listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
     """Return the next offset of a writer from a listing of its partition. Facts come from the object, never from the index."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
-    # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
+    # A broker needs the epoch of the segment with the end: with an earlier epoch the log would seem to diverge.
     if not newest.plain and not newest.merged:
         return plain
     if plain.next >= newest.merged_next:

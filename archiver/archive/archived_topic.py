@@ -16,7 +16,7 @@ from archiver.process.columns import Chain, as_slice
 
 
 class CopyStretch(NamedTuple):
-    """Offsets of a partition that are read from the objects of this generation; None: from those under `topics/`."""
+    """Offsets of a partition to read from the objects of this generation; None: from the objects under `topics/`."""
 
     generation: Generation | None
     life: int
@@ -27,7 +27,7 @@ class CopyStretch(NamedTuple):
         return HISTORY if self.generation is None else str(self.generation)
 
     def copy_of(self, topic: str, partition: int) -> CopyKey | None:
-        """Return the copy whose objects are read; None: those under `topics/`."""
+        """Return the copy to read; None: the objects under `topics/`."""
         if self.generation is None:
             return None
         return RolePlace(topic=topic, life=self.life, partition=partition).copy_key(self.generation)

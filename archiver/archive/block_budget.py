@@ -12,8 +12,8 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
-# What a thread takes besides the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
-# compression.
+# The memory of a thread besides its decoded payloads: the table of MOST_FETCHED_ROWS, and a segment's current block before
+# and after compression.
 _OVERHEAD_BYTES: Final = 10 * 1024 * 1024
 _LEAST_STEP_BYTES: Final = 1024 * 1024
 _STEP_SHARE: Final = 16  # a usual step takes one part in so many of the budget

@@ -60,7 +60,7 @@ class TopicRow:
     """A topic of the cluster, or one that only the archive has."""
 
     topic: str
-    partitions: int | None  # None: not known
+    partitions: int | None  # None: unknown
     standing: "ArchivingState"
     why: str
     include: Sequence[IncludeEntry]
@@ -166,7 +166,7 @@ def explain_unmatched(
 
 
 def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> TopicsSurvey:
-    """List the topics of the cluster and of the archive, and what a backup would do with each.
+    """List the topics of the cluster and of the archive, and the action of a backup on each.
 
     Changes nothing but the notes of `accepted` deleted topics. Raises UsageError for one that was not archived and deleted.
     """

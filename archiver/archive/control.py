@@ -35,7 +35,7 @@ MOMENTS = "moments"
 _DIGEST = "sha256"
 _DIGEST_LINE: Final = re.compile(rb'\n "sha256": "([0-9a-f]{64})",')
 _ATTEMPTS = 32
-# The largest size of a fact, by the first part of its stream. A topic with 10,000 partitions that were cut back ten times each takes
+# The largest size of a fact, by the first part of its stream. A topic with 10,000 partitions that were truncated ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
 # 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
 # the plan of a sweep of 300,000 objects up to 60 MB. All other facts name one thing.
@@ -88,7 +88,7 @@ def read_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
-    """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
+    """Append the result of `decide` on the latest fact. Returns the fact that holds afterwards.
 
     If another writer was faster, `decide` is called again with that writer's fact; None means nothing to add.
     When the answer to our own put was lost, `decide` gets our own fact, and must recognize it.

@@ -28,7 +28,7 @@ from archiver.process.columns import Chain
 
 _MOST_STRETCHES: Final = 1_000  # of one partition: our plans have no more
 
-Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> whose objects
+Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> objects to read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class CopiedTopic:
                 entries[number] = LifeEntry(life, entry)
         return found | self._reader.read_by(entries)
 
-    # --- which life
+    # --- the life to read
 
     def _life(self, choice: CopyChoice) -> int:
         """Return the newest complete life of the newest topic of that name; report newer, incomplete topics."""
@@ -217,7 +217,7 @@ class CopiedTopic:
         shape = set(range(fact.partitions)) if fact is not None and copied else set()
         return sorted(copied | shape | self._inventory.numbers_of(self.topic, family))
 
-    # --- whose records
+    # --- the copy to read
 
     def _read_holders(
         self, found: _Found, life: int, family: Sequence[int], numbers: Collection[int], as_of_ms: int | None
@@ -388,7 +388,7 @@ def find_copied_topics(
 
 
 def copied_by(archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None) -> frozenset[str]:
-    """Return the wanted topics for which the requested instance has a complete copy of some partition."""
+    """Return the wanted topics with a complete copy of some partition by the requested instance."""
     found, _ = find_copied_topics(archive, Inventory(partitions={}, strangers=(), damaged=()), wanted)
     return frozenset(one.topic for one in found if one.lives(choice))
 

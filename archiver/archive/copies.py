@@ -19,7 +19,7 @@ from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, Ro
 from archiver.codec.selection import LAST_LONG
 
 # Reads the history under `topics/`: called with life, partition and offset. Returns the objects of this life and of its
-# # parents, at or above the offset; and their problems.
+# parents, at or above the offset; and their problems.
 History = Callable[[int, int, int], tuple[PartitionInventory, Sequence[str]]]
 
 
@@ -143,7 +143,7 @@ class CopyReader:
     def _former(self, number: int, life: int, entry: RoleEntry, offset: int) -> _Loaded:
         return _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, offset)
 
-    # --- whether an entry is true
+    # --- checks of entries
 
     def false_switches(self, entries: Mapping[int, LifeEntry]) -> dict[int, str]:
         """Report the entries that an earlier entry contradicts: about when the holder became current, or which copy it replaced."""

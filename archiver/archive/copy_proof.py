@@ -62,7 +62,7 @@ def settle(found: PartitionInventory, start: int) -> Settled:
 
 
 def is_settled(found: PartitionInventory) -> bool:
-    """Return whether the objects of a copy prove that it is settled at its end, whatever offset it was complete at.
+    """Return whether the objects of a copy prove that it is settled at its end, for any offset where it was complete.
 
     By columns: nearly each object of a copy lacks records. Expired records before its first one do not count.
     """

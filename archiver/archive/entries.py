@@ -77,7 +77,7 @@ class Entries:
 
     @classmethod
     def join(cls, several: list["Entries"]) -> "Entries":
-        """Join entries in order. Consumes the given ones column by column: keeping both in memory would take too much."""
+        """Join entries in order. Consumes the given ones column by column: both do not fit into memory."""
         several = [one for one in several if len(one)] or several[
             :1
         ]  # entries without a row have columns of other kinds

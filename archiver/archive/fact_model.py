@@ -34,7 +34,7 @@ def _read_item(value: object, read: Callable[[object], Any]) -> Any:  # noqa: AN
 
 Item = Annotated[Value, WrapValidator(_read_item)]  # an element of a list or an object that may have many
 Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
-LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
+LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: unknown
 BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
 MOST_NAME_BYTES: Final = 2**15 - 1  # Kafka's limit for a text in its log, such as a group's name or its metadata
 KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]

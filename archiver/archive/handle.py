@@ -1,4 +1,4 @@
-"""The archive as a value: a store and its layout. All code that reads or writes the archive takes this value."""
+"""The archive as a value: a store and its layout. All readers and writers of the archive get this value."""
 
 from typing import NamedTuple
 

@@ -118,7 +118,7 @@ def read_contents(
     """
     inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
-    # The first life begins at offset 0, whatever the facts say: only topics with other lives need their control facts.
+    # The first life always begins at offset 0: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
     asked = {
         name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives

@@ -169,7 +169,7 @@ def _append(archive: Archive, content: bytes, most_files: int | None = None) -> 
     if number + _ATTEMPTS > LAST_FACT_NUMBER:
         raise _nothing_follows(archive.layout, files[-1].key)
     # A writer whose number is taken tries the next number at once. The winner has to list again before its next file. So no
-    # # writer loses for long, however many compete.
+    # writer loses for long, however many compete.
     for lost in range(_ATTEMPTS):
         if most_files is not None and len(files) + lost >= most_files:
             return len(files) + lost

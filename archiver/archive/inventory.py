@@ -163,7 +163,7 @@ class Inventory:
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
     damaged: tuple[DamagedSegment, ...]
-    learned: Sequence[Segment] = field(default=(), compare=False)  # segments whose facts the index lacked, or had wrong
+    learned: Sequence[Segment] = field(default=(), compare=False)  # segments with missing or wrong facts in the index
     _damaged_in: dict[tuple[str, int], dict[int, list[DamagedSegment]]] = field(
         init=False, repr=False, default_factory=dict
     )

@@ -12,7 +12,7 @@ from archiver.archive.listing import Partition
 from archiver.archive.segments import Segments
 
 # A reader shares the facts that it learned if it requested so many, or if its segments are so old: a running backup writes
-# # its own entries within a quarter of an hour.
+# its own entries within a quarter of an hour.
 _MANY = 200
 _OVERDUE = timedelta(minutes=30)
 # Writing a file takes 300 bytes of memory an object; a generation has room for 64 files.
@@ -22,7 +22,7 @@ _MOST_SHARED = 32  # files
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Segments whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
+    """Segments with missing or wrong facts in the index (`contradicted`: the number of wrong ones)."""
 
     segments: Mapping[Partition, Segments]
     contradicted: int

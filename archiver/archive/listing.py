@@ -20,7 +20,7 @@ LISTINGS_AT_ONCE = 8
 # Keys to list before the rest is split into parallel listings: each of these may read a page of 1,000 keys in vain.
 _ALONE = 5_000
 # Few directories, or directories with many keys in a sample, are listed by a request each. A listing by the prefix of all
-# # topics costs MinIO more: MinIO continues to list behind the last wanted key.
+# topics costs MinIO more: MinIO continues to list behind the last wanted key.
 _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4

@@ -41,7 +41,7 @@ class DamagedSegment:
 
 
 class FoundFacts(NamedTuple):
-    """Listed segments with their facts. `learned`: those whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
+    """Listed segments with their facts. `learned`: those with missing or wrong facts in the index (`contradicted`: the number of wrong ones)."""
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]

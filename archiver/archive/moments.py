@@ -184,7 +184,7 @@ def put_moments(
     noted_ms: int | None = None,
     limits: NotedLimits | None = None,
 ) -> bool:
-    """Put the note of a process. False: another object has this key, so nothing was put; take another number.
+    """Put the note of a process. False: another object has this key, so nothing was put; retry with another number.
 
     `left`: the last notes on generations that it no longer works on, as many as fit. `noted_ms`: the time by the store's clock,
     once known. Raises ArchiverError for a note that readers would refuse.

@@ -35,7 +35,7 @@ MAP_FORMAT: Final = 1
 HOW_TO_MEND: Final = "delete it, and run that restore again, which makes it"
 MAP_DIGEST: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
 # Runs are kept as holes and lengths, and packed during the restore: ten million runs with holes of up to 200 offsets take 14 MB
-# # of a task. As pairs of offsets, which do not pack well, they took 64 MB.
+# of a task. As pairs of offsets, which do not pack well, they took 64 MB.
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes of a run: two numbers

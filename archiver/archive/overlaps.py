@@ -77,7 +77,7 @@ class LeftOut(NamedTuple):
     """A merged object that is not read, since other objects cover all of its offsets."""
 
     place: int
-    beside: int  # the place of the first of those objects
+    beside: int  # the place of the first of these objects
     cause: OverlapCause | None  # None: by their facts it has the same records
 
 

@@ -59,8 +59,8 @@ class PinnedCopies:
 class PinnedObjects:
     """The objects under `topics/` that unfinished restores read, by topic and partition.
 
-    `restores`: all restores that are or may be unfinished. `of_unread`: topics whose objects a restore reads, but which ones is
-    unknown, each with that restore. `unreadable`: restores whose topic is also unknown.
+    `restores`: all restores that are or may be unfinished. `of_unread`: topics with a restore that reads unknown objects, and
+    that restore. `unreadable`: restores of unknown topics.
     """
 
     restores: frozenset[str]

@@ -33,7 +33,7 @@ class HoleCause(StrEnum):
     """Why offsets inside a coverage could not be read."""
 
     EXPIRED = "expired"  # the log start had moved past the position
-    BEFORE_START = "before-start"  # `backup.start` asked for a later beginning
+    BEFORE_START = "before-start"  # `backup.start` set a later beginning
     UNREADABLE = "unreadable"  # Kafka had an unreadable batch there, which `backup.unreadable: skip` skipped
     UNDECIDED = "undecided"  # records of a transaction without an outcome, left out on purpose
     ERASED = "erased"  # records that a later rewrite of the object left out on request

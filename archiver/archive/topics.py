@@ -82,7 +82,7 @@ _WrittenLife = Annotated[Life, with_members("parent")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The end of a partition's log at a time. Records missing in the archive below it may be of any time after `whole_ms`."""
+    """The end of a partition's log at a time. Records missing in the archive below it may have any time after `whole_ms`."""
 
     offset: Number
     at_ms: Number
@@ -120,7 +120,7 @@ class TopicFact:
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
     effective: _Effective = None
-    accepted_gone: _AcceptedGone = None  # a life whose deletion in Kafka a user has accepted
+    accepted_gone: _AcceptedGone = None  # the life whose deletion in Kafka a user has accepted
     ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: the ends that a complete archive must reach
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 

@@ -196,7 +196,7 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
 
 
 def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
-    """Refuse to mix the positions of two archived groups: a rollback could not tell them apart."""
+    """Refuse to mix the positions of two archived groups: a rollback could not separate them."""
     if note is None or not wanted.positions or note.source_group == wanted.source_group:
         return ""
     return (

@@ -66,7 +66,7 @@ def is_same(one: GroupPosition | None, other: GroupPosition | None) -> bool:
 def decide_application(
     wanted: Iterable[WantedPosition], stands: Positions, note: GroupNote | None, live: TopicIds
 ) -> list[Decision]:
-    """Decide what an application does, in the order of topics and partitions."""
+    """Decide on each position of an application, in the order of topics and partitions."""
     return [_decide_one(one, stands.get(one.place), noted_move(note, one), live) for one in sorted(wanted)]
 
 

@@ -44,7 +44,7 @@ class OffsetsLog:
     # Some folds lack superseded commits: a removal does not show which other positions existed.
     is_filled_in: bool = False
     # A sweep deleted records that may be of the requested time or earlier. As of this time no such record is missing;
-    # # LAST_LONG: as of no time. None: it deleted no such record.
+    # LAST_LONG: as of no time. None: it deleted no such record.
     kept_from_ms: int | None = None
 
     def missing_from(self, offsets: Longs, until: Longs, has_row: Flags) -> Longs:
@@ -195,5 +195,5 @@ class LogTimes:
             self._last_earlier = int(earlier[-1])
 
     def cut(self, end: int) -> int:
-        """Return the offset below which relevant records may be missing; `end`: the end of the archive."""
+        """Return the exclusive end of the offsets where relevant records may be missing; `end`: the end of the archive."""
         return end if self._first_later is None else max(self._first_later, self._last_earlier + 1)

@@ -1,4 +1,4 @@
-"""Prepares one partition of `__consumer_offsets` as of a time: its rows, the lives of their topics, and the episodes up to then."""
+"""Prepares one partition of `__consumer_offsets` as of a time: its rows, the lives of their topics, and the episodes up to that time."""
 
 from dataclasses import dataclass
 

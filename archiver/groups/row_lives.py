@@ -104,7 +104,7 @@ def _by_time(
     found[(before >= 0) & (np.append(ends, 0)[before] < rows.offset[mine])] = AMBIGUOUS
     by_id = {root.life for root in roots if root.topic_id}
     has_id = rows.topic_id.numbers[mine] != _number_of(rows, "")
-    found[has_id & np.isin(found, list(by_id))] = AMBIGUOUS  # its topic id is of another topic
+    found[has_id & np.isin(found, list(by_id))] = AMBIGUOUS  # its topic id names another topic
     return np.where(verdicts == _BY_TIME, found, verdicts)
 
 

@@ -246,7 +246,7 @@ class _Topics:
         return found
 
     def _partitions(self, name: str, life: int) -> Iterable[PartitionInventory]:
-        """Return the objects of a life under `topics/`, and those read in copies."""
+        """Return the objects of a life under `topics/`, and its objects read from copies."""
         history = {} if self._inventory is None else self._inventory.partitions.get((name, life), {})
         copied = self._copied[name].copies_in(life) if name in self._copied else {}
         return [*history.values(), *(one.inventory for one in copied.values())]

@@ -171,7 +171,7 @@ def unset_reason(position: ArchivedPosition, root: int) -> Reason | None:
 
 
 class _Commits(NamedTuple):
-    """Commits of one partition, as columns; -1: not known."""
+    """Commits of one partition, as columns; -1: unknown."""
 
     offsets: Longs
     epochs: Longs

@@ -65,7 +65,7 @@ def _life_then(roots: Sequence[Root], until_ms: int) -> int:
 
 
 def _lives_told(told: LogAsOf) -> dict[int, set[int]]:
-    """Return the lives in which each position has episodes."""
+    """Return the lives with episodes of each position."""
     some, found = told.episodes, dict[int, set[int]]()
     for rows in (
         np.where(some.last == NO_ROW, some.removal, some.last),
