@@ -104,7 +104,7 @@ def _wanted(readings: Readings, selection: Selection) -> Readings:
     """Leave out the same objects, by columns. An object of v1.0 stays, because its times are unknown.
 
     Covered offsets are trusted, because names of objects confirm them. The offsets of the first and the last record are not
-    trusted: a false index entry would go unnoticed for an object that is not read.
+    trusted: no reader would detect a false index entry of an unread object.
     """
     segments = readings.segments
     kept = (readings.next > selection.first_offset) & (readings.from_offset <= selection.last_offset)

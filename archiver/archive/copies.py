@@ -36,7 +36,7 @@ class ReadPartition(NamedTuple):
     inventory: PartitionInventory
     damaged: Sequence[str]
     reading: CopyReading
-    reach: int  # the objects are all below this offset; as far as known, the log held no record behind the last object
+    reach: int  # the objects are complete below this offset; the log held no known record behind the last one
 
 
 class _Loaded(NamedTuple):
@@ -161,7 +161,7 @@ class CopyReader:
         return isinstance(holder, CompleteCopy) and not is_settled(self._promised(number, one.life, holder).inventory)
 
     def _tail_begin(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> int:
-        """Return where the replaced copy continues the reading: at the holder's end, or behind its last object if it has records there."""
+        """Return where the replaced copy continues the reading: at the holder's end, or behind its last object if the replaced copy has records there."""
         end, last = _end_of(entry.holder, held.inventory), held.inventory.end
         return last if has_record(self._former(number, life, entry, last).inventory, last, end) else end
 
@@ -319,7 +319,7 @@ def _generation(whose: Holder | Generation) -> Generation | None:
 
 
 def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool) -> ListedPartition | None:
-    """Return the objects to check in a copy that is not read: around the offsets in doubt, and the last one of a left copy.
+    """Return the objects to check in a copy that is not read: around the offsets in doubt, and the last one if the copy was left.
 
     A candidate is still being written: it is checked only once it begins an object behind the end of the reading.
     """

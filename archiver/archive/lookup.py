@@ -61,7 +61,7 @@ def find_facts(
     """Take the facts of listed objects from the index, and request the facts of the other objects.
 
     Any writer below `control/` may have written the index. So an entry is trusted only where false facts would be detected: for
-    objects that will be read, whose reader compares their facts (`reads`: the records to read of each partition; None: none).
+    objects that will be read, since their reader compares the facts. `reads`: the records to read of each partition; None: none.
     Consumes the listing. An object that was deleted since is left out.
     """
     found = [

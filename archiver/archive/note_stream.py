@@ -91,7 +91,7 @@ class NoteStream(Generic[Value]):
         """Put the result of `change` on the newest note. Returns the note that counts afterwards.
 
         Puts nothing if `change` returns None or the newest note. `change` is called again if another writer was faster, or if the
-        answer to our own put was lost: then it gets our own note, and must return None or the same note.
+        answer to our own put was lost. In the latter case it gets our own note, and must return None or the same note.
         """
 
         def decide(latest: Fact | None) -> Fact | None:

@@ -1,10 +1,10 @@
 """Decides whether a position was removed with its topic, so that a restore of the topic offers it; and finds the cause to display.
 
-A removal has no noted cause. The topic's deletion may be its cause if the archive has no later sign of that life of the topic:
-no commit of any group, no removal of another position more than a minute later, no existing position, and no record. Brokers
+A removal has no noted cause. The topic's deletion may be its cause if the archive has no later sign of that life of the topic.
+Signs are commits of any group, removals of other positions more than a minute later, existing positions, and records. Brokers
 remove all positions of a deleted topic within that minute. Only if a later topic has the name, a position may seem to exist
-where the archive of its log ends too early. If the last or only group of a topic expires or is deleted, the log looks the same:
-so an offered position is reported as "removed with its topic, or as the last one in it". A restore of the topic sets such a
+where the archive of its log ends too early. If the last or only group of a topic expires or is deleted, the log looks the same.
+So an offered position is reported as "removed with its topic, or as the last one in it". A restore of the topic sets such a
 group to its last position, which it would otherwise lose.
 """
 
